@@ -1,6 +1,6 @@
 """Runs the API server: `python -m apiserver_stub`, or the command `apiserver-stub`."""
 
-from apiserver_stub.main import main
+from apiserver_stub.process.main import main
 
 __all__ = ["main"]
 

@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.admission import Admission, AdmissionConfiguration, AdmissionParts, Attributes, enabled
-from apiserver_stub.admission.services import ServiceAddresses
+from apiserver_stub.admission.services.addresses import ServiceAddresses
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.authz.rbac import RBACAuthorizer
-from apiserver_stub.egress import DIRECT
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.offload import Offload
-from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.webhooks.egress import DIRECT
+from apiserver_stub.webhooks.service_resolver import ServiceResolver
 from benchmarks.harness import Result, pod
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.authentication import User
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.authentication import User
 
 PODS, ROUNDS = 1000, 9
 LONGEST = 25.0  # microseconds

@@ -10,10 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 from benchmarks.harness import Result
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, scale_of
-from controller_manager.api.metrics import POD_METRICS, RESOURCE_METRICS
-from controller_manager.api.wire import Request, Response
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, scale_of
+from controller_manager.common.api.metrics import POD_METRICS, RESOURCE_METRICS
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import DEPLOYMENTS, Meter, Workload, autoscaler
 from controller_manager.testing.virtual import run as run_virtually

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from benchmarks.harness import Result, pod
-from controller_manager.api.core import ENDPOINTS, PODS, Endpoints, Pod
-from controller_manager.api.model import Object
-from controller_manager.api.wire import Request, Response
-from controller_manager.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
+from controller_manager.common.api.core import ENDPOINTS, PODS, Endpoints, Pod
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.transport import Handle
+from controller_manager.framework.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
-from controller_manager.transport.transport import Handle
 
 COUNT, ROUNDS = 300, 5
 ADDRESSES = 20

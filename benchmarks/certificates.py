@@ -16,12 +16,12 @@ from typing import Any
 from benchmarks.harness import TOKEN, Result
 from benchmarks.load import request
 from benchmarks.processes import Api, api_at, create, delete, manager_of
-from controller_manager.api.certificates import NODE_CLIENT
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.certificates import NODE_CLIENT
+from controller_manager.common.base.clock import utc_now
 from controller_manager.testing.certificates import CLIENT_USAGES, authority, request_pem, write_authority
-from controllers._certificate_requests import read_request
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import validity
+from controllers.shared.certificate_requests import read_request
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 COUNT, WORKERS = 1000, 5

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.harness import Result
-from controller_manager.cel.environment import Environment
-from controller_manager.cel.schema_types import declared_type
-from controller_manager.cel.sizes import declared_sizes
-from controller_manager.cel.values import CostBudget
+from controller_manager.common.cel.environment import Environment
+from controller_manager.common.cel.schema_types import declared_type
+from controller_manager.common.cel.sizes import declared_sizes
+from controller_manager.common.cel.values import CostBudget
 
 ROUNDS, EVALUATIONS, RULES = 5, 20_000, 1000
 EVALUATION_AIM, COMPILE_AIM = 5.0, 1.0  # microseconds; seconds

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from benchmarks.harness import Result, pod
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.runtime import Runtime, collect_garbage_seldom
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache.informers import Informers
-from controller_manager.client import Client, InProcessTransport
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.cache.informers import Informers
+from controller_manager.framework.client import Client, InProcessTransport
 
 COUNT = 50_000
 PAGE = 500

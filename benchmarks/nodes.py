@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.harness import Result
 from benchmarks.memory import memory_of
 from benchmarks.processes import Act, Api, Manager, api_at, create, delete, manager_of
-from controller_manager.api.apps import REPLICA_SETS, ReplicaSet
+from controller_manager.common.api.apps import REPLICA_SETS, ReplicaSet
 from controller_manager.testing import Cluster
 from controller_manager.testing import run as run_virtually
 

@@ -11,14 +11,14 @@ import msgspec
 from apiserver_stub.admission import Attributes
 from apiserver_stub.admission.policies.validating import ValidatingPolicies
 from apiserver_stub.authz.always import AlwaysAllow
+from apiserver_stub.common.offload import at_once
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.offload import at_once
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from benchmarks.harness import Result
-from controller_manager.base.registry import Registry
-from controller_manager.serving.authentication import User
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.serving.authentication import User
 
 POLICIES, REQUESTS, ROUNDS = 200, 2000, 7
 MOST_OF_THREE, MOST_OF_ALL = 30.0, 100.0  # microseconds of a request

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.flags import DATABASE
+from apiserver_stub.common.flags import DATABASE
+from apiserver_stub.process.storage_factory import embedded_storage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.sqlite import SqliteBackend
-from apiserver_stub.storage_factory import embedded_storage
 
 _GROUP = 500  # rows of one transaction
 _REPLICAS = 30  # pods of one replica set

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
+from apiserver_stub.process.pki.authorities import Authorities, CertificateIdentity
 from benchmarks.harness import TOKEN, Result, api_server, connect, dechunk, process
 from benchmarks.load import per_second, request
-from controller_manager.api.platform import MANAGER_USER
+from controller_manager.common.api.platform import MANAGER_USER
 
 API_PORT, MANAGER_PORT = 16450, 16451
 _LONGEST = 60.0

@@ -11,17 +11,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authz.rbac import RBACAuthorizer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Write
 from benchmarks.harness import Result, pod
-from controller_manager.api.rbac import GROUP
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes
+from controller_manager.common.api.rbac import GROUP
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import AuthorizerAttributes
 
 ROLES, BINDINGS = 2000, 5000
 NAMESPACES, USERS, BATCH = 200, 500, 500
@@ -122,16 +122,16 @@ def _row(plural: str, key: str, tree: dict[str, Any]) -> Write:
     return Write(f"{plural}.{GROUP}", key, 0, json.dumps(whole, separators=(",", ":")).encode())
 
 
-def _question(chance: random.Random, number: int) -> Attributes:
+def _question(chance: random.Random, number: int) -> AuthorizerAttributes:
     """Something that a user asks for in some namespace."""
     groups = (f"group{number}", f"group{(number + 7) % USERS}", "system:authenticated")
     namespace, resource = f"ns{chance.randrange(NAMESPACES)}", f"resource{chance.randrange(60)}"
-    return Attributes(
+    return AuthorizerAttributes(
         User(f"user{number}", "", groups), chance.choice(VERBS), "", "", "v1", resource, "", namespace, "n"
     )
 
 
-def _decide(rbac: RBACAuthorizer, asked: list[Attributes]) -> float:
+def _decide(rbac: RBACAuthorizer, asked: list[AuthorizerAttributes]) -> float:
     """Microseconds of CPU of a decision."""
     gc.collect()  # what was left over before
     began = time.process_time()

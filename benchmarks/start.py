@@ -14,8 +14,8 @@ ROUNDS = 5
 IN_PROCESS = """
 import time
 began = time.perf_counter()
-from controller_manager.api.core import ENDPOINTS, SERVICES
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import ENDPOINTS, SERVICES
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster, builders, run
 async def main():
     async with Cluster() as cluster:

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from benchmarks.harness import Result
-from controller_manager.api.apps import DEPLOYMENTS, Deployment
-from controller_manager.api.batch import CRON_JOBS, CronJob
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import Key
-from controller_manager.base.runtime import collect_garbage_seldom
+from controller_manager.common.api.apps import DEPLOYMENTS, Deployment
+from controller_manager.common.api.batch import CRON_JOBS, CronJob
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.runtime import collect_garbage_seldom
 from controller_manager.testing import Cluster
 from controller_manager.testing import run as run_virtually
 from controller_manager.testing.agents import Agents

@@ -27,20 +27,20 @@ from apiserver_stub.admission.webhooks.conditions import Conditions
 from apiserver_stub.admission.webhooks.configurations import VALIDATING, WebhookIndex
 from apiserver_stub.admission.webhooks.validating import ValidatingWebhooks
 from apiserver_stub.authz.always import AlwaysAllow
+from apiserver_stub.common.offload import Offload, at_once
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.offload import Offload, at_once
-from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.webhooks import WebhookClient
+from apiserver_stub.webhooks.client import WebhookClient
+from apiserver_stub.webhooks.service_resolver import ServiceResolver
 from benchmarks.harness import Result
-from controller_manager.base.clock import utc_now
-from controller_manager.base.log import get_logger
-from controller_manager.base.runtime import collect_garbage_seldom
-from controller_manager.serving.authentication import User
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.runtime import collect_garbage_seldom
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.transport.connection_pool import ConnectionPool, ConnectionTarget
 from controller_manager.testing.certificates import key_of_kind, private_pem
-from controller_manager.transport.connection_pool import ConnectionPool, Origin
 
 CALLS, ROUNDS = 300, 9
 _HEADERS = ("user-agent: kube-apiserver-admission", "accept: application/json, */*", "content-type: application/json")
@@ -76,7 +76,7 @@ async def run() -> list[Result]:
     aside = await _quickest(plugin, attributes) - none
     await _configure(store, port, pair, "pods")
     trusting = ssl.create_default_context(cadata=pair.decode())
-    pool, origin = ConnectionPool(1, 30.0, 30.0), Origin("127.0.0.1", port, trusting)
+    pool, origin = ConnectionPool(1, 30.0, 30.0), ConnectionTarget("127.0.0.1", port, trusting)
     body = (await Question.of(attributes, kind)).review("v1", "0" * 36)
     collect_garbage_seldom()  # as the process does
     called, plain = float("inf"), float("inf")
@@ -108,7 +108,7 @@ async def run() -> list[Result]:
     ]
 
 
-async def _round_trip(pool: ConnectionPool, origin: Origin, body: bytes) -> float:
+async def _round_trip(pool: ConnectionPool, origin: ConnectionTarget, body: bytes) -> float:
     """The seconds of one exchange of these bytes, with the headers that webhooks are sent."""
     head = "\r\n".join(("POST /?timeout=10s HTTP/1.1", f"host: 127.0.0.1:{origin.port}", *_HEADERS))
     request = b"%b\r\ncontent-length: %d\r\n\r\n%b" % (head.encode(), len(body), body)

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.harness import TOKEN, Result, pod
 from benchmarks.load import Connection, request
 from benchmarks.processes import Api, api_at, cpu_of, create
-from controller_manager.base.tasks import all_of
+from controller_manager.common.base.tasks import all_of
 
 _PORT = 16470
 _PODS = "/api/v1/namespaces/default/pods"

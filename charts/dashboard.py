@@ -2,9 +2,8 @@
 
 import json
 import sys
-from typing import Any
 
-Tree = dict[str, Any]
+from controller_manager.common.api.tree import Tree
 
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 JOB = 'job="$job"'

@@ -12,14 +12,23 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import CONFIG_MAPS, SECRETS, ConfigMap, Secret
-from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.api.platform import SYSTEM_NAMESPACE
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import utc_now
-from controller_manager.cache import Change, Informers
-from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, Requeue, try_write
-from controller_manager.options import Options
+from controller_manager.common.api.core import CONFIG_MAPS, SECRETS, ConfigMap, Secret
+from controller_manager.common.api.errors import Conflict, NotFound
+from controller_manager.common.api.platform import SYSTEM_NAMESPACE
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.controller import (
+    Context,
+    ControllerSpec,
+    For,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    try_write,
+)
 
 CLUSTER_INFO = Key("kube-public", "cluster-info")
 CONTENT = "kubeconfig"

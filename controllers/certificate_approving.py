@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     APPROVED,
     DENIED,
     GROUP,
@@ -15,18 +15,18 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
     RequestCondition,
 )
-from controller_manager.api.reviews import (
+from controller_manager.common.api.reviews import (
     SUBJECT_ACCESS_REVIEWS,
     ResourceAttributes,
     SubjectAccessReview,
     SubjectAccessReviewSpec,
 )
-from controller_manager.api.timestamps import time_of
-from controller_manager.base.clock import utc_now
-from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
-from controller_manager.options import Options
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 
-from ._certificate_requests import (
+from .shared.certificate_requests import (
     Asked,
     UnusableRequest,
     asked_for,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     APPROVED,
     DENIED,
     FAILED,
@@ -14,11 +14,11 @@ from controller_manager.api.certificates import (
     REQUESTS,
     CertificateSigningRequest,
 )
-from controller_manager.api.errors import NotFound
-from controller_manager.api.timestamps import nonzero_time, parse_time
-from controller_manager.base.clock import utc_now
-from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
-from controller_manager.options import Options
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.timestamps import nonzero_time, parse_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 
 POD_CERTIFICATES = "PodCertificateRequest"
 FOR_PODS = timedelta(minutes=15)

@@ -3,19 +3,19 @@
 import asyncio
 from enum import Enum, auto
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import NODES, Node, Taint
-from controller_manager.api.errors import ApiError, Conflict, NotFound
-from controller_manager.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, key_of
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import NODES, Node, Taint
+from controller_manager.common.api.errors import ApiError, Conflict, NotFound
+from controller_manager.framework.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, key_of
 
-from ._cloud import answer_of
 from .node_lifecycle.controller import NodeLifecycleOptions
+from .shared.cloud import answer_of
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 WORKERS = 8
 
 
-class Step(Enum):
+class NodeAction(Enum):
     """What is to be done about a node."""
 
     NOTHING = auto()
@@ -60,11 +60,11 @@ class CloudNodeLifecycle:
         exists = is_ready(node) or await answer_of(self._instances.exists(node))
         shut_down = exists and not is_ready(node) and await answer_of(self._instances.is_shut_down(node))
         match decide(node, exists=exists, shut_down=shut_down):
-            case Step.DELETE:
+            case NodeAction.DELETE:
                 await self._delete(key, node)
-            case Step.TAINT:
+            case NodeAction.TAINT:
                 await self._set_taints(key, node, (*node.spec.taints, Taint(key=SHUTDOWN, effect="NoSchedule")))
-            case Step.UNTAINT:
+            case NodeAction.UNTAINT:
                 await self._set_taints(key, node, tuple(one for one in node.spec.taints if not _is_shutdown(one)))
 
     async def _delete(self, key: Key, node: Node) -> None:
@@ -106,13 +106,13 @@ SPECS = (
 )
 
 
-def decide(node: Node, *, exists: bool, shut_down: bool) -> Step:
+def decide(node: Node, *, exists: bool, shut_down: bool) -> NodeAction:
     """Return what is to be done about a node, by the table above."""
     if is_ready(node):
-        return Step.UNTAINT if has_taint(node) else Step.NOTHING
+        return NodeAction.UNTAINT if has_taint(node) else NodeAction.NOTHING
     if not exists:
-        return Step.DELETE
-    return Step.TAINT if shut_down and not has_taint(node) else Step.NOTHING
+        return NodeAction.DELETE
+    return NodeAction.TAINT if shut_down and not has_taint(node) else NodeAction.NOTHING
 
 
 def is_ready(node: Node) -> bool:

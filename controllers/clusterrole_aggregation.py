@@ -5,9 +5,10 @@ from functools import partial
 
 import msgspec
 
-from controller_manager.api.rbac import CLUSTER_ROLES, ClusterRole, RoleRule
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.controller import (
+from controller_manager.common.api.rbac import CLUSTER_ROLES, ClusterRole, RoleRule
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -18,7 +19,6 @@ from controller_manager.controller import (
     TerminalError,
     key_of,
 )
-from controller_manager.options import Options
 
 MANAGER = "clusterrole-aggregation-controller"
 WORKERS = 5

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import (
+from controller_manager.common.api.apps import (
     DEPLOYMENTS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
@@ -16,22 +16,23 @@ from controller_manager.api.apps import (
     ReplicaSet,
     ReplicationController,
 )
-from controller_manager.api.autoscaling import ObjectInNamespace
-from controller_manager.api.conditions import Condition, condition_of, with_condition, with_conditions
-from controller_manager.api.core import NAMESPACES, PODS, Pod, is_pod_ready, is_pod_terminal
-from controller_manager.api.errors import ApiError, Conflict, NotFound
-from controller_manager.api.model import OwnerReference
-from controller_manager.api.policy import (
+from controller_manager.common.api.autoscaling import ObjectInNamespace
+from controller_manager.common.api.conditions import Condition, condition_of, with_condition, with_conditions
+from controller_manager.common.api.core import NAMESPACES, PODS, Pod, is_pod_ready, is_pod_terminal
+from controller_manager.common.api.errors import ApiError, Conflict, NotFound
+from controller_manager.common.api.model import OwnerReference
+from controller_manager.common.api.policy import (
     POD_DISRUPTION_BUDGETS,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base.clock import utc_now
-from controller_manager.base.slices import Turn
-from controller_manager.cache import Change, Informers
-from controller_manager.controller import (
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.options import Options
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.controller import (
     Context,
     ControllerSpec,
     For,
@@ -43,10 +44,9 @@ from controller_manager.controller import (
     key_of,
     try_write,
 )
-from controller_manager.options import Options
 
-from ._int_or_percent import part_of
-from ._scales import NoSuchKind, RESTMapper, Scales
+from .shared.int_or_percent import part_of
+from .shared.scales import NoSuchKind, RESTMapper, Scales
 
 DELETION_TIMEOUT = timedelta(minutes=2)
 """How long a pod that was evicted may take to be seen as being deleted; then it counts again."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     ENDPOINTS,
     NAMESPACES,
     SERVICES,
@@ -18,7 +18,7 @@ from controller_manager.api.core import (
     EndpointSubset,
     Service,
 )
-from controller_manager.api.discovery import (
+from controller_manager.common.api.discovery import (
     ENDPOINT_SLICES,
     MANAGED_BY,
     SERVICE_NAME,
@@ -28,15 +28,24 @@ from controller_manager.api.discovery import (
     EndpointSlice,
     SlicePort,
 )
-from controller_manager.api.errors import ApiError
-from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
-from controller_manager.base import clock
-from controller_manager.base.metrics import Family, Histograms
-from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule, try_write
-from controller_manager.options import Duration, Int32, Options, flag
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Family, Histograms
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    try_write,
+)
 
-from ._pods import LEADER, TRIGGER_TIME, is_gone
-from ._slice_writer import (
+from .shared.pods import LEADER, TRIGGER_TIME, is_gone
+from .shared.slice_writer import (
     PER_SYNC,
     RULES,
     SLICES_BY_SERVICE,
@@ -46,7 +55,7 @@ from ._slice_writer import (
     settling,
     slices_of,
 )
-from ._slices import Arrangement, Identity, SliceGroup, Style, arrange, identity
+from .shared.slices import Arrangement, SliceGroup, SliceIdentity, Style, arrange, identity
 
 MANAGER = f"endpointslicemirroring-controller.{GROUP_DOMAIN}"
 LAST_APPLIED = f"kubectl.{PLATFORM_DOMAIN}/last-applied-configuration"
@@ -156,7 +165,7 @@ class EndpointSliceMirroringController:
 class Mirror(NamedTuple):
     """The endpoints that Endpoints amount to, and how many addresses were left out: invalid ones, and too many."""
 
-    wanted: Mapping[SliceGroup, Mapping[Identity, Endpoint]]
+    wanted: Mapping[SliceGroup, Mapping[SliceIdentity, Endpoint]]
     invalid: int
     too_many: int
 
@@ -169,7 +178,7 @@ def is_mirrored(endpoints: Endpoints) -> bool:
 
 def mirror_of(endpoints: Endpoints, limit: int) -> Mirror:
     """The endpoints of each family and set of ports; of one subset `limit` addresses at most, ready ones first."""
-    wanted: dict[SliceGroup, dict[Identity, Endpoint]] = {}
+    wanted: dict[SliceGroup, dict[SliceIdentity, Endpoint]] = {}
     invalid = too_many = 0
     for subset in endpoints.subsets:
         ports = frozenset(map(_port, subset.ports))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     ENDPOINTS,
     NAMESPACES,
     PODS,
@@ -24,10 +24,11 @@ from controller_manager.api.core import (
     is_pod_ready,
     is_pod_terminal,
 )
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.controller import (
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -39,9 +40,8 @@ from controller_manager.controller import (
     key_of,
     try_write,
 )
-from controller_manager.options import Duration, Int32, Options, flag
 
-from ._pods import (
+from .shared.pods import (
     HEADLESS,
     LEADER,
     PODS_BY_LABEL,

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from controller_manager.api.core import PODS, Pod, Volume
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.controller import (
+from controller_manager.common.api.core import PODS, Pod, Volume
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -23,9 +24,8 @@ from controller_manager.controller import (
     key_of,
     try_write,
 )
-from controller_manager.options import Int32, Options, flag
 
-from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
+from .shared.claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
 
 FAILED = "FailedBinding"
 AGAIN = 60.0

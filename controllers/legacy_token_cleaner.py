@@ -10,15 +10,24 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from controller_manager.api.core import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Pod, Secret, ServiceAccount
-from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.api.platform import SYSTEM_NAMESPACE
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import utc_now
-from controller_manager.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, key_of, try_write
-from controller_manager.options import Duration, Options, flag
+from controller_manager.common.api.core import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Pod, Secret, ServiceAccount
+from controller_manager.common.api.errors import Conflict, NotFound
+from controller_manager.common.api.platform import SYSTEM_NAMESPACE
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Duration, Options, flag
+from controller_manager.framework.controller import (
+    Add,
+    Context,
+    ControllerSpec,
+    Key,
+    Mapped,
+    PolicyRule,
+    key_of,
+    try_write,
+)
 
-from ._service_accounts import OF_TYPE, account_of, uid_of
+from .shared.service_accounts import OF_TYPE, account_of, uid_of
 
 LAST_USED, INVALID_SINCE = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
 TRACKING = Key(SYSTEM_NAMESPACE, "kube-apiserver-legacy-service-account-token-tracking")

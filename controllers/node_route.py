@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.errors import NotFound
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.base.errors import describe
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.base.tasks import all_of
-from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.cloud_provider import Route
-from controller_manager.controller import (
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.base.errors import describe
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.base.tasks import all_of
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework.cloud_provider import Route
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -30,8 +30,8 @@ from controller_manager.controller import (
     key_of,
 )
 
-from ._cloud import FAILURES, answer_of
-from ._node_ranges import Network, NodeRangeOptions, ranges_of
+from .shared.cloud import FAILURES, answer_of
+from .shared.node_ranges import Network, NodeRangeOptions, ranges_of
 
 WATCHES = "CloudControllerManagerWatchBasedRoutesReconciliation"
 CONDITION = "NetworkUnavailable"

@@ -7,9 +7,9 @@ from enum import Enum, auto
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition, with_conditions
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.storage import (
+from controller_manager.common.api.conditions import Condition, with_conditions
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.storage import (
     BOUND,
     FILESYSTEM,
     PERSISTENT_VOLUME_CLAIMS,
@@ -19,16 +19,16 @@ from controller_manager.api.storage import (
     PersistentVolumeClaim,
     PersistentVolumeClaimStatus,
 )
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.base.clock import utc_now
-from controller_manager.cache import Change, Informers
-from controller_manager.controller import Context, ControllerSpec, Key, Mapped, PolicyRule, update_status
-from controller_manager.options import Options
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.controller import Context, ControllerSpec, Key, Mapped, PolicyRule, update_status
 
-from ._claims import PRE_RESIZE_CAPACITY, size_of
-from ._storage_operations import storage_operations
-from ._volume_plugins import MIGRATED, plugin_of
+from .shared.claims import PRE_RESIZE_CAPACITY, size_of
+from .shared.storage_operations import storage_operations
+from .shared.volume_plugins import MIGRATED, plugin_of
 
 RESIZER = f"volume.{PLATFORM_DOMAIN}/storage-resizer"
 WORKERS = 10
@@ -42,7 +42,7 @@ class ExpanderOptions(Options):
     """PersistentVolume expander controller"""
 
 
-class Step(Enum):
+class ExpandAction(Enum):
     """The next step for a claim and its volume."""
 
     NOTHING = auto()
@@ -81,15 +81,15 @@ class VolumeExpander:
         if not is_of(volume, claim):
             raise RuntimeError(f"the volume {volume.metadata.name} is not bound to the claim {key}")
         match decide(claim, volume):
-            case Step.MIGRATED:
+            case ExpandAction.MIGRATED:
                 await self._leave_to_driver(claim, plugin_of(volume.spec))
-            case Step.EXTERNAL:
+            case ExpandAction.EXTERNAL:
                 self._events.normal(claim, _EXTERNAL, "An external controller has to expand the volume of this claim")
-            case Step.EXPAND:
+            case ExpandAction.EXPAND:
                 await self._measured(claim, volume)
-            case Step.AWAIT_NODE:
+            case ExpandAction.AWAIT_NODE:
                 await self._await_node(claim, volume)
-            case Step.FORGET:
+            case ExpandAction.FORGET:
                 await self._client.update(PERSISTENT_VOLUMES, _annotated(volume, None))
 
     async def _leave_to_driver(self, claim: PersistentVolumeClaim, plugin: str) -> None:
@@ -133,25 +133,25 @@ def is_of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return reference is not None and (reference.namespace, reference.uid) == (meta.namespace, meta.uid)
 
 
-def decide(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Step:
+def decide(claim: PersistentVolumeClaim, volume: PersistentVolume) -> ExpandAction:
     """Return the next step for a claim and the volume it is bound to."""
     wants, has = size_of(claim.spec.resources.requests), size_of(claim.status.capacity)
     remembers = PRE_RESIZE_CAPACITY in (volume.metadata.annotations or {})
     if wants <= has and not remembers:
-        return Step.NOTHING
+        return ExpandAction.NOTHING
     if plugin_of(volume.spec) in MIGRATED:
-        return Step.MIGRATED
+        return ExpandAction.MIGRATED
     if not bytes(volume.spec.flex_volume):
-        return Step.EXTERNAL
+        return ExpandAction.EXTERNAL
     if remembers and has >= max(wants, size_of(volume.spec.capacity)):
-        return Step.FORGET
+        return ExpandAction.FORGET
     return _decide_flex(_progress(claim), is_grown=size_of(volume.spec.capacity) >= wants)
 
 
-def _decide_flex(progress: str, *, is_grown: bool) -> Step:
+def _decide_flex(progress: str, *, is_grown: bool) -> ExpandAction:
     if is_grown and progress in ("NodeResizeInProgress", "NodeResizePending"):
-        return Step.NOTHING
-    return Step.AWAIT_NODE if is_grown and progress == "NodeResizeInfeasible" else Step.EXPAND
+        return ExpandAction.NOTHING
+    return ExpandAction.AWAIT_NODE if is_grown and progress == "NodeResizeInfeasible" else ExpandAction.EXPAND
 
 
 def _progress(claim: PersistentVolumeClaim) -> str:

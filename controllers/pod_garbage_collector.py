@@ -5,18 +5,28 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.conditions import is_condition_true
-from controller_manager.api.core import NODES, PODS, Node, Pod, is_pod_terminal
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.base.tasks import all_of
-from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import Add, Change, Context, ControllerSpec, Key, Mapped, PolicyRule, Requeue, key_of
-from controller_manager.options import Int32, Options, flag
+from controller_manager.common.api.conditions import is_condition_true
+from controller_manager.common.api.core import NODES, PODS, Node, Pod, is_pod_terminal
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    key_of,
+)
 
-from ._pods import disruption, status_patch
+from .shared.pods import disruption, status_patch
 
 PERIOD = 20.0
 # Seconds that a node must have been missing before the API server is asked whether it is gone.

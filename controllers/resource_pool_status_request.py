@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.devices import (
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.devices import (
     GROUP,
     RESOURCE_CLAIMS,
     RESOURCE_POOL_STATUS_REQUESTS,
@@ -19,14 +19,14 @@ from controller_manager.api.devices import (
     ResourcePoolStatusRequestStatus,
     ResourceSlice,
 )
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, Requeue
-from controller_manager.options import Options
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, Requeue
 
-from ._device_claims import devices_of, pools_of
+from .shared.device_claims import devices_of, pools_of
 
 COMPLETE, FAILED = "Complete", "Failed"
 # Seconds that a request is kept for after its answer, and without one.

@@ -2,16 +2,26 @@
 
 import msgspec
 
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
-from controller_manager.api.errors import AlreadyExists, ApiError, Conflict
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base.clock import monotonic, sleep_for_housekeeping
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
+from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
+from controller_manager.common.api.errors import AlreadyExists, ApiError, Conflict
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.framework.controller import (
+    Add,
+    Context,
+    ControllerSpec,
+    For,
+    Key,
+    Mapped,
+    PolicyRule,
+    key_of,
+    try_write,
+)
 
-from ._namespaces import namespace_of, takes_content
-from ._service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions, read_root_cas
+from .shared.namespaces import namespace_of, takes_content
+from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions, read_root_cas
 
 NAME = "kube-root-ca.crt"
 DATA = "ca.crt"

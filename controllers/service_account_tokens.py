@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
-from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.base.clock import sleep_for_housekeeping
-from controller_manager.cache import Change, Informers
-from controller_manager.client import ConfigError
-from controller_manager.controller import (
+from controller_manager.common.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
+from controller_manager.common.api.errors import Conflict, NotFound
+from controller_manager.common.base.clock import sleep_for_housekeeping
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.client import ConfigError
+from controller_manager.framework.controller import (
     STALE_CACHE,
     Add,
     Context,
@@ -28,7 +28,7 @@ from controller_manager.controller import (
     try_write,
 )
 
-from ._service_accounts import (
+from .shared.service_accounts import (
     ACCOUNT_NAME,
     ACCOUNT_UID,
     LOOK_EVERY,
@@ -41,7 +41,7 @@ from ._service_accounts import (
 )
 
 if TYPE_CHECKING:
-    from controller_manager.serving.token_keys import SigningKey
+    from controller_manager.common.serving.token_keys import SigningKey
 
 BY_ACCOUNT = "account"
 
@@ -196,7 +196,9 @@ def check(options: ServiceAccountOptions) -> None:
 
 
 def _signing_key(file: str) -> "SigningKey":
-    from controller_manager.serving.token_keys import read_signing_key  # loads cryptography, which --help does without
+    from controller_manager.common.serving.token_keys import (
+        read_signing_key,  # loads cryptography, which --help does without
+    )
 
     try:
         return read_signing_key(Path(file), _FLAG)

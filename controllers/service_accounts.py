@@ -2,13 +2,13 @@
 
 import contextlib
 
-from controller_manager.api.core import NAMESPACES, SERVICE_ACCOUNTS, ServiceAccount
-from controller_manager.api.errors import AlreadyExists
-from controller_manager.api.model import ObjectMeta
-from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write
+from controller_manager.common.api.core import NAMESPACES, SERVICE_ACCOUNTS, ServiceAccount
+from controller_manager.common.api.errors import AlreadyExists
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write
 
-from ._namespaces import namespace_of, takes_content
-from ._service_accounts import ServiceAccountOptions
+from .shared.namespaces import namespace_of, takes_content
+from .shared.service_accounts import ServiceAccountOptions
 
 NAME = "default"
 _ACCOUNTS = SERVICE_ACCOUNTS.metadata_only()

@@ -8,14 +8,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition, with_conditions
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import Object, PartialObject
-from controller_manager.api.networking import GROUP, IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base.clock import utc_now
-from controller_manager.controller import (
+from controller_manager.common.api.conditions import Condition, with_conditions
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import Object, PartialObject
+from controller_manager.common.api.networking import GROUP, IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -29,7 +30,6 @@ from controller_manager.controller import (
     key_of,
     update_status,
 )
-from controller_manager.options import Options
 
 FINALIZER = f"{GROUP}/service-cidr-finalizer"
 WORKERS = 5
@@ -54,7 +54,7 @@ class ServiceCIDROptions(Options):
     """Service CIDR controller"""
 
 
-class Step(Enum):
+class CIDRAction(Enum):
     """The next step for a ServiceCIDR."""
 
     FINALIZE = auto()
@@ -100,19 +100,19 @@ class ServiceCIDRController:
         age = (utc_now() - deleted).total_seconds() if deleted else None
         with contextlib.suppress(NotFound):
             step = decide(found, self._ranges.list(), _given(self._addresses.list()), age)
-            if step is Step.RELEASE:  # local copies may lag behind
+            if step is CIDRAction.RELEASE:  # local copies may lag behind
                 step = decide(found, await self._all(SERVICE_CIDRS), _given(await self._all(IP_ADDRESSES)), age)
             match step:
-                case Step.FINALIZE:
+                case CIDRAction.FINALIZE:
                     found = await self._finalizers(found, (*found.metadata.finalizers, FINALIZER))
                     await self._say(found, _READY)
-                case Step.READY:
+                case CIDRAction.READY:
                     await self._say(found, _READY)
-                case Step.KEEP:
+                case CIDRAction.KEEP:
                     await self._say(found, _TERMINATING)
-                case Step.WAIT:
+                case CIDRAction.WAIT:
                     return Requeue(GRACE - (age or 0.0))
-                case Step.RELEASE:
+                case CIDRAction.RELEASE:
                     await self._finalizers(found, tuple(one for one in found.metadata.finalizers if one != FINALIZER))
         return None
 
@@ -165,16 +165,16 @@ SPECS = (
 )
 
 
-def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[str], age: float | None) -> Step:
+def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[str], age: float | None) -> CIDRAction:
     """Return the next step for `mine`, of `every` one there is, deleted `age` seconds ago (None: not) while services
     have these addresses.
     """
     if age is None:
-        return Step.READY if FINALIZER in mine.metadata.finalizers else Step.FINALIZE
+        return CIDRAction.READY if FINALIZER in mine.metadata.finalizers else CIDRAction.FINALIZE
     others = [one for one in every if one.metadata.name != mine.metadata.name]
     if not _is_within(mine, others) and _is_needed(mine, others, addresses):
-        return Step.KEEP
-    return Step.WAIT if age < GRACE else Step.RELEASE
+        return CIDRAction.KEEP
+    return CIDRAction.WAIT if age < GRACE else CIDRAction.RELEASE
 
 
 def _is_within(mine: ServiceCIDR, others: Collection[ServiceCIDR]) -> bool:

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import NODES, SERVICES, Node, Service
-from controller_manager.api.errors import NotFound
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base import clock
-from controller_manager.base.errors import describe
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.cloud_provider import ImplementedElsewhere, RetryLater
-from controller_manager.controller import (
+from controller_manager.common.api.core import NODES, SERVICES, Node, Service
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.base import clock
+from controller_manager.common.base.errors import describe
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework.cloud_provider import ImplementedElsewhere, RetryLater
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -32,7 +32,7 @@ from controller_manager.controller import (
     key_of,
 )
 
-from ._cloud import FAILURES, answer_of, backends, identities, is_included
+from .shared.cloud import FAILURES, answer_of, backends, identities, is_included
 
 FINALIZER = f"service.{PLATFORM_DOMAIN}/load-balancer-cleanup"
 # Seconds after the first failure, and the longest.
@@ -65,7 +65,7 @@ class ServiceLoadBalancerOptions(Options):
     concurrent_service_syncs: Int32 = flag(1, "load balancers worked on at the same time", minimum=1)
 
 
-class Step(Enum):
+class LoadBalancerAction(Enum):
     """What is to be done about a service."""
 
     NOTHING = auto()
@@ -141,14 +141,18 @@ class ServiceLoadBalancers:
             await self._delete(key, ensured.service)
             ensured = None
         nodes = backends(self._nodes.list())
-        step = decide(service, ensured, identities(nodes)) if service is not None else Step.NOTHING
-        if service is None or step is Step.NOTHING:
+        step = decide(service, ensured, identities(nodes)) if service is not None else LoadBalancerAction.NOTHING
+        if service is None or step is LoadBalancerAction.NOTHING:
             self._caught_up(key)
             return None
-        if step is Step.UPDATE:
+        if step is LoadBalancerAction.UPDATE:
             return await self._update(key, service, nodes)
         try:
-            await (self._clean_up(key, service) if step is Step.CLEAN_UP else self._ensure(key, service, nodes))
+            await (
+                self._clean_up(key, service)
+                if step is LoadBalancerAction.CLEAN_UP
+                else self._ensure(key, service, nodes)
+            )
         except RetryLater as error:
             self._warn(service, error)
             return Requeue(error.seconds)
@@ -299,16 +303,16 @@ SPECS = (
 )
 
 
-def decide(service: Service, ensured: Ensured | None, nodes: Mapping[str, str]) -> Step:
+def decide(service: Service, ensured: Ensured | None, nodes: Mapping[str, str]) -> LoadBalancerAction:
     """Return what is to be done about a service, by the table above."""
     wants = wants_load_balancer(service)
     if needs_cleanup(service) or (not wants and ensured is not None):
-        return Step.CLEAN_UP
+        return LoadBalancerAction.CLEAN_UP
     if not wants:
-        return Step.NOTHING
+        return LoadBalancerAction.NOTHING
     if ensured is None or needs_update(ensured.service, service):
-        return Step.ENSURE
-    return Step.NOTHING if nodes == ensured.nodes else Step.UPDATE
+        return LoadBalancerAction.ENSURE
+    return LoadBalancerAction.NOTHING if nodes == ensured.nodes else LoadBalancerAction.UPDATE
 
 
 def wants_load_balancer(service: Service) -> bool:

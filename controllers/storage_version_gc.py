@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from controller_manager.api.apiserver_internal import (
+from controller_manager.common.api.apiserver_internal import (
     API_SERVER,
     GROUP,
     IDENTITY_LABEL,
@@ -14,11 +14,12 @@ from controller_manager.api.apiserver_internal import (
     StorageVersion,
     with_servers,
 )
-from controller_manager.api.errors import NotFound
-from controller_manager.api.platform import GROUP_DOMAIN, SYSTEM_NAMESPACE
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.controller import (
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.platform import GROUP_DOMAIN, SYSTEM_NAMESPACE
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import (
     LEASES,
     STALE_CACHE,
     Change,
@@ -33,7 +34,6 @@ from controller_manager.controller import (
     Requeue,
     key_of,
 )
-from controller_manager.options import Options
 
 _IN_SYSTEM = f"metadata.namespace={SYSTEM_NAMESPACE}"
 _BY_SERVER = "server"

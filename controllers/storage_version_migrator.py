@@ -12,12 +12,19 @@ from typing import ClassVar, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.apiextensions import DEFINITIONS, STORAGE_MIGRATING, CustomResourceDefinition
-from controller_manager.api.conditions import Condition, condition_of, with_condition
-from controller_manager.api.errors import ApiError, Conflict, Expired, NotFound, ServiceUnavailable, TooManyRequests
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.api.storage_migration import (
+from controller_manager.common.api.apiextensions import DEFINITIONS, STORAGE_MIGRATING, CustomResourceDefinition
+from controller_manager.common.api.conditions import Condition, condition_of, with_condition
+from controller_manager.common.api.errors import (
+    ApiError,
+    Conflict,
+    Expired,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.storage_migration import (
     FAILED,
     GROUP,
     MIGRATIONS,
@@ -28,11 +35,20 @@ from controller_manager.api.storage_migration import (
     comparable,
     is_newer,
 )
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base.clock import utc_now
-from controller_manager.client.discovery import ServedResource, resources
-from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule, Requeue
-from controller_manager.options import Options
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.options import Options
+from controller_manager.framework.client.discovery import ServedResource, resources
+from controller_manager.framework.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+)
 
 NAME = "storage-version-migrator-controller"
 RUNNER = "migration-runner-controller"
@@ -73,7 +89,7 @@ class What(Enum):
     WRITE = auto()
 
 
-class Step(NamedTuple):
+class MigrationAction(NamedTuple):
     """A step, and the migration that it is about."""
 
     what: What
@@ -301,19 +317,19 @@ SPECS = (
 )
 
 
-def decide(migrations: Iterable[StorageVersionMigration]) -> Step:
+def decide(migrations: Iterable[StorageVersionMigration]) -> MigrationAction:
     """Return the next step of the migrations of one resource."""
     active, oldest = None, None
     for one in sorted(migrations, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
         if one.is_running and one.has_ended:
-            return Step(What.FINISH, one)
+            return MigrationAction(What.FINISH, one)
         if one.is_running:
             active = active or one
         elif not one.has_ended:
             oldest = oldest or one
     if active is not None:
-        return Step(What.WRITE if active.status.resource_version else What.BOUND, active)
-    return Step(What.BEGIN, oldest) if oldest is not None else Step(What.NOTHING)
+        return MigrationAction(What.WRITE if active.status.resource_version else What.BOUND, active)
+    return MigrationAction(What.BEGIN, oldest) if oldest is not None else MigrationAction(What.NOTHING)
 
 
 def told(migration: StorageVersionMigration, condition: Condition) -> StorageVersionMigration:
@@ -336,7 +352,7 @@ def ended(migration: StorageVersionMigration, now: str) -> StorageVersionMigrati
     return _with(migration, with_condition(migration.status.conditions, condition))
 
 
-class Outcome(NamedTuple):
+class MigrationResult(NamedTuple):
     """What a definition is told of a migration that has ended, and the versions in which there may be objects."""
 
     reason: str
@@ -344,20 +360,20 @@ class Outcome(NamedTuple):
     stored_versions: tuple[str, ...]
 
 
-def outcome(definition: CustomResourceDefinition, succeeded: bool) -> Outcome:
+def outcome(definition: CustomResourceDefinition, succeeded: bool) -> MigrationResult:
     """Return what is told of a migration of the objects of a definition: only if that stayed as it was at the beginning
     are all objects stored in the present version.
     """
     stored = definition.status.stored_versions
     if not succeeded:
-        return Outcome("MigrationFailed", "The migration has failed", stored)
+        return MigrationResult("MigrationFailed", "The migration has failed", stored)
     condition = condition_of(definition.status.conditions, STORAGE_MIGRATING)
     if condition is None or condition.observed_generation != definition.metadata.generation:
         why = "but the stored versions have not been updated due to a generation mismatch"
-        return Outcome("MigrationSucceeded", f"The migration has succeeded {why}", stored)
+        return MigrationResult("MigrationSucceeded", f"The migration has succeeded {why}", stored)
     current = tuple(version.name for version in definition.spec.versions if version.storage)
     message = "The migration has succeeded and the stored versions have been updated"
-    return Outcome("MigrationSucceeded", message, current or stored)
+    return MigrationResult("MigrationSucceeded", message, current or stored)
 
 
 def _migratable(found: ServedResource) -> Resource[PartialObject] | _Unserved:

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import NODES, PODS, Node, Pod, Taint, Toleration
-from controller_manager.api.errors import NotFound
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.scheduling import FOR_GOOD, by_key, no_execute, patience
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.controller import (
+from controller_manager.common.api.core import NODES, PODS, Node, Pod, Taint, Toleration
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.scheduling import FOR_GOOD, by_key, no_execute, patience
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -23,9 +24,8 @@ from controller_manager.controller import (
     Requeue,
     key_of,
 )
-from controller_manager.options import Options
 
-from ._pods import PODS_BY_NODE, Eviction, evict, pods_on
+from .shared.pods import PODS_BY_NODE, Eviction, evict, pods_on
 
 COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"

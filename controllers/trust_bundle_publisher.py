@@ -8,16 +8,25 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.certificates import GROUP, TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
-from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base.clock import monotonic, sleep_for_housekeeping
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.controller import Add, Context, ControllerSpec, Informer, Key, PolicyRule, Requeue, Resource
+from controller_manager.common.api.certificates import GROUP, TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
+from controller_manager.common.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.framework.controller import (
+    Add,
+    Context,
+    ControllerSpec,
+    Informer,
+    Key,
+    PolicyRule,
+    Requeue,
+    Resource,
+)
 
-from ._service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions
 from .root_ca_publisher import check
+from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions
 
 GATE = "ClusterTrustBundle"
 SIGNER = f"{PLATFORM_DOMAIN}/kube-apiserver-serving"

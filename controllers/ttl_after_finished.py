@@ -1,12 +1,12 @@
 """Deletes jobs that have ended, so many seconds after their end."""
 
-from controller_manager.api.batch import JOBS, Job, end_of
-from controller_manager.api.errors import NotFound
-from controller_manager.api.timestamps import time_of
-from controller_manager.base import clock
-from controller_manager.base.metrics import Family, Histograms
-from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
-from controller_manager.options import Int32, Options, flag
+from controller_manager.common.api.batch import JOBS, Job, end_of
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Family, Histograms
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 
 _LATENCY = Family(
     "ttl_after_finished_controller_job_deletion_duration_seconds",

@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.storage import (
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     VOLUME_ATTRIBUTES_CLASSES,
@@ -14,8 +14,17 @@ from controller_manager.api.storage import (
     PersistentVolumeClaim,
     VolumeAttributesClass,
 )
-from controller_manager.controller import Change, Context, ControllerSpec, For, Informers, Key, Mapped, PolicyRule
-from controller_manager.options import Options
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+)
 
 FINALIZER = f"{PLATFORM_DOMAIN}/vac-protection"
 GATE = "VolumeAttributesClass"

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, Pod, is_pod_terminal
-from controller_manager.api.model import Object
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.storage import (
     BOUND,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -16,8 +16,9 @@ from controller_manager.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.cache import Change, Informers
-from controller_manager.controller import (
+from controller_manager.common.options import Options
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.controller import (
     STALE_CACHE,
     Context,
     ControllerSpec,
@@ -28,9 +29,8 @@ from controller_manager.controller import (
     in_parallel,
     try_write,
 )
-from controller_manager.options import Options
 
-from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
+from .shared.claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
 
 T = TypeVar("T", bound=Object)
 

@@ -18,9 +18,9 @@ from apiserver_stub.admission.chain import (
 from apiserver_stub.admission.configuration import ANY_VERSION, AdmissionConfiguration
 from apiserver_stub.admission.own_plugins import AdmissionContext, MakePlugin
 from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
-from apiserver_stub.admission.plugins import enabled
-from apiserver_stub.config_file import ConfigDocument, ConfigModel
-from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.admission.registry import enabled
+from apiserver_stub.common.config_file import ConfigDocument, ConfigModel
+from apiserver_stub.common.error_list import ErrorList
 
 __all__ = [
     "ALL",

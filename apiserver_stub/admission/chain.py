@@ -17,14 +17,14 @@ from msgspec import Struct, field
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.admission.metrics import ConditionMetrics, WebhookMetrics
-from apiserver_stub.api_request import Tree
+from apiserver_stub.common.offload import StepRunner, at_once
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.offload import Run, at_once
 from apiserver_stub.watch_cache.joint_commits import Also
-from controller_manager.api.errors import Cause, Forbidden, forbidden
-from controller_manager.base.clock import precise_clock
-from controller_manager.base.metrics import Distribution, Family, Histograms
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import Cause, Forbidden, forbidden
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import precise_clock
+from controller_manager.common.base.metrics import Distribution, Family, Histograms
+from controller_manager.common.serving.authentication import User
 
 Operation = Literal["create", "update", "delete", "connect"]
 
@@ -100,7 +100,7 @@ class Attributes(Struct, frozen=True):
     notes: Notes = field(default_factory=Notes)
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
     verb: str = ""
-    run: Run = at_once
+    run: StepRunner = at_once
 
     @property
     def tree(self) -> Tree:

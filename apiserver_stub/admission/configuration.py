@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from apiserver_stub.config_file import (
+from apiserver_stub.common.config_file import (
     ConfigDocument,
     ConfigFileError,
     ConfigModel,
@@ -30,8 +30,8 @@ from apiserver_stub.config_file import (
     read_bytes,
     refuse_causes,
 )
-from apiserver_stub.kinds.error_list import ErrorList
-from controller_manager.api.platform import GROUP_DOMAIN
+from apiserver_stub.common.error_list import ErrorList
+from controller_manager.common.api.platform import GROUP_DOMAIN
 
 T = TypeVar("T", bound=msgspec.Struct)
 

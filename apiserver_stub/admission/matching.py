@@ -14,11 +14,11 @@ from apiserver_stub.admission.chain import Attributes, Operation
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import not_found
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.selectors import LabelSelector, LabelSelectorSpec
+from controller_manager.common.api.errors import not_found
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.selectors import LabelSelector, LabelSelectorSpec
+from controller_manager.common.api.tree import FrozenTree
 
-Tree = Mapping[str, Any]
 T = TypeVar("T")
 
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
@@ -55,7 +55,7 @@ class MatchRule(NamedTuple):
     names: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, tree: Tree) -> Self:
+    def of(cls, tree: FrozenTree) -> Self:
         """Return the rule in an object of the API."""
         return cls(
             frozenset(tree.get("operations") or ()),
@@ -94,13 +94,13 @@ class MatchCriteria(NamedTuple):
     equivalent: bool = True
 
     @classmethod
-    def of_webhook(cls, webhook: Tree) -> Self:
+    def of_webhook(cls, webhook: FrozenTree) -> Self:
         """Return the criteria of a webhook, which is asked about nothing if it has no rules."""
         rules = tuple(MatchRule.of(rule) for rule in webhook.get("rules") or ())
         return cls(rules, (), *_selectors(webhook), equivalent=webhook.get("matchPolicy") == "Equivalent")
 
     @classmethod
-    def of_resources(cls, resources: Tree) -> Self:
+    def of_resources(cls, resources: FrozenTree) -> Self:
         """Return the criteria that `MatchResources` tell (of a policy or a binding), which cover everything if they
         have no rules.
         """
@@ -292,11 +292,11 @@ def _has(values: frozenset[str], value: str) -> bool:
     return value in values or "*" in values
 
 
-def _selectors(tree: Tree) -> tuple[LabelSelector | None, LabelSelector | None]:
+def _selectors(tree: FrozenTree) -> tuple[LabelSelector | None, LabelSelector | None]:
     return _selector(tree.get("namespaceSelector")), _selector(tree.get("objectSelector"))
 
 
-def _selector(tree: Tree | None) -> LabelSelector | None:
+def _selector(tree: FrozenTree | None) -> LabelSelector | None:
     selector = msgspec.convert(tree or {}, LabelSelectorSpec).selector()
     return None if selector.empty else selector
 

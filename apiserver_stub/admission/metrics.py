@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.common.base.metrics import Counters, Family, Histograms
 
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 _SECONDS = Family(

@@ -16,19 +16,19 @@ import msgspec
 from apiserver_stub.admission.chain import AdmissionPlugin, Admit, Attributes, Rules
 from apiserver_stub.admission.matching import kind_of
 from apiserver_stub.admission.parts import AdmissionParts
-from apiserver_stub.api_request import Tree
-from apiserver_stub.config_file import ConfigFileError
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.common.error_list import ErrorList
+from apiserver_stub.common.flags.admission import ENTRY_POINTS
 from apiserver_stub.encode import json
-from apiserver_stub.flags.admission import ENTRY_POINTS
-from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
-from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.errors import ApiError, InternalError
-from controller_manager.base.log import Logger
-from controller_manager.base.tasks import keep_running
-from controller_manager.serving import authorization
-from controller_manager.serving.authentication import User
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.errors import ApiError, InternalError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import keep_running
+from controller_manager.common.serving import authorization
+from controller_manager.common.serving.authentication import User
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -78,7 +78,7 @@ class AdmissionContext:
         name: str = "",
     ) -> bool:
         """Return whether a user may do something."""
-        asked = authorization.Attributes(user, verb, "", group, version, resource, "", namespace, name)
+        asked = authorization.AuthorizerAttributes(user, verb, "", group, version, resource, "", namespace, name)
         return (await self._authorizer.authorize(asked)).decision is authorization.Decision.ALLOW
 
 

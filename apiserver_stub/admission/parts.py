@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 from apiserver_stub.admission.chain import AdmissionMetrics, AdmissionPlugin
 from apiserver_stub.admission.configuration import AdmissionConfiguration
-from apiserver_stub.admission.services import ServiceAddresses
-from apiserver_stub.api_request import Tree
+from apiserver_stub.admission.services.addresses import ServiceAddresses
 from apiserver_stub.authz.rbac import RBACAuthorizer
-from apiserver_stub.egress import EgressSelector
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.offload import Offload
-from apiserver_stub.service_resolver import ServiceResolver
+from apiserver_stub.storage.worker import ALONE, Worker
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.worker import ALONE, Worker
-from controller_manager.base.runtime import Runtime
-from controller_manager.options import Parsed
-from controller_manager.serving.authorization import Authorizer
+from apiserver_stub.webhooks.egress import EgressSelector
+from apiserver_stub.webhooks.service_resolver import ServiceResolver
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import Parsed
+from controller_manager.common.serving.authorization import Authorizer
 
 Create = Callable[[str, Tree], Awaitable[None]]
 """Creates, in the server's own name and as any request would, an object in a collection (`/api/v1/namespaces`), unless

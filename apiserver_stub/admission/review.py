@@ -7,11 +7,11 @@ from typing import Any
 
 from apiserver_stub.admission.chain import Attributes, Operation
 from apiserver_stub.admission.matching import kind_of, namespace_of
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.serving.authentication import User
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving.authentication import User
 
 _MOST_TYPES = 512  # that are remembered
 _OPTIONS_VERSION = f"meta.{GROUP_DOMAIN}/v1"

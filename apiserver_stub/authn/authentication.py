@@ -7,30 +7,30 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.audit import note_latency
 from apiserver_stub.authn.bootstrap_tokens import BootstrapTokens
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.jwt.configuration import AnonymousAuthConfig
 from apiserver_stub.authn.service_accounts import Get
 from apiserver_stub.authn.token_cache import TokenCache
 from apiserver_stub.authn.tokens import FindToken, StaticTokens, TokenAuthenticatorChain, read_token_file
-from apiserver_stub.egress import EgressSelector
-from apiserver_stub.flags import (
+from apiserver_stub.common.flags import (
     AggregationOptions,
     AuthenticationOptions,
     TokenAuthenticationOptions,
     TokenOptions,
 )
-from apiserver_stub.offload import Offload
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.clock import precise_clock, wall_seconds
-from controller_manager.base.metrics import Family, Histograms
-from controller_manager.base.registry import Registry
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import all_of
-from controller_manager.options import Parsed
-from controller_manager.serving.access_metrics import AuthenticationMetrics, TokenCacheMetrics
-from controller_manager.serving.authentication import (
+from apiserver_stub.common.offload import Offload
+from apiserver_stub.request.audit import note_latency
+from apiserver_stub.webhooks.egress import EgressSelector
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.clock import precise_clock, wall_seconds
+from controller_manager.common.base.metrics import Family, Histograms
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.options import Parsed
+from controller_manager.common.serving.access_metrics import AuthenticationMetrics, TokenCacheMetrics
+from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,
     Authenticator,
     BearerTokenAuthenticator,
@@ -211,7 +211,7 @@ def _webhook(
 ) -> tuple[FindToken, Close]:
     """Return who asks the webhook for tokens and remembers its answers, and what ends that. Raises `ConfigError`."""
     from apiserver_stub.authn.token_webhook import WebhookTokens  # a server without a webhook does without its client
-    from apiserver_stub.review_webhook import ReviewWebhook
+    from apiserver_stub.webhooks.review_client import ReviewWebhook
 
     flag, file = "--authentication-token-webhook-config-file", options.authentication_token_webhook_config_file
     webhook = ReviewWebhook(file, flag, dialer=parts.egress.control_plane)

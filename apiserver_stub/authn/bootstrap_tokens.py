@@ -9,10 +9,10 @@ import msgspec
 from apiserver_stub.authn.service_accounts import Get
 from apiserver_stub.authn.tokens import Recognized, shared
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.platform import SYSTEM_NAMESPACE
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.platform import SYSTEM_NAMESPACE
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.authentication import User
 
 _TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
 _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")

@@ -6,12 +6,16 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from apiserver_stub.streams import EndingStream, EndingUpgrade
-from controller_manager.api.platform import ADMIN_GROUP
-from controller_manager.api.wire import Certificate, Request, Response, Upgrade
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.authentication import Authenticator, RequestHeaderAuthenticator, RequestHeaderConfig
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+from apiserver_stub.common.streams import EndingStream, EndingUpgrade
+from controller_manager.common.api.platform import ADMIN_GROUP
+from controller_manager.common.api.wire import Certificate, Request, Response, Upgrade
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.authentication import (
+    Authenticator,
+    RequestHeaderAuthenticator,
+    RequestHeaderConfig,
+)
+from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
 
 _LONGEST = 60.0  # seconds between two looks at open answers
 Handle = Callable[[Request], Awaitable[Response]]

@@ -12,14 +12,14 @@ from cryptography.hazmat.primitives import serialization
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn.tokens import Claims
-from controller_manager.api.errors import InternalError
-from controller_manager.api.protobuf.services import service
-from controller_manager.base.clock import monotonic, wall_seconds
-from controller_manager.base.errors import CannotStart
-from controller_manager.base.log import Logger
-from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
-from controller_manager.serving.token_keys import ALGORITHMS, VerifyingKey
-from controller_manager.transport.grpc import GrpcChannel, GrpcError
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.protobuf.services import service
+from controller_manager.common.base.clock import monotonic, wall_seconds
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.common.serving.token_keys import ALGORITHMS, VerifyingKey
+from controller_manager.common.transport.grpc import GrpcChannel, GrpcError
 
 FLAG = "--service-account-signing-endpoint"
 SHORTEST = 600  # seconds a token must be allowed to live

@@ -5,20 +5,20 @@ from collections.abc import Iterable
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.api_request import RequestContext
-from apiserver_stub.audit import note_latency
 from apiserver_stub.authn.impersonation_modes import LEGACY, MODES, Mode
 from apiserver_stub.encode.json import encode
-from controller_manager.api.errors import BadRequest, Forbidden, ServiceUnavailable
-from controller_manager.api.wire import Request
-from controller_manager.base.clock import monotonic
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.serving.authentication import IMPERSONATION, User, header_key, is_text
-from controller_manager.serving.authorization import (
+from apiserver_stub.request.api_request import RequestContext
+from apiserver_stub.request.audit import note_latency
+from controller_manager.common.api.errors import BadRequest, Forbidden, ServiceUnavailable
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.serving.authentication import IMPERSONATION, User, header_key, is_text
+from controller_manager.common.serving.authorization import (
     NO_OPINION,
-    Attributes,
     Authorization,
     Authorizer,
+    AuthorizerAttributes,
     Decision,
     refusal,
 )
@@ -113,7 +113,7 @@ class Impersonation:
             note_latency("impersonation", seconds)
         return Impersonated(mode.user(wanted), mode.constraint)
 
-    async def _allowing(self, attributes: Attributes, wanted: User) -> Mode:
+    async def _allowing(self, attributes: AuthorizerAttributes, wanted: User) -> Mode:
         requestor = attributes.user
         last = self._last.get(requestor.name)
         modes = self._modes if last is None else (last, *(mode for mode in self._modes if mode is not last))
@@ -131,7 +131,7 @@ class Impersonation:
         assert refused is not None  # the last mode takes everybody
         raise refused
 
-    async def _check(self, mode: Mode, attributes: Attributes, wanted: User) -> None:
+    async def _check(self, mode: Mode, attributes: AuthorizerAttributes, wanted: User) -> None:
         """Return if a mode allows it. Raises `Forbidden`."""
         for step in mode.steps(attributes, wanted):
             if step.all_at_once is not None and await self._refusal(mode, step.all_at_once) is None:
@@ -141,7 +141,7 @@ class Impersonation:
                 if refused is not None:
                     raise refused
 
-    async def _refusal(self, mode: Mode, attributes: Attributes) -> Forbidden | None:
+    async def _refusal(self, mode: Mode, attributes: AuthorizerAttributes) -> Forbidden | None:
         began, found = monotonic(), NO_OPINION
         try:
             found = await self._authorizer.authorize(attributes)

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from apiserver_stub.encode.json import encode
-from apiserver_stub.kinds import names
-from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
-from controller_manager.serving.authentication import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
-from controller_manager.serving.authorization import Attributes, refusal
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.platform import ADMIN_GROUP, GROUP_DOMAIN
+from controller_manager.common.serving.authentication import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from controller_manager.common.serving.authorization import AuthorizerAttributes, refusal
 
 _GROUP = f"authentication.{GROUP_DOMAIN}"
 _ACCOUNT, _ACCOUNTS, _NODE, _NODES = "system:serviceaccount:", "system:serviceaccounts", "system:node:", "system:nodes"
@@ -27,11 +27,11 @@ _OWN = "associated-node"
 _MANY = 4  # groups or values from which on all are asked about at once first
 
 
-class Step(NamedTuple):
+class ImpersonationCheck(NamedTuple):
     """Something that must be allowed: all of `each`, or `all_at_once` if there is such a question."""
 
-    each: tuple[Attributes, ...]
-    all_at_once: Attributes | None = None
+    each: tuple[AuthorizerAttributes, ...]
+    all_at_once: AuthorizerAttributes | None = None
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -43,14 +43,14 @@ class Mode(msgspec.Struct, frozen=True):
     takes: Callable[[User, User], bool]
     constrained: bool = True
 
-    def steps(self, attributes: Attributes, wanted: User) -> Iterator[Step]:
+    def steps(self, attributes: AuthorizerAttributes, wanted: User) -> Iterator[ImpersonationCheck]:
         """Yield what must be allowed, in order. Raises `Forbidden` for what can never be."""
         if self.constrained:
             verb = f"impersonate-on:{self.name}:{attributes.verb}"
-            yield Step((self._asked(replace(attributes, verb=verb)),))
-        yield Step((self._asked(self._name(attributes.user, wanted.name)),))
+            yield ImpersonationCheck((self._asked(replace(attributes, verb=verb)),))
+        yield ImpersonationCheck((self._asked(self._name(attributes.user, wanted.name)),))
         if wanted.uid:
-            yield Step((self._about(attributes.user, "uids", wanted.uid, group=_GROUP),))
+            yield ImpersonationCheck((self._about(attributes.user, "uids", wanted.uid, group=_GROUP),))
         if wanted.groups:
             yield self._groups(attributes.user, wanted.groups)
         if wanted.extra:
@@ -65,7 +65,7 @@ class Mode(msgspec.Struct, frozen=True):
     def _verb(self) -> str:
         return f"impersonate:{self.name}" if self.constrained else "impersonate"
 
-    def _asked(self, attributes: Attributes) -> Attributes:
+    def _asked(self, attributes: AuthorizerAttributes) -> AuthorizerAttributes:
         """Return a question as it is put: of one's own node the decision must hold for all nodes and pods."""
         if self.name != _OWN:
             return attributes
@@ -76,12 +76,12 @@ class Mode(msgspec.Struct, frozen=True):
 
     def _about(
         self, user: User, resource: str, name: str, subresource: str = "", namespace: str = "", group: str | None = None
-    ) -> Attributes:
+    ) -> AuthorizerAttributes:
         if group is None:
             group = _GROUP if self.constrained else ""
-        return Attributes(user, self._verb, "", group, "v1", resource, subresource, namespace, name)
+        return AuthorizerAttributes(user, self._verb, "", group, "v1", resource, subresource, namespace, name)
 
-    def _name(self, requestor: User, name: str) -> Attributes:
+    def _name(self, requestor: User, name: str) -> AuthorizerAttributes:
         account, node = account_of(name), _node_of(name)
         if account is not None:
             return self._about(requestor, "serviceaccounts", account[1], namespace=account[0])
@@ -89,29 +89,29 @@ class Mode(msgspec.Struct, frozen=True):
             return self._about(requestor, "nodes", node)
         return self._about(requestor, "users", name)
 
-    def _groups(self, requestor: User, groups: tuple[str, ...]) -> Step:
+    def _groups(self, requestor: User, groups: tuple[str, ...]) -> ImpersonationCheck:
         each = tuple(self._about(requestor, "groups", group) for group in groups)
         if not self.constrained:
-            return Step(each)
+            return ImpersonationCheck(each)
         if "" in groups:
             raise refusal(self._about(requestor, "groups", ""), "a group without a name cannot be impersonated")
         if ADMIN_GROUP in groups:
             why = f"the group {ADMIN_GROUP} cannot be impersonated"
             raise refusal(self._about(requestor, "groups", ADMIN_GROUP), why)
-        return Step(each, self._about(requestor, "groups", "*") if len(groups) >= _MANY else None)
+        return ImpersonationCheck(each, self._about(requestor, "groups", "*") if len(groups) >= _MANY else None)
 
-    def _extra(self, requestor: User, extra: Mapping[str, tuple[str, ...]]) -> Step:
+    def _extra(self, requestor: User, extra: Mapping[str, tuple[str, ...]]) -> ImpersonationCheck:
         each = tuple(
             self._about(requestor, "userextras", value, key, group=_GROUP)
             for key, values in extra.items()
             for value in values
         )
         if not self.constrained:
-            return Step(each)
+            return ImpersonationCheck(each)
         if why := next((why for key, values in extra.items() if (why := _wrong(key, values))), ""):
             raise refusal(self._about(requestor, "userextras", ""), why)
         many = len(each) >= _MANY
-        return Step(each, self._about(requestor, "userextras", "*", "*") if many else None)
+        return ImpersonationCheck(each, self._about(requestor, "userextras", "*", "*") if many else None)
 
     def user(self, wanted: User) -> User:
         """Return who the requestor becomes: with the groups that follow from the name, where none may be named."""

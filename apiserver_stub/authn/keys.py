@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.files import write_atomically
-from controller_manager.component.pages import Handler
-from controller_manager.serving.token_keys import SigningKey, VerifyingKey, read_signing_key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.files import write_atomically
+from controller_manager.common.component.pages import Handler
+from controller_manager.common.serving.token_keys import SigningKey, VerifyingKey, read_signing_key
 
 _KEPT = 3600  # seconds that others may keep keys which never change
 

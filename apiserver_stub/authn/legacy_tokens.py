@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import msgspec
 
-from apiserver_stub.audit import annotate
 from apiserver_stub.authn.keys import VerifyingKeys
 from apiserver_stub.authn.service_accounts import Get, TokenMetrics, verified_payload
 from apiserver_stub.authn.tokens import ACCOUNTS, Recognized, TokenRefused, shared, username
+from apiserver_stub.request.audit import annotate
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import utc_now
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.serving.authentication import User
 
 LAST_USED = "kubernetes.io/legacy-token-last-used"
 _INVALID_SINCE = "kubernetes.io/legacy-token-invalid-since"

@@ -10,7 +10,6 @@ import jwt
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.audit import annotate
 from apiserver_stub.authn.keys import VerifyingKeys
 from apiserver_stub.authn.tokens import (
     LEEWAY,
@@ -23,13 +22,14 @@ from apiserver_stub.authn.tokens import (
     untimely,
     user_of,
 )
+from apiserver_stub.request.audit import annotate
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import wall_seconds
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.serving.authentication import User
-from controller_manager.serving.token_keys import SigningKey
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.token_keys import SigningKey
 
 _JWS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")  # without padding (RFC 7515, section 2)
 LONGEST_TOKEN = 32 * 1024

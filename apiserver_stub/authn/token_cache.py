@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from apiserver_stub.authn.tokens import FindToken, Recognized, TokenRefused
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.access_metrics import TokenCacheMetrics
-from controller_manager.serving.answers import Answers, keyed_digest
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.access_metrics import TokenCacheMetrics
+from controller_manager.common.serving.answers import Answers, keyed_digest
 
 _PATIENCE = 30.0  # seconds a question may take that several may wait for
 _SIZE = 32_768

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from apiserver_stub.authn.tokens import Recognized, TokenRefused, shared
-from apiserver_stub.review_webhook import ReviewError, ReviewWebhook
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.serving.authentication import User
+from apiserver_stub.webhooks.review_client import ReviewError, ReviewWebhook
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.serving.authentication import User
 
 
 class _UserInfo(msgspec.Struct):

@@ -11,12 +11,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.reviews import Review, read
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.model import Model
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.serving.authentication import AUTHENTICATED, User, authenticated
+from apiserver_stub.authz.reviews import Review, read
+from apiserver_stub.request.api_request import APIRequest
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving.authentication import AUTHENTICATED, User, authenticated
 
 LEEWAY = 60.0
 """Seconds that clocks may differ by, and that what was deleted still counts."""
@@ -31,7 +32,7 @@ class Reference(Struct, frozen=True, omit_defaults=True):
     uid: str = ""
 
 
-class Subject(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class TokenSubject(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The service account that a token is for, the objects it is bound to, and the moment after which its use is worth
     a warning (seconds since the epoch).
     """
@@ -52,7 +53,7 @@ class Claims(Struct, frozen=True, kw_only=True):
     issued: int = field(name="iat", default=0)
     issuer: str = field(name="iss")
     identifier: str = field(name="jti", default="")
-    subject: Subject = field(name="kubernetes.io")
+    subject: TokenSubject = field(name="kubernetes.io")
     not_before: int = field(name="nbf", default=0)
     username: str = field(name="sub")
 
@@ -87,7 +88,7 @@ def user_of(claims: Claims) -> User:
     )
 
 
-def needs(subject: Subject) -> tuple[Existing, ...]:
+def needs(subject: TokenSubject) -> tuple[Existing, ...]:
     """Return what must exist: the account and what the token is bound to; the node of a bound pod is only told."""
     named = (
         ("serviceaccounts", subject.namespace, subject.account),

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.model import Model
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.model import Model
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
     ALLOWED,
-    Attributes,
+    AllowedResources,
     Authorization,
+    AuthorizerAttributes,
     Decision,
     NonResourceRule,
-    ResourceRule,
     Rules,
 )
 
@@ -29,7 +29,7 @@ _MOST_POLICIES = 10_000
 _NO_POLICY = Authorization(Decision.NO_OPINION, "No policy matched.")
 
 
-class Policy(Model):
+class ABACPolicy(Model):
     """What a user, or the members of a group, may do; `*` stands for all."""
 
     user: str = ""
@@ -46,7 +46,7 @@ class Policy(Model):
             return False
         return self.user in ("", user.name) and (not self.group or self.group in user.groups)
 
-    def allows(self, attributes: Attributes) -> bool:
+    def allows(self, attributes: AuthorizerAttributes) -> bool:
         """Tell whether the policy allows what its user wants."""
         if self.readonly and attributes.verb not in _READING:
             return False
@@ -74,21 +74,21 @@ class _Typed(Model):
 
 
 class _Document(Model):
-    spec: Policy = Policy()
+    spec: ABACPolicy = ABACPolicy()
 
 
 class ABACAuthorizer:
     """Allows what some policy allows; it denies nothing."""
 
-    def __init__(self, policies: Sequence[Policy]) -> None:
+    def __init__(self, policies: Sequence[ABACPolicy]) -> None:
         self._policies = tuple(policies)
-        self._of_users: dict[str, list[Policy]] = {}
-        self._of_groups: dict[str, list[Policy]] = {}  # those that name no user
+        self._of_users: dict[str, list[ABACPolicy]] = {}
+        self._of_groups: dict[str, list[ABACPolicy]] = {}  # those that name no user
         for policy in policies:
             place, name = (self._of_users, policy.user) if policy.user else (self._of_groups, policy.group)
             place.setdefault(name, []).append(policy)
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return ALLOW or NO_OPINION."""
         user = attributes.user
         found = [self._of_users.get(user.name, ()), *(self._of_groups.get(group, ()) for group in user.groups)]
@@ -99,12 +99,12 @@ class ABACAuthorizer:
         """Return what the policies for a user allow in a namespace."""
         found = [each for each in self._policies if each.is_for(user) and each.namespace in (_ALL, namespace)]
         return Rules(
-            tuple(ResourceRule(each.verbs, (each.api_group,), (each.resource,)) for each in found if each.resource),
+            tuple(AllowedResources(each.verbs, (each.api_group,), (each.resource,)) for each in found if each.resource),
             tuple(NonResourceRule(each.verbs, (each.non_resource_path,)) for each in found if each.non_resource_path),
         )
 
 
-def read_policies(path: Path) -> tuple[Policy, ...]:
+def read_policies(path: Path) -> tuple[ABACPolicy, ...]:
     """Return the policies of a file; empty lines and comments (`#`) are none. Raises `ValueError` naming the line."""
     try:
         lines = path.read_bytes().splitlines()
@@ -116,7 +116,7 @@ def read_policies(path: Path) -> tuple[Policy, ...]:
     return policies
 
 
-def _policies(path: Path, lines: Sequence[bytes]) -> Iterator[Policy]:
+def _policies(path: Path, lines: Sequence[bytes]) -> Iterator[ABACPolicy]:
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith(b"#"):
@@ -129,18 +129,18 @@ def _policies(path: Path, lines: Sequence[bytes]) -> Iterator[Policy]:
             raise ValueError(f"{path}: line {number}: {error}") from None
 
 
-def _policy(tree: Any) -> Policy:
+def _policy(tree: Any) -> ABACPolicy:
     """Return the policy in a document: of version v1beta1, or of v0, which needs not say so. Raises `ValueError`."""
     typed = msgspec.convert(tree, _Typed)
     if not typed.api_version or not typed.kind or typed.api_version == f"{_GROUP}/v0":
-        return _of_v0(msgspec.convert(tree, Policy))
-    if (typed.api_version, typed.kind) != (f"{_GROUP}/v1beta1", "Policy"):
+        return _of_v0(msgspec.convert(tree, ABACPolicy))
+    if (typed.api_version, typed.kind) != (f"{_GROUP}/v1beta1", "ABACPolicy"):
         raise ValueError(f"it is no Policy of {_GROUP}/v1beta1 but a {typed.kind} of {typed.api_version}")
     policy = msgspec.convert(tree, _Document).spec
     return replace(policy, user="", group=_AUTHENTICATED) if _ALL in (policy.user, policy.group) else policy
 
 
-def _of_v0(policy: Policy) -> Policy:
+def _of_v0(policy: ABACPolicy) -> ABACPolicy:
     """Return what a policy of the version v0 means, where what is left out stands for all."""
     anybody = _ALL in (policy.user, policy.group)
     anywhere = not policy.namespace and not policy.resource

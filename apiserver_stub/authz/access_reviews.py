@@ -4,19 +4,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.authz.reviews import Review, read
 from apiserver_stub.authz.selectors import check_selectors, read_selectors
+from apiserver_stub.common.error_list import ErrorList, place
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.encode.body import run_of
-from apiserver_stub.kinds.error_list import ErrorList, place
-from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.offload import Offload
-from apiserver_stub.reviews import Review, read
-from controller_manager.api.errors import BadRequest, invalid
-from controller_manager.api.model import Model
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.reviews import SubjectAccessReviewSpec
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_SELECTORS, Attributes, Authorizer, Decision, Selectors
+from apiserver_stub.kinds.values.trees import get_in
+from apiserver_stub.request.api_request import APIRequest
+from controller_manager.common.api.errors import BadRequest, invalid
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.reviews import SubjectAccessReviewSpec
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
+    NO_SELECTORS,
+    Authorizer,
+    AuthorizerAttributes,
+    Decision,
+    Selectors,
+)
 
 _GROUP = f"authorization.{GROUP_DOMAIN}"
 _RESOURCE, _OTHER = "spec.resourceAttributes", "spec.nonResourceAttributes"
@@ -65,7 +72,7 @@ class AccessReviews:
         status: Tree = {"resourceRules": resources, "nonResourceRules": others, "incomplete": rules.incomplete}
         return {**status, "evaluationError": rules.error} if rules.error else status
 
-    async def _judge(self, attributes: Attributes, ignored: Sequence[str]) -> Tree:
+    async def _judge(self, attributes: AuthorizerAttributes, ignored: Sequence[str]) -> Tree:
         """Return the status; `ignored` are problems of the question that did not keep it from being judged."""
         decision, reason, error = await self._authorizer.authorize(attributes)
         status: Tree = {"allowed": decision is Decision.ALLOW}
@@ -82,7 +89,7 @@ def _shown(**lists: Sequence[str]) -> dict[str, Any]:
     return {name: list(values) for name, values in lists.items() if values}
 
 
-def _question(request: APIRequest, tree: Tree, user: User | None = None) -> tuple[Attributes, Sequence[str]]:
+def _question(request: APIRequest, tree: Tree, user: User | None = None) -> tuple[AuthorizerAttributes, Sequence[str]]:
     """Return what is asked about, and what of it was left out; without a `user`, the object names one. Raises `Invalid`
     or `BadRequest`.
     """
@@ -116,13 +123,13 @@ def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) ->
     return errors
 
 
-def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[Attributes, Sequence[str]]:
+def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[AuthorizerAttributes, Sequence[str]]:
     """Return what is asked about, and what of it was left out."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
         fields, labels, ignored = read_selectors(of)
         place = of.group, of.version or "*", of.resource, of.subresource, of.namespace, of.name
         selectors = Selectors(fields, labels) if fields or labels else NO_SELECTORS
-        return Attributes(user, of.verb, "", *place, selectors), ignored
+        return AuthorizerAttributes(user, of.verb, "", *place, selectors), ignored
     assert other is not None
-    return Attributes(user, other.verb, other.path), ()
+    return AuthorizerAttributes(user, other.verb, other.path), ()

@@ -1,13 +1,13 @@
 """The authorizers of the modes AlwaysAllow and AlwaysDeny, which look at nothing but whether a user is known."""
 
-from controller_manager.serving.authentication import ANONYMOUS, UNAUTHENTICATED, User
-from controller_manager.serving.authorization import (
+from controller_manager.common.serving.authentication import ANONYMOUS, UNAUTHENTICATED, User
+from controller_manager.common.serving.authorization import (
     ALL_RULES,
     ALLOWED,
     NO_OPINION,
     NO_RULES,
-    Attributes,
     Authorization,
+    AuthorizerAttributes,
     Decision,
     NonResourceRule,
     Rules,
@@ -22,7 +22,7 @@ _PUBLIC_RULES = Rules((), (NonResourceRule(("get",), tuple(sorted(PUBLIC))),))
 class AlwaysAllow:
     """Allows everything to all but the anonymous, who may read what is public."""
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return ALLOW or NO_OPINION."""
         if _is_known(attributes.user):
             return ALLOWED
@@ -37,7 +37,7 @@ class AlwaysAllow:
 class AlwaysDeny:
     """Allows nobody anything."""
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return NO_OPINION, and why: authorizers behind this one may still allow something."""
         return _FORBIDDEN
 

@@ -13,15 +13,15 @@ from apiserver_stub.authz.metrics import AuthorizationMetrics
 from apiserver_stub.authz.node import NodeAuthorizer
 from apiserver_stub.authz.node.graph import NodeGraph
 from apiserver_stub.authz.rbac import RBACAuthorizer
-from apiserver_stub.config_file import ConfigFileError, ReloadMetrics
-from apiserver_stub.flags import AuthorizationOptions
-from apiserver_stub.offload import Run, at_once
+from apiserver_stub.common.config_file import ConfigFileError, ReloadMetrics
+from apiserver_stub.common.flags import AuthorizationOptions
+from apiserver_stub.common.offload import StepRunner, at_once
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.base.runtime import Runtime
-from controller_manager.options import Parsed
-from controller_manager.serving.access_metrics import AuthorizationMetrics as RequestMetrics
-from controller_manager.serving.authorization import Authorizer
-from controller_manager.transport.dialer import Dialer
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import Parsed
+from controller_manager.common.serving.access_metrics import AuthorizationMetrics as RequestMetrics
+from controller_manager.common.serving.authorization import Authorizer
+from controller_manager.common.transport.dialer import Dialer
 
 
 class AuthorizationParts(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class AuthorizationParts(msgspec.Struct, frozen=True):
     store: WatchCache
     runtime: Runtime
     dialer: Dialer | None = None
-    run: Run = at_once
+    run: StepRunner = at_once
 
 
 class Authorization:

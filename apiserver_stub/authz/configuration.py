@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 import msgspec
 
-from apiserver_stub.config_file import ConfigDocument, ConfigModel, Seconds
-from apiserver_stub.flags.authorization import MODES, AuthorizationOptions
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.config_file import ConfigDocument, ConfigModel, Seconds
+from apiserver_stub.common.error_list import ErrorList, FieldPath
+from apiserver_stub.common.flags.authorization import MODES, AuthorizationOptions
+from apiserver_stub.kinds.values import names
 
 KIND = "AuthorizationConfiguration"
 WEBHOOK = "Webhook"

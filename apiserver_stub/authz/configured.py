@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from apiserver_stub.authz.configuration import KIND, TYPES, WEBHOOK, AuthorizationConfiguration, check
 from apiserver_stub.authz.metrics import AuthorizationMetrics
-from apiserver_stub.config_file import (
+from apiserver_stub.common.config_file import (
     ConfigFileError,
     FileWatcher,
     ReloadMetrics,
@@ -14,15 +14,15 @@ from apiserver_stub.config_file import (
     read_bytes,
     refuse_causes,
 )
-from controller_manager.api.platform import ADMIN_GROUP
-from controller_manager.base.clock import precise_clock
-from controller_manager.base.log import Logger
-from controller_manager.serving.access_metrics import AuthorizationMetrics as RequestMetrics
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
-    Attributes,
+from controller_manager.common.api.platform import ADMIN_GROUP
+from controller_manager.common.base.clock import precise_clock
+from controller_manager.common.base.log import Logger
+from controller_manager.common.serving.access_metrics import AuthorizationMetrics as RequestMetrics
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
     Authorization,
     Authorizer,
+    AuthorizerAttributes,
     AuthorizerChain,
     Decision,
     PrivilegedGroups,
@@ -43,7 +43,7 @@ class ConfiguredAuthorizer:
         self._chain = AuthorizerChain([])
         self.use(configuration)
 
-    def authorize(self, attributes: Attributes) -> Coroutine[Any, Any, Authorization]:
+    def authorize(self, attributes: AuthorizerAttributes) -> Coroutine[Any, Any, Authorization]:
         """Return the first opinion, or NO_OPINION with the reasons of all."""
         return self._chain.authorize(attributes)
 
@@ -81,7 +81,7 @@ class RequestAuthorizer:
         self._metrics = metrics
         self._now = precise_clock()
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return what the other decides."""
         began = self._now()
         authorization = await self._authorizer.authorize(attributes)
@@ -156,7 +156,7 @@ class ConfigurationFile:
 def _judged(expression: str) -> str:
     """Return what is wrong with the expression of a match condition."""
     from apiserver_stub.authz.review_spec import condition_environment  # only those who have conditions need CEL
-    from apiserver_stub.match_conditions import ConditionError, compile_condition
+    from apiserver_stub.webhooks.match_conditions import ConditionError, compile_condition
 
     try:
         compile_condition(expression, condition_environment())

@@ -1,8 +1,8 @@
 """Metrics of authorization: what authorizers decided, by type and name; webhooks and their match conditions."""
 
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.base.registry import Registry
-from controller_manager.serving.authorization import Decision
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.serving.authorization import Decision
 
 _NAMED = ("type", "name")
 _RESULTS = ("name", "result")

@@ -5,14 +5,14 @@ from functools import lru_cache
 from typing import Any
 
 from apiserver_stub.authz.selectors import field_requirements, label_requirements
-from controller_manager.cel import STRING, Environment, ListType, MapType, ObjectType
-from controller_manager.serving.authorization import NO_SELECTORS, Attributes
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.cel import STRING, Environment, ListType, MapType, ObjectType
+from controller_manager.common.serving.authorization import NO_SELECTORS, AuthorizerAttributes
 
-Tree = dict[str, Any]
 _RESOURCE_FIELDS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
 
 
-def review_spec(attributes: Attributes) -> Tree:
+def review_spec(attributes: AuthorizerAttributes) -> Tree:
     """Return the question in version v1; what is empty is left out, as it is by clients in Go."""
     user = attributes.user
     spec: Tree = {}
@@ -38,7 +38,7 @@ def in_version(spec: Tree, version: str) -> Tree:
     return {("group" if name == "groups" else name): value for name, value in spec.items()}
 
 
-def condition_variables(attributes: Attributes) -> Mapping[str, Any]:
+def condition_variables(attributes: AuthorizerAttributes) -> Mapping[str, Any]:
     """Return the values of the variables of match conditions: all texts are there, be they empty."""
     user = attributes.user
     request: Tree = {
@@ -87,14 +87,14 @@ def condition_environment() -> Environment:
     return Environment.base().extend({"request": request})
 
 
-def _resource(attributes: Attributes) -> Tree:
+def _resource(attributes: AuthorizerAttributes) -> Tree:
     found: Tree = {name: value for name in _RESOURCE_FIELDS if (value := getattr(attributes, name))}
     for name, requirements in _requirements(attributes).items():
         found[name] = {"requirements": requirements}
     return found
 
 
-def _requirements(attributes: Attributes) -> Mapping[str, list[Tree]]:
+def _requirements(attributes: AuthorizerAttributes) -> Mapping[str, list[Tree]]:
     """Return the selectors that narrow a request, by their names in the question."""
     selectors = attributes.selectors
     if selectors is NO_SELECTORS:

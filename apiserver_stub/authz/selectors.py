@@ -5,14 +5,14 @@ requirements only narrow, so what is asked for grows, and is refused rather than
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place, render
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place, render
 from apiserver_stub.kinds.rules.formats import QUALIFIED
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.reviews import ResourceAttributes, SelectorAttributes, SelectorRequirement
-from controller_manager.api.selectors import (
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.reviews import ResourceAttributes, SelectorAttributes, SelectorRequirement
+from controller_manager.common.api.selectors import (
     MOST_CONDITIONS,
     FieldSelector,
     LabelSelector,
@@ -20,9 +20,9 @@ from controller_manager.api.selectors import (
     Requirement,
     Term,
 )
+from controller_manager.common.api.tree import Tree
 
 S = TypeVar("S", FieldSelector, LabelSelector)
-Tree = dict[str, Any]
 
 _AT = place("spec.resourceAttributes")
 _WITH_VALUES = ("In", "NotIn")

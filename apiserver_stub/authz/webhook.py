@@ -8,20 +8,26 @@ import msgspec
 from apiserver_stub.authz.configuration import AuthorizerConfiguration
 from apiserver_stub.authz.metrics import AuthorizationMetrics
 from apiserver_stub.authz.review_spec import condition_environment, condition_variables, in_version, review_spec
+from apiserver_stub.common.offload import StepRunner, at_once
 from apiserver_stub.encode import json
-from apiserver_stub.match_conditions import MatchConditions, MatchError, compile_condition
-from apiserver_stub.offload import Run, at_once
-from apiserver_stub.review_webhook import ReviewError, ReviewLimits, ReviewWebhook
-from apiserver_stub.webhooks import WebhookError
-from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.reviews import SubjectAccessReviewStatus
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
-from controller_manager.serving.answers import Answers, keyed_digest
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_OPINION, Attributes, Authorization, Decision, Rules
-from controller_manager.transport.dialer import Dialer
+from apiserver_stub.webhooks.client import WebhookError
+from apiserver_stub.webhooks.match_conditions import MatchConditions, MatchError, compile_condition
+from apiserver_stub.webhooks.review_client import ReviewError, ReviewLimits, ReviewWebhook
+from controller_manager.common.api.errors import ServiceUnavailable, TooManyRequests
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.reviews import SubjectAccessReviewStatus
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.serving.answers import Answers, keyed_digest
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
+    NO_OPINION,
+    Authorization,
+    AuthorizerAttributes,
+    Decision,
+    Rules,
+)
+from controller_manager.common.transport.dialer import Dialer
 
 TYPE = "Webhook"
 _KIND = "SubjectAccessReview"
@@ -55,7 +61,7 @@ class WebhookAuthorizer:
         rules: WebhookRules,
         metrics: AuthorizationMetrics,
         log: Logger,
-        run: Run,
+        run: StepRunner,
     ) -> None:
         self._name = name
         self._webhook = webhook
@@ -66,7 +72,7 @@ class WebhookAuthorizer:
         self._answers: Answers[SubjectAccessReviewStatus] = Answers(_REMEMBERED)
         self._digest = keyed_digest()
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return what the webhook decides, now or when it was asked before; its failure is what the rules say."""
         rules = self._rules
         try:
@@ -91,7 +97,7 @@ class WebhookAuthorizer:
         """Close the connections when the questions under way are answered."""
         await self._webhook.retire()
 
-    async def _matches(self, conditions: MatchConditions, attributes: Attributes) -> bool:
+    async def _matches(self, conditions: MatchConditions, attributes: AuthorizerAttributes) -> bool:
         began, matches, failed = monotonic(), True, True
         try:
             matches, errors = await conditions.match(condition_variables(attributes), self._run)
@@ -103,7 +109,9 @@ class WebhookAuthorizer:
             self._metrics.matched(TYPE, self._name, seconds, excluded=not matches, failed=failed)
         return matches
 
-    async def _ask(self, attributes: Attributes, spec: Mapping[str, Any]) -> tuple[SubjectAccessReviewStatus, float]:
+    async def _ask(
+        self, attributes: AuthorizerAttributes, spec: Mapping[str, Any]
+    ) -> tuple[SubjectAccessReviewStatus, float]:
         """Return the answer, and how many seconds it counts."""
         version = f"authorization.{GROUP_DOMAIN}/{self._rules.version}"
         review = {"kind": _KIND, "apiVersion": version, "metadata": {}, "spec": spec, "status": {"allowed": False}}
@@ -126,7 +134,7 @@ def webhook_authorizer(
     metrics: AuthorizationMetrics,
     log: Logger,
     dialer: Dialer | None = None,
-    run: Run = at_once,
+    run: StepRunner = at_once,
 ) -> WebhookAuthorizer:
     """Return the authorizer that a configuration which is right describes; `named` is the flag or the field with its
     kubeconfig file, and conditions that take long are evaluated by `run`. Raises `ConfigError` for a file that cannot
@@ -163,7 +171,7 @@ def _without_nulls(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in status.items() if value is not None}
 
 
-def _size(attributes: Attributes) -> int:
+def _size(attributes: AuthorizerAttributes) -> int:
     """Return how much of a question its sender chose, in characters."""
     of = attributes
     texts = (of.namespace, of.verb, of.group, of.version, of.resource, of.subresource, of.name, of.path)

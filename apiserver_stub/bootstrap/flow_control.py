@@ -11,11 +11,12 @@
 
 from functools import partial
 
-from apiserver_stub.bootstrap.objects import ClusterInfo, Objects, Tree
+from apiserver_stub.bootstrap.objects import ClusterInfo, Objects
 from apiserver_stub.flow_control.configuration import GROUP
-from apiserver_stub.kinds.flow_control import MANDATORY, suggested
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base.tasks import all_of
+from apiserver_stub.kinds.strategies.flow_control import MANDATORY, suggested
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.tasks import all_of
 
 _API = f"/apis/{GROUP}/v1"
 _AUTO_UPDATE = f"apf.{PLATFORM_DOMAIN}/autoupdate-spec"

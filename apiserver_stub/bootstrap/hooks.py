@@ -15,8 +15,8 @@ from apiserver_stub.bootstrap.publish import (
 )
 from apiserver_stub.bootstrap.unreadable import remove_unreadable_at
 from apiserver_stub.verbs import RequestScope
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.base.tasks import all_of
 
 # The priority classes of pods that a cluster cannot do without.
 

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.authn.certificate import SELF
-from controller_manager.api.errors import AlreadyExists, Conflict, InternalError, NotFound, from_response
-from controller_manager.api.timestamps import format_time
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.errors import AlreadyExists, Conflict, InternalError, NotFound, from_response
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import utc_now
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
@@ -36,7 +37,6 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     features: frozenset[str] = frozenset()
 
 
-Tree = dict[str, Any]
 Handle = Callable[[Request], Awaitable[Response]]
 Revise = Callable[[Tree], Tree | None]
 """A function of a found object that returns what it should be instead; None if it may stay as it is."""

@@ -19,24 +19,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apiserver_stub.api_request import APIRequest
 from apiserver_stub.authz.rbac import RoleRules
 from apiserver_stub.authz.rbac.rules import parts
-from apiserver_stub.bootstrap.objects import MANAGER, Objects, Tree
+from apiserver_stub.bootstrap.objects import MANAGER, Objects
 from apiserver_stub.bootstrap.unreadable import remove_unreadable
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.request.api_request import APIRequest
 from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.verbs.field_management import manage_new_fields, now
 from apiserver_stub.verbs.storage import for_storage, key_of
 from apiserver_stub.watch_cache.row import CorruptRow
-from controller_manager.api.decode import Decoder
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.rbac import AUTO_UPDATE, GROUP, Role, RoleRule
-from controller_manager.api.wire import Request
-from controller_manager.base.random import random_source
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.rbac import AUTO_UPDATE, GROUP, Role, RoleRule
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.random import random_source
+from controller_manager.common.serving.authentication import User
 
 _API = f"{GROUP}/v1"
 _AUTHOR = {"fieldManager": MANAGER}

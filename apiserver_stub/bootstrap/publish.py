@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from apiserver_stub.bootstrap.objects import ClusterInfo, Objects, ServerAddress, Tree
-from controller_manager.api.platform import DEFAULT_NAMESPACES, GROUP_DOMAIN, PLATFORM_DOMAIN, SYSTEM_NAMESPACE
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.base.tasks import all_of
+from apiserver_stub.bootstrap.objects import ClusterInfo, Objects, ServerAddress
+from controller_manager.common.api.platform import DEFAULT_NAMESPACES, GROUP_DOMAIN, PLATFORM_DOMAIN, SYSTEM_NAMESPACE
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.tasks import all_of
 
 _CONFIG_MAPS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
 _AUTHENTICATION = "extension-apiserver-authentication"

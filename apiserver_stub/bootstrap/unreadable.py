@@ -8,12 +8,12 @@ from contextlib import suppress
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request.request_info import RequestInfo
 from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.verbs.storage import for_storage, key_of
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.base.log import get_logger
+from controller_manager.common.base.log import get_logger
 
 
 async def remove_unreadable_at(scope: RequestScope, path: str) -> None:

@@ -10,9 +10,9 @@ from isal import isal_zlib
 from msgspec.structs import replace
 
 from apiserver_stub.encode.serializers import JSON, Serializer
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.wire import Response, Upgrade
-from controller_manager.base.slices import give_way
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.wire import Response, Upgrade
+from controller_manager.common.base.fair_loop import give_way
 
 TABLE, PARTIAL = "Table", "PartialObjectMetadata"
 META = f"meta.{GROUP_DOMAIN}"

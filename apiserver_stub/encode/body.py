@@ -7,13 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiserver_stub.api_request import APIRequest
+from apiserver_stub.common.offload import Offload, StepRunner, at_once, is_large
 from apiserver_stub.encode import cbor, json, protobuf, yaml
-from apiserver_stub.offload import Offload, Run, at_once, is_large
-from controller_manager.api.errors import BadRequest, UnsupportedMediaType
-from controller_manager.api.wire import Request
-
-Tree = dict[str, Any]
+from apiserver_stub.request.api_request import APIRequest
+from controller_manager.common.api.errors import BadRequest, UnsupportedMediaType
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request
 
 JSON, YAML, CBOR = "application/json", "application/yaml", "application/cbor"
 APPLY_YAML, APPLY_CBOR = "application/apply-patch+yaml", "application/apply-patch+cbor"
@@ -114,7 +113,7 @@ def is_large_request(request: Request) -> bool:
     return len(data) > _SMALL or (media in (YAML, APPLY_YAML) and b"*" in data and b"&" in data)
 
 
-def run_of(offload: Offload, request: APIRequest, data: bytes = b"") -> Run:
+def run_of(offload: Offload, request: APIRequest, data: bytes = b"") -> StepRunner:
     """Return what performs the steps of a write: the thread, for a large request or a costly object (JSON)."""
     is_costly = is_large_request(request.http) or request.kind.is_costly(data or request.http.body)
     return offload.run if is_costly else at_once

@@ -19,8 +19,8 @@ import orjson
 from apiserver_stub.encode.json import DEEPEST, MOST_VALUES, check_size, type_of
 from apiserver_stub.encode.representations import ListDocument
 from apiserver_stub.kinds.published import schema_of
-from apiserver_stub.kinds.schema import Schema
-from controller_manager.api.errors import BadRequest
+from apiserver_stub.kinds.schema.schema import Schema
+from controller_manager.common.api.errors import BadRequest
 
 _MARK = b"\xd9\xd9\xf7"  # tag 55799
 _ARRAY, _MAP = 0x80, 0xA0

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import orjson
 
+from apiserver_stub.common.error_list import FieldPath, render, shortened
 from apiserver_stub.encode.representations import ListDocument
-from apiserver_stub.kinds.error_list import FieldPath, render, shortened
-from controller_manager.api.errors import BadRequest, RequestEntityTooLarge
-
-Tree = dict[str, Any]
+from controller_manager.common.api.errors import BadRequest, RequestEntityTooLarge
+from controller_manager.common.api.tree import Tree
 
 DEEPEST = 200
 MOST_VALUES = 100_000

@@ -7,19 +7,19 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Stream
+from apiserver_stub.common.offload import Offload, StepRunner, at_once, is_large
+from apiserver_stub.common.spans import Span
 from apiserver_stub.encode import body, json
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, compressed, representations, wants_gzip
 from apiserver_stub.encode.representations import CHUNK, CachedRows, ListDocument, RepresentationCache, chunk_bounds
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object, takes_long
-from apiserver_stub.offload import Offload, Run, at_once, is_large
-from apiserver_stub.spans import Span
+from apiserver_stub.request.api_request import APIRequest, Item, Items, Reply, ResponseStream
 from apiserver_stub.watch_cache.row import sizes_of
-from controller_manager.api.errors import ApiError, NotAcceptable
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.slices import give_way
+from controller_manager.common.api.errors import ApiError, NotAcceptable
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.fair_loop import give_way
 
 WARNING = "warning"
 """The header of warnings, one line for each."""
@@ -86,9 +86,9 @@ class ContentNegotiator:
         request: APIRequest,
         representation: Representation,
         serializer: Serializer,
-        content: Item | Items | Stream,
+        content: Item | Items | ResponseStream,
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
-        if isinstance(content, Stream):
+        if isinstance(content, ResponseStream):
             return await self._encode(request, representation, serializer, content)
         if request.verb != "list":
             span.event("About to write a response")
@@ -125,13 +125,13 @@ class ContentNegotiator:
         request: APIRequest,
         representation: Representation,
         serializer: Serializer,
-        content: Item | Items | Stream,
+        content: Item | Items | ResponseStream,
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
         """Return the media type of an answer and its body."""
         if isinstance(content, Item) and serializer is JSON and not representation.view:
             return JSON.media_type, JSON.whole(content.data)
         cached = cached_rows(request, representation, self._cache)
-        if isinstance(content, Stream):
+        if isinstance(content, ResponseStream):
             return representation.serializer.watch_type, content.open(event_encoder(request, representation, cached))
         is_long = takes_long(request, representation)
         if isinstance(content, Item):
@@ -226,7 +226,9 @@ def _yield_every(serializer: Serializer, largest: int) -> int:
     return serializer.yield_every if largest <= _LARGE else max(1, serializer.yield_every * _LARGE // largest)
 
 
-async def _paced(serializer: Serializer, content: ListDocument, yield_every: int, run: Run) -> AsyncIterator[bytes]:
+async def _paced(
+    serializer: Serializer, content: ListDocument, yield_every: int, run: StepRunner
+) -> AsyncIterator[bytes]:
     """Yield a list in chunks; other requests run in between."""
     parts, size, pieces = [], 0, serializer.pieces(content)
     while taken := await run(partial(_take, pieces, yield_every)):

@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.event_encoder import Told
+from apiserver_stub.watch_cache.event_encoder import EncodedEvent
 from apiserver_stub.watch_cache.row import Change, Row, in_pieces, sizes_of
-from controller_manager.base.clock import monotonic
-from controller_manager.base.metrics import Family, Shown
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.metrics import Family, Shown
 
 DEFAULT_SIZE = 256 << 20
 """Bytes. A pod that is stored in 4.8 KB takes 3.8 KB in protobuf and 0.3 KB as the row of a table, so there is room for
@@ -54,7 +54,7 @@ class RepresentationCache:
         self._event_size = 0
         self._events: dict[_EventKey, bytes] = {}
         self._event_order: deque[_EventKey] = deque()
-        self.told: Told | None = None
+        self.told: EncodedEvent | None = None
         store.subscribe(self._drop_superseded)
 
     @property

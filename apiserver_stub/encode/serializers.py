@@ -6,13 +6,13 @@ import msgspec
 import orjson
 
 from apiserver_stub.encode import cbor, json, protobuf, yaml
-from apiserver_stub.encode.json import Tree
 from apiserver_stub.encode.protobuf import envelope, frame, object_writer
 from apiserver_stub.encode.representations import CachedRows, ListDocument
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache import event_encoder
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
 
 _PARTIAL = f"meta.{GROUP_DOMAIN}/v1", "PartialObjectMetadata"
 

@@ -11,14 +11,15 @@ from typing import Any, TypedDict
 import msgspec
 import orjson
 
-from apiserver_stub.encode.json import Tree, encode
+from apiserver_stub.encode.json import encode
 from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.kinds.printers.cells import Since, between
 from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.watch_cache.event_encoder import INITIAL_EVENTS_END
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
 
 META_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Item, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation
 from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.representations import CachedRows, ListDocument, RepresentationCache, Show, type_prefix
 from apiserver_stub.encode.table import Tabulator, metadata_of
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
+from apiserver_stub.request.api_request import APIRequest, Item, Items
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.base.clock import utc_now
+from controller_manager.common.base.clock import utc_now
 
 
 def cached_rows(request: APIRequest, representation: Representation, cache: RepresentationCache) -> CachedRows:

@@ -9,13 +9,12 @@ from typing import Any
 import orjson
 import yaml
 
+from apiserver_stub.common.error_list import shortened
 from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, count_keys, encode
 from apiserver_stub.encode.representations import ListDocument
-from apiserver_stub.kinds.error_list import shortened
-from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.errors import BadRequest
-
-Tree = dict[str, Any]
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.tree import Tree
 
 _MOST_DIRECTIVES = 100  # libyaml compares each of them with all others
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from apiserver_stub.flags import FlowControlOptions
+from apiserver_stub.common.flags import FlowControlOptions
 from apiserver_stub.flow_control.controller import MANAGER, Apply, FlowControlController
 from apiserver_stub.flow_control.dumps import dump_pages
 from apiserver_stub.flow_control.in_flight import MaxInFlight
@@ -11,8 +11,8 @@ from apiserver_stub.flow_control.retry_after import Rejected
 from apiserver_stub.flow_control.work_estimates import StoredSizes
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.runtime import Runtime
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime
 
 __all__ = ["MANAGER", "FlowControlParts", "MaxInFlight", "PriorityAndFairness", "Rejected", "build_flow_control"]
 

@@ -6,16 +6,16 @@ from hashlib import sha256
 from apiserver_stub.flow_control.configuration import (
     CATCH_ALL,
     EXEMPT,
+    FlowResourceRule,
+    FlowRule,
     FlowSchema,
+    FlowSubject,
     NonResourceRule,
-    ResourceRule,
-    Rule,
-    Subject,
     in_order,
     mandatory,
 )
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.serving.authentication import User
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.serving.authentication import User
 
 _ACCOUNT = "system:serviceaccount:"
 
@@ -72,7 +72,7 @@ def deal(deck: int, hand: int, entropy: int) -> tuple[int, ...]:
     return tuple(cards)
 
 
-def _matches(rule: Rule, info: RequestInfo, user: User) -> bool:
+def _matches(rule: FlowRule, info: RequestInfo, user: User) -> bool:
     if not any(_is(subject, user) for subject in rule.subjects):
         return False
     if info.resource:
@@ -80,7 +80,7 @@ def _matches(rule: Rule, info: RequestInfo, user: User) -> bool:
     return any(_path_matches(each, info) for each in rule.non_resource_rules)
 
 
-def _is(subject: Subject, user: User) -> bool:
+def _is(subject: FlowSubject, user: User) -> bool:
     if subject.kind == "User":
         return subject.user is not None and subject.user.name in ("*", user.name)
     if subject.kind == "Group":
@@ -92,7 +92,7 @@ def _is(subject: Subject, user: User) -> bool:
     return user.name.startswith(prefix) if account.name == "*" else user.name == prefix + account.name
 
 
-def _resource_matches(rule: ResourceRule, info: RequestInfo) -> bool:
+def _resource_matches(rule: FlowResourceRule, info: RequestInfo) -> bool:
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     if not (_has(rule.verbs, info.verb) and _has(rule.resources, resource) and _has(rule.api_groups, info.group)):
         return False

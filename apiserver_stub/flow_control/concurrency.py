@@ -14,7 +14,7 @@ _EPSILON = 1e-7
 _SEATS_OF_ONE = 0.15  # the part of a level's seats that one request may have
 
 
-class Limits(NamedTuple):
+class SeatLimits(NamedTuple):
     """Seats of a level: by its share, what it always has, and what it may have with others' help."""
 
     nominal: int
@@ -36,7 +36,7 @@ class Demand(NamedTuple):
 class Need(NamedTuple):
     """What is known of a level when seats are divided."""
 
-    limits: Limits
+    limits: SeatLimits
     highest: int
     smoothed: float
     exempt: bool = False
@@ -60,7 +60,7 @@ class Division(NamedTuple):
     fair_fraction: float
 
 
-class Range(NamedTuple):
+class SeatRange(NamedTuple):
     """What a level is to get: as near to a multiple of its target as its bounds let it."""
 
     lower: float
@@ -72,25 +72,25 @@ class Range(NamedTuple):
         return min(max(fraction * self.target, self.lower), self.upper)
 
 
-def limits_of(levels: Mapping[str, PriorityLevelConfiguration], total: int) -> dict[str, Limits]:
+def limits_of(levels: Mapping[str, PriorityLevelConfiguration], total: int) -> dict[str, SeatLimits]:
     """Return the limits of levels that share `total` seats; parts are rounded up, so that there may be a few more."""
     sum_of_shares = max(1, sum(level.shares.nominal_concurrency_shares for level in levels.values()))
-    found: dict[str, Limits] = {}
+    found: dict[str, SeatLimits] = {}
     for name, level in levels.items():
         shares = level.shares
         nominal = math.ceil(total * shares.nominal_concurrency_shares / sum_of_shares)
         percent = shares.borrowing_limit_percent if isinstance(shares, Limited) else None
         borrowed = total if percent is None else _percent(nominal, percent)
-        found[name] = Limits(nominal, nominal - _percent(nominal, shares.lendable_percent), nominal + borrowed)
+        found[name] = SeatLimits(nominal, nominal - _percent(nominal, shares.lendable_percent), nominal + borrowed)
     return found
 
 
-def first_seats(limits: Limits) -> int:
+def first_seats(limits: SeatLimits) -> int:
     """Return the seats of a level before anything is known of its demand: half of what it may lend is lent."""
     return limits.nominal - (limits.nominal - limits.lower) // 2
 
 
-def most_seats_of_one(limits: Limits, queuing: Queuing | None) -> int:
+def most_seats_of_one(limits: SeatLimits, queuing: Queuing | None) -> int:
     """Return how many seats one request of a level may have; 0 leaves it to the estimate."""
     if queuing is None:
         return 0
@@ -122,13 +122,13 @@ def divide(needs: Mapping[str, Need]) -> Division:
         for name, need in limited.items():
             seats[name] = need.limits.lower + rounded((need.least - need.limits.lower) * part)
         return Division(seats, 0.0)
-    ranges = [Range(need.least, max(need.target, _LEAST_TARGET), need.limits.upper) for need in limited.values()]
+    ranges = [SeatRange(need.least, max(need.target, _LEAST_TARGET), need.limits.upper) for need in limited.values()]
     fraction = fair_fraction(total, ranges)
     seats.update((name, rounded(range_.at(fraction))) for name, range_ in zip(limited, ranges, strict=True))
     return Division(seats, fraction)
 
 
-def fair_fraction(required: float, ranges: Sequence[Range]) -> float:
+def fair_fraction(required: float, ranges: Sequence[SeatRange]) -> float:
     """Return the fraction of all targets with which what the ranges get sums up to `required`, or comes next to it."""
     bounds = sorted({bound / each.target for each in ranges for bound in (each.lower, each.upper)})
     if not bounds:

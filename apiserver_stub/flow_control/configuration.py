@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds.flow_control import MANDATORY, suggested
-from controller_manager.api.conditions import Condition
-from controller_manager.api.model import Model, Object
-from controller_manager.api.platform import GROUP_DOMAIN
+from apiserver_stub.kinds.strategies.flow_control import MANDATORY, suggested
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.model import Model, Object
+from controller_manager.common.api.platform import GROUP_DOMAIN
 
 GROUP = f"flowcontrol.apiserver.{GROUP_DOMAIN}"
 FLOW_SCHEMAS = f"flowschemas.{GROUP}"
@@ -17,8 +16,6 @@ PRIORITY_LEVELS = f"prioritylevelconfigurations.{GROUP}"
 EXEMPT, CATCH_ALL = "exempt", "catch-all"
 DANGLING = "Dangling"
 _ENTROPY = 60  # bits of a hash that are dealt hands of
-
-Tree = dict[str, Any]
 
 
 class Named(Model):
@@ -28,7 +25,7 @@ class Named(Model):
     namespace: str = ""
 
 
-class Subject(Model):
+class FlowSubject(Model):
     """Whom a rule is about, by kind: `User`, `Group` or `ServiceAccount`."""
 
     kind: str = ""
@@ -37,7 +34,7 @@ class Subject(Model):
     service_account: Named | None = None
 
 
-class ResourceRule(Model):
+class FlowResourceRule(Model):
     """Verbs on resources, in namespaces or of the cluster."""
 
     verbs: tuple[str, ...] = ()
@@ -54,11 +51,11 @@ class NonResourceRule(Model):
     non_resource_urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
 
 
-class Rule(Model):
+class FlowRule(Model):
     """What subjects ask for."""
 
-    subjects: tuple[Subject, ...] = ()
-    resource_rules: tuple[ResourceRule, ...] = ()
+    subjects: tuple[FlowSubject, ...] = ()
+    resource_rules: tuple[FlowResourceRule, ...] = ()
     non_resource_rules: tuple[NonResourceRule, ...] = ()
 
 
@@ -74,7 +71,7 @@ class FlowSchemaSpec(Model):
     priority_level_configuration: Named = Named()
     matching_precedence: int = 1000
     distinguisher_method: DistinguisherMethod | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FlowRule, ...] = ()
 
 
 class FlowSchemaStatus(Model):

@@ -18,18 +18,18 @@ from apiserver_stub.flow_control.configuration import (
     PRIORITY_LEVELS,
     FlowSchema,
     PriorityLevelConfiguration,
-    Tree,
 )
 from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.decode import Decoder
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.base.log import Logger
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import all_of, keep_running
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic, utc_now
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.tasks import all_of, keep_running
 
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
 _ADJUSTMENT = 10.0  # seconds between two divisions of seats

@@ -7,8 +7,8 @@ from apiserver_stub.flow_control.classification import distinguisher
 from apiserver_stub.flow_control.priority_and_fairness import FlowRequest, PriorityAndFairness
 from apiserver_stub.flow_control.priority_levels import PriorityLevel
 from apiserver_stub.flow_control.seat_requests import Queue
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import wall_seconds
 
 _FOLDER = "/debug/api_priority_and_fairness"
 _LEVELS = (

@@ -1,10 +1,10 @@
 """Limits on how many requests are answered at a time, of reads and of writes, without priority and fairness."""
 
-from apiserver_stub.api_request import RequestContext
 from apiserver_stub.flow_control.long_running import is_unlimited
 from apiserver_stub.flow_control.retry_after import Rejected
-from controller_manager.api.platform import ADMIN_GROUP
-from controller_manager.serving.authentication import User
+from apiserver_stub.request.api_request import RequestContext
+from controller_manager.common.api.platform import ADMIN_GROUP
+from controller_manager.common.serving.authentication import User
 
 _READS = frozenset({"get", "list"})
 

@@ -1,6 +1,6 @@
 """Requests that go on for long, and take part in no limit."""
 
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request.request_info import RequestInfo
 
 _SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _PROFILES = "/debug/pprof/"

@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 from apiserver_stub.flow_control.priority_levels import PriorityLevel, PriorityLevels
 from apiserver_stub.flow_control.queue_set import Rejection
 from apiserver_stub.flow_control.seat_requests import SeatRequest
-from controller_manager.base.metric_rules import UNEXPECTED
-from controller_manager.base.metrics import MOST_SERIES, Distribution, Family, Labels, Shown
+from controller_manager.common.base.metric_rules import UNEXPECTED
+from controller_manager.common.base.metrics import MOST_SERIES, Distribution, Family, MetricLabels, Shown
 
 _LEVEL = ("priority_level",)
 _SCHEMA = ("priority_level", "flow_schema")
@@ -27,11 +27,13 @@ _IDLE = (0, 0, 0, 0)
 _PREFIX = "apiserver_flowcontrol_"
 
 
-def _gauge(name: str, help_: str, labels: Labels, *, beta: bool = False, deprecated: str = "") -> Family:
+def _gauge(name: str, help_: str, labels: MetricLabels, *, beta: bool = False, deprecated: str = "") -> Family:
     return Family(_PREFIX + name, help_, "gauge", labels, stability="BETA" if beta else "ALPHA", deprecated=deprecated)
 
 
-def _histogram(name: str, help_: str, labels: Labels, buckets: tuple[float, ...], *, beta: bool = False) -> Family:
+def _histogram(
+    name: str, help_: str, labels: MetricLabels, buckets: tuple[float, ...], *, beta: bool = False
+) -> Family:
     return Family(_PREFIX + name, help_, "histogram", labels, buckets, stability="BETA" if beta else "ALPHA")
 
 
@@ -233,7 +235,7 @@ class FlowMetrics(Collector):
     def __init__(self, levels: PriorityLevels, now: Callable[[], float], registry: CollectorRegistry | None) -> None:
         self._levels = levels
         self._now = now
-        self._counts: dict[Labels, SchemaCounts] = {}
+        self._counts: dict[MetricLabels, SchemaCounts] = {}
         self._utilization: dict[str, Utilization] = {}
         if registry is not None:
             registry.register(self)

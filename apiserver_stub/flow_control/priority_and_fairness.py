@@ -8,7 +8,6 @@ state is sent; what else goes on for long takes none.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from apiserver_stub.api_request import RequestContext
 from apiserver_stub.flow_control.classification import (
     classify,
     deal,
@@ -31,12 +30,13 @@ from apiserver_stub.flow_control.work_estimates import (
     list_estimate,
     write_estimate,
 )
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request.api_request import RequestContext
+from apiserver_stub.request.request_info import RequestInfo
 from apiserver_stub.verbs.query import request_timeout
-from controller_manager.api.errors import BadRequest
-from controller_manager.base.clock import precise_clock, wall_seconds
-from controller_manager.base.registry import Registry
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.base.clock import precise_clock, wall_seconds
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.serving.authentication import User
 
 FLOW_SCHEMA_UID = "x-kubernetes-pf-flowschema-uid"
 PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"

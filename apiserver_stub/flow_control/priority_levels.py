@@ -8,8 +8,8 @@ from types import MappingProxyType
 from apiserver_stub.flow_control.classification import usable_schemas
 from apiserver_stub.flow_control.concurrency import (
     Demand,
-    Limits,
     Need,
+    SeatLimits,
     divide,
     first_seats,
     limits_of,
@@ -24,9 +24,9 @@ from apiserver_stub.flow_control.configuration import (
 from apiserver_stub.flow_control.queue_set import QueueSet
 from apiserver_stub.flow_control.retry_after import RetryAfter
 from apiserver_stub.flow_control.seat_requests import SeatRequest
-from apiserver_stub.kinds.flow_control import MANDATORY
+from apiserver_stub.kinds.strategies.flow_control import MANDATORY
 
-_NO_SEATS = Limits(0, 0, 0)
+_NO_SEATS = SeatLimits(0, 0, 0)
 
 
 class PriorityLevel:

@@ -5,8 +5,8 @@ rejected; pure.
 from collections import deque
 from collections.abc import Mapping
 
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.api.wire import Response
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.api.wire import Response
 
 _LONGEST = 32
 _TEXT = "Too many requests, please try again later."

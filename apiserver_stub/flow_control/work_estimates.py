@@ -7,9 +7,9 @@ from itertools import islice
 
 from apiserver_stub.flow_control.seat_requests import ONE_SEAT, WorkEstimate
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.request_info import RequestInfo, exact_field
+from apiserver_stub.request.request_info import RequestInfo, exact_field
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.base.clock import monotonic
+from controller_manager.common.base.clock import monotonic
 
 _BYTES_A_SEAT = 100_000
 _MOST_BYTES = 1_000_000  # of a list that is read from the watch cache and sent piece by piece

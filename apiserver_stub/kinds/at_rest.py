@@ -3,7 +3,7 @@
 import orjson
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 
 def is_stored_as_served(kind: ResourceInfo) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from apiserver_stub.flags.features import (
+from apiserver_stub.common.flags.features import (
     DEVICE_POOL_STATUS,
     DEVICE_TAINT_RULES,
     POD_CERTIFICATES,
@@ -15,7 +15,7 @@ from apiserver_stub.flags.features import (
     TRUST_BUNDLES,
 )
 from apiserver_stub.kinds import published
-from apiserver_stub.kinds.convert import (
+from apiserver_stub.kinds.conversions import (
     autoscaler_from_v2,
     autoscaler_to_v2,
     event_from_core,
@@ -24,7 +24,7 @@ from apiserver_stub.kinds.convert import (
     renamed,
 )
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.defaults import DEFAULTS, PART_DEFAULTS, VIEW_DEFAULTS
+from apiserver_stub.kinds.defaults.kinds import DEFAULTS, PART_DEFAULTS, VIEW_DEFAULTS
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.resource_info import (
     DEFAULT_PRINTER,
@@ -62,11 +62,12 @@ from apiserver_stub.kinds.rules import (
     workloads,
 )
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.scale import ScalePaths
-from apiserver_stub.kinds.schema import ANYTHING, Schemas, Tree
-from apiserver_stub.kinds.strategies import strategy_of
-from apiserver_stub.kinds.strategy import nothing
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schemas
+from apiserver_stub.kinds.strategies.kinds import strategy_of
+from apiserver_stub.kinds.strategies.scale import ScalePaths
+from apiserver_stub.kinds.strategies.strategy import nothing
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
+from controller_manager.common.api.tree import Tree
 
 _OBJECT = ("apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid")
 

@@ -1,9 +1,10 @@
 """Objects fitted to their schema, of whichever sort it is."""
 
-from apiserver_stub.kinds.clean import Report, clean_tree
-from apiserver_stub.kinds.schema import Schema, Tree
+from apiserver_stub.kinds.schema.clean import Report, clean_tree
+from apiserver_stub.kinds.schema.schema import Schema
 from apiserver_stub.kinds.structural import objects
 from apiserver_stub.kinds.structural.schema import StructuralSchema
+from controller_manager.common.api.tree import Tree
 
 
 def fit_tree(tree: Tree, schema: Schema, *, nulls: bool = False) -> Report:

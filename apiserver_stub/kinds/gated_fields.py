@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.flags.features import (
+from apiserver_stub.common.flags.features import (
     COORDINATED_ELECTION,
     CROSS_NAMESPACE_SOURCES,
     LIST_ATTRIBUTES,
@@ -16,7 +16,7 @@ from apiserver_stub.flags.features import (
     VOLUME_LIMITS,
     WORKLOADS,
 )
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 Fields = Mapping[str, Any]
 """The features of fields, by their places: the fields below one, in the items of lists too, or its feature; `*` is

@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any
 
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.enums import lay_enums
-from apiserver_stub.kinds.schema import Schema, Schemas
+from apiserver_stub.kinds.schema.enums import lay_enums
+from apiserver_stub.kinds.schema.schema import Schema, Schemas
 
 OBJECT_META = "meta.v1.ObjectMeta"
 _PROPS = "apiextensions.v1.JSONSchemaProps"

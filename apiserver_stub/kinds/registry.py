@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from apiserver_stub.flags.features import SELINUX_MOUNT, TOLERATION_COMPARISON
+from apiserver_stub.common.flags.features import SELINUX_MOUNT, TOLERATION_COMPARISON
 from apiserver_stub.kinds import built_in as built_in_kinds
-from apiserver_stub.kinds.api_service import priority_of, version_rank
 from apiserver_stub.kinds.gated_fields import GATES, gated_fields
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.features import POD_SPECS, without_mount_policy
 from apiserver_stub.kinds.rules.tolerations import POD_TOLERATIONS, without_comparisons
+from apiserver_stub.kinds.strategies.api_services import priority_of, version_rank
 
 
 @dataclass(frozen=True, slots=True)

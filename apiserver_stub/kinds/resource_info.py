@@ -6,12 +6,13 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from apiserver_stub.common.offload import is_large
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.scale import ScalePaths
-from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
-from apiserver_stub.kinds.strategy import Strategy, nothing
-from apiserver_stub.offload import is_large
-from controller_manager.api.errors import Cause
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schema
+from apiserver_stub.kinds.strategies.scale import ScalePaths
+from apiserver_stub.kinds.strategies.strategy import Strategy, nothing
+from controller_manager.common.api.errors import Cause
+from controller_manager.common.api.tree import Tree
 
 Column = tuple[str, str, str, int] | tuple[str, str, str, int, str]
 """Name, type, format and priority; columns of priority 1 are shown by `-o wide`."""
@@ -58,7 +59,7 @@ class Converter(Protocol):
         """
 
 
-class Verdict(NamedTuple):
+class ValidationResult(NamedTuple):
     """What is wrong with an object, and what its writer is to be warned of though nothing refuses it. If it is `whole`,
     `ResourceInfo.complete` will find nothing to do when it is read.
     """
@@ -69,7 +70,7 @@ class Verdict(NamedTuple):
 
 
 # Judges a new object, or a change from an old one through a subresource ("" is the object itself).
-Judge = Callable[[Tree, Tree | None, str], Verdict]
+Judge = Callable[[Tree, Tree | None, str], ValidationResult]
 # Fills in the defaults of an object that fits its schema, in place.
 Defaults = Callable[[Tree], None]
 # Brings an object as it was stored into the form that its schema has now, in place; returns whether it was in another.

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.kinds.clean import Report
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.shapes import fitting, takes
-from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.schema.clean import Report
+from apiserver_stub.kinds.schema.schema_types import fitting, takes
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.tree import Tree
 
 _MISSING = object()
 _CONTAINERS = frozenset({dict, list})

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.resource_info import ResourceInfo, Verdict
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
+from apiserver_stub.kinds.resource_info import ResourceInfo, ValidationResult
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.rules.metadata import check_metadata
-from apiserver_stub.kinds.schema import Schema, Tree
-from apiserver_stub.kinds.shapes import complete, takes
-from apiserver_stub.kinds.trees import same_but
-from controller_manager.api.errors import Cause
+from apiserver_stub.kinds.schema.schema import Schema
+from apiserver_stub.kinds.schema.schema_types import complete, takes
+from apiserver_stub.kinds.values.trees import same_but
+from controller_manager.common.api.errors import Cause
+from controller_manager.common.api.tree import Tree
 
 _PLAIN = KindRules()
 _SPEC = (None, "spec")
@@ -19,13 +20,13 @@ _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 _OF_STATUS = frozenset({"status", "approval"})
 
 
-def judge(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> Verdict:
+def judge(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> ValidationResult:
     """Return what is wrong with a new object, or with an update of `old` through `subresource`, by the rules of its
     kind or in the way it has of its own.
     """
     if kind.judge is not None:
         return kind.judge(new, old, subresource)
-    return Verdict(validate(kind, new, old, subresource))
+    return ValidationResult(validate(kind, new, old, subresource))
 
 
 def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[Cause]:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schema
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.shapes import takes
 from apiserver_stub.patch.field_set import render, to_keyed, to_value
-from controller_manager.api.errors import UnknownError
+from controller_manager.common.api.errors import UnknownError
+from controller_manager.common.api.tree import Tree
 
 _MOST = 50  # problems in one answer
 _LONGEST_STEP = 256  # characters

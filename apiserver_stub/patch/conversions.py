@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import orjson
 
+from apiserver_stub.common.offload import StepRunner
 from apiserver_stub.kinds.resource_info import Converter
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.offload import Run
-from controller_manager.api.errors import InternalError
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.tree import Tree
 
 T = TypeVar("T")
 
@@ -46,14 +46,14 @@ class Conversions:
         converted: Tree = orjson.loads(found)
         return converted
 
-    def interrupting(self, run: Run) -> Run:
+    def interrupting(self, run: StepRunner) -> StepRunner:
         """Return the runner of the steps of a new attempt, which repeats each until no conversion interrupts it. Steps
         may be repeated as long as they have not come to their end.
         """
         self._made.clear()
         return partial(self._repeat, run)
 
-    async def _repeat(self, run: Run, step: Callable[[], T]) -> T:
+    async def _repeat(self, run: StepRunner, step: Callable[[], T]) -> T:
         for _ in range(_MOST):
             try:
                 return await run(step)

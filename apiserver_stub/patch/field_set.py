@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 Fields = dict[str, Any]
-Path = tuple[str, ...]
+FieldSetPath = tuple[str, ...]
 
 SELF = "."
 LEAF: Fields = {}
@@ -98,7 +98,7 @@ def ordered(fields: Fields) -> Fields:
     return {step: ordered(inner) if (inner := fields[step]) else LEAF for step in sorted(fields)}
 
 
-def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
+def paths(fields: Fields, above: FieldSetPath = ()) -> Iterator[FieldSetPath]:
     """Yield every field of a set, as the steps that lead to it; a field before those below it."""
     for step, inner in sorted(fields.items()):
         if step == SELF:
@@ -109,7 +109,7 @@ def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
         yield from paths(inner, path)
 
 
-def of(*members: Path) -> Fields:
+def of(*members: FieldSetPath) -> Fields:
     """Return the set of the given paths."""
     found: Fields = {}
     for path in members:
@@ -120,7 +120,7 @@ def of(*members: Path) -> Fields:
     return found
 
 
-def render(path: Path) -> str:
+def render(path: FieldSetPath) -> str:
     """Return a path as messages show it: `.spec.containers[name="web"].image`."""
     return "".join(_SHOWN[step[0]](step[2:]) for step in path)
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.errors import BadRequest, Details, Invalid, RequestEntityTooLarge
-
-Tree = dict[str, Any]
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.errors import BadRequest, Details, Invalid, RequestEntityTooLarge
+from controller_manager.common.api.tree import Tree
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024

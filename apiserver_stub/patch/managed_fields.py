@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
-from apiserver_stub.kinds.strategy import Strategy
-from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.kinds.strategies.strategy import Strategy
+from apiserver_stub.kinds.values.trees import get_in, put_in
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.patch.field_set import Fields, difference, gained, ordered, parse, union
 from apiserver_stub.patch.typed import FieldChanges, Typed
 from apiserver_stub.patch.typed_objects import type_of
+from controller_manager.common.api.tree import Tree
 
-Entry = Mapping[str, Any]
-Entries = list[Entry]
+ManagedFieldsEntry = Mapping[str, Any]
+Entries = list[ManagedFieldsEntry]
 # Returns what a write changed in a version; None for an unknown version.
 ChangesIn = Callable[[str], FieldChanges | None]
 Identity = tuple[str, str, str, str]
@@ -37,11 +38,11 @@ class FieldManager(NamedTuple):
     api_version: str
     subresource: str = ""
 
-    def entry(self, fields: Fields, time: str) -> Entry:
+    def entry(self, fields: Fields, time: str) -> ManagedFieldsEntry:
         """Return the entry of this manager: the fields it owns, and when they or their values last changed."""
         return self.entry_in_order(ordered(fields), time)
 
-    def entry_in_order(self, fields: Fields, time: str) -> Entry:
+    def entry_in_order(self, fields: Fields, time: str) -> ManagedFieldsEntry:
         """Return the same for a set whose steps are in order; there is no time if it is empty."""
         found = {
             "manager": self.manager,
@@ -55,7 +56,7 @@ class FieldManager(NamedTuple):
             del found["time"]
         return {**found, "subresource": self.subresource} if self.subresource else found
 
-    def entry_in(self, entries: Entries) -> Entry | None:
+    def entry_in(self, entries: Entries) -> ManagedFieldsEntry | None:
         """Return the entry of this manager, if it has one."""
         identity = self.identity
         for entry in entries:
@@ -69,13 +70,13 @@ class FieldManager(NamedTuple):
         return self.manager, self.operation, "" if self.operation == APPLY else self.api_version, self.subresource
 
 
-def identity_of(entry: Entry) -> Identity:
+def identity_of(entry: ManagedFieldsEntry) -> Identity:
     """Return what tells entries apart; an applier is the same in every version."""
     version = "" if entry["operation"] == APPLY else entry["apiVersion"]
     return entry.get("manager", ""), entry["operation"], version, entry.get("subresource", "")
 
 
-def fields_of(entry: Entry) -> Fields:
+def fields_of(entry: ManagedFieldsEntry) -> Fields:
     """Return the fields that are owned by an entry."""
     found: Fields = entry.get("fieldsV1") or {}
     return found
@@ -114,7 +115,7 @@ def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time:
     return in_order(_capped(left))
 
 
-def disowned(entries: Iterable[Entry], changes_in: ChangesIn) -> Entries:
+def disowned(entries: Iterable[ManagedFieldsEntry], changes_in: ChangesIn) -> Entries:
     """Return the entries without the fields that a write changed or removed; without those left with none, and those of
     unknown versions.
     """
@@ -157,18 +158,18 @@ def _capped(entries: Entries) -> Entries:
     return [*(entry for entry in entries if id(entry) not in gone), *ancient]
 
 
-def _age(entry: Entry) -> tuple[bool, str, Identity]:
+def _age(entry: ManagedFieldsEntry) -> tuple[bool, str, Identity]:
     return entry.get("manager") != _ANCIENT, entry.get("time", ""), identity_of(entry)
 
 
-def _joined(version: str, entries: Entries) -> Entry:
+def _joined(version: str, entries: Entries) -> ManagedFieldsEntry:
     fields: Fields = {}
     for entry in entries:
         fields = union(fields, fields_of(entry))
     return FieldManager(_ANCIENT, UPDATE, version).entry(fields, entries[-1].get("time", ""))
 
 
-def _read(entry: Any) -> Entry:
+def _read(entry: Any) -> ManagedFieldsEntry:
     """Read an entry that a client sent. Raises `ValueError` or `KeyError`."""
     if entry["operation"] not in (APPLY, UPDATE) or not entry["apiVersion"] or entry["fieldsType"] != _FORMAT:
         raise ValueError("no entry of a known operation, version and format")
@@ -183,7 +184,6 @@ def _is_name(text: str) -> bool:
 
 # The versions of an object in which fields of it are recorded, and what a write changed in each.
 
-Tree = dict[str, Any]
 
 # Fields of metadata that no manager owns (KEP-555).
 UNOWNED = frozenset({

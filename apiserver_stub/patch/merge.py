@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from apiserver_stub.kinds.schema import ANYTHING, Schema
-from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.errors import BadRequest, UnknownError
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schema
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.errors import BadRequest, UnknownError
+from controller_manager.common.api.tree import Tree
 
-Tree = dict[str, Any]
 Identity = tuple[bool, object]
 """The key that tells elements of a merged list apart: the merge key's value or the scalar itself, and whether it is
 boolean (Python takes True for 1, JSON does not).

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.schema.schema import Schema
 from apiserver_stub.kinds.structural.schema import StructuralSchema
-from apiserver_stub.kinds.trees import equal
+from apiserver_stub.kinds.values.trees import equal
 from apiserver_stub.patch.field_set import (
     LEAF,
     SELF,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.schema import ANYTHING, Schema
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schema
 from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, to_field
 from apiserver_stub.patch.typed import (
     ATOMIC,

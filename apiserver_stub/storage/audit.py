@@ -13,10 +13,10 @@ import msgspec
 
 from apiserver_stub.storage import schema
 from apiserver_stub.storage.checker import Checker, Columns, Portion, checker_of, portion_of
-from apiserver_stub.storage.integrity import Damage, Observed, Tally, damage
+from apiserver_stub.storage.integrity import Damage, StartupFacts, Tally, damage
 from apiserver_stub.storage.interface import Inspect, Record, uninspected
-from apiserver_stub.storage.schema import State
-from controller_manager.base.random import random_source
+from apiserver_stub.storage.schema import StoreRecord
+from controller_manager.common.base.random import random_source
 
 _FLAW = "the bytes are not those that were written"
 PORTION = 1000
@@ -58,8 +58,8 @@ class Audit:
         self._records: sqlite3.Cursor | None = None
         self._inspect: Inspect = uninspected
         self._checker: Checker | None = None
-        self.seen = Observed()
-        self.state: State | None = None
+        self.seen = StartupFacts()
+        self.state: StoreRecord | None = None
         self.outdated = False
         """The database is of a version without checksums."""
         self.written = Tally()
@@ -181,7 +181,7 @@ class Audit:
         return records
 
 
-def rebuild(path: Path, state: State) -> State:
+def rebuild(path: Path, state: StoreRecord) -> StoreRecord:
     """Put a sound database in the place of `path`, which becomes `path`-damaged, with its write-ahead log. What the
     sound one says of itself follows `state`.
     """

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from apiserver_stub.storage.interface import Inspect
-from controller_manager.base.clock import monotonic
+from controller_manager.common.base.clock import monotonic
 
 Columns = tuple[Any, ...]
 """Those of `schema.records_query`: of a damaged record they may be anything."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from controller_manager.base.log import Logger
+from controller_manager.common.base.log import Logger
 
 _AFTER = 8 << 20  # bytes in the write-ahead log, about, after which it is folded
 _MOST = 256 << 20  # bytes of it that others may hold back by reading, before somebody should know

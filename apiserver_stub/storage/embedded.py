@@ -11,12 +11,12 @@ from apiserver_stub.storage.expiry import Expiry, SteadyClock, TTLIndex, Written
 from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
-    Ended,
     Inspect,
     Listing,
+    OnStart,
+    OnWatchEnd,
     Record,
     RevisionConflict,
-    ToldAtStart,
     TooNew,
     TooOld,
     Unknown,
@@ -27,8 +27,8 @@ from apiserver_stub.storage.interface import (
 from apiserver_stub.storage.pipeline import GroupLimits, PendingTransaction, Pipeline
 from apiserver_stub.storage.revisions import GarbageCollection, RevisionIndex
 from apiserver_stub.storage.users import UsedByMany
-from controller_manager.api.errors import ServiceUnavailable, Timeout
-from controller_manager.base.log import Logger, get_logger
+from controller_manager.common.api.errors import ServiceUnavailable, Timeout
+from controller_manager.common.base.log import Logger, get_logger
 
 _PORTION = 1000  # records that are read in one go
 
@@ -73,11 +73,11 @@ class EmbeddedStorage(UsedByMany):
         self._pipeline = Pipeline(self._admit, self._write, limits or GroupLimits())
         self._rows = RevisionIndex()
         self._revision = self._allotted = 1
-        self._watchers: dict[Deliver, Ended | None] = {}
+        self._watchers: dict[Deliver, OnWatchEnd | None] = {}
         # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more, or
         # where somebody was told it meanwhile.
         self._replayed: dict[int, Record] = {}
-        self._told_at_start: ToldAtStart = self._keep
+        self._told_at_start: OnStart = self._keep
         self._garbage = GarbageCollection(backend, self._rows, self._log)
         self._ages = TTLIndex()
         self._expiring = 0  # removals under way
@@ -97,7 +97,7 @@ class EmbeddedStorage(UsedByMany):
         """Return the time, in seconds since the epoch, by which age is judged."""
         return self._clock.now()
 
-    def read_for(self, told: ToldAtStart) -> None:
+    def read_for(self, told: OnStart) -> None:
         """Have `told` be told the log while it is read."""
         self._told_at_start = told
 
@@ -156,7 +156,7 @@ class EmbeddedStorage(UsedByMany):
         return self._pipeline.submit(writes, compares)
 
     async def watch(
-        self, after: int, deliver: Deliver, ended: Ended | None = None, room: Room | None = None
+        self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None, room: Room | None = None
     ) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens, until the storage is closed. Between portions of
         what was there already, `room` is waited for.

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Protocol
 
 from apiserver_stub.storage.interface import Record
-from controller_manager.base.clock import loop_clock, wall_seconds
+from controller_manager.common.base.clock import loop_clock, wall_seconds
 
 _BATCH = 256  # rows removed in one go; other work gets its turn in between
 _BREATH = 0.02  # seconds between two batches

@@ -95,7 +95,7 @@ class Acknowledged(NamedTuple):
     boot: str = ""
 
 
-class Observed(msgspec.Struct):
+class StartupFacts(msgspec.Struct):
     """The facts that a start finds.
 
     `said` is what the witness says (None: nothing, `unreadable`: nothing that can be read). Of the database: whether
@@ -118,7 +118,7 @@ class Observed(msgspec.Struct):
     boot: str = ""
 
 
-def losses(seen: Observed) -> list[str]:
+def losses(seen: StartupFacts) -> list[str]:
     """Return what of the acknowledged writes is lost or cannot be vouched for, in words; nothing if all is there.
 
     | witness | database | lost |
@@ -140,7 +140,7 @@ def losses(seen: Observed) -> list[str]:
     return found
 
 
-def _beside(seen: Observed) -> list[str]:
+def _beside(seen: StartupFacts) -> list[str]:
     """Return what is wrong with the files as such; then nothing more can be said."""
     said = seen.said
     if not seen.exists and said is not None and said.revision:
@@ -156,7 +156,7 @@ def _beside(seen: Observed) -> list[str]:
     return []
 
 
-def _end(seen: Observed) -> list[str]:
+def _end(seen: StartupFacts) -> list[str]:
     said = seen.said
     assert said is not None
     if seen.revision < said.revision:
@@ -167,7 +167,7 @@ def _end(seen: Observed) -> list[str]:
     return []
 
 
-def _middle(seen: Observed) -> list[str]:
+def _middle(seen: StartupFacts) -> list[str]:
     said = seen.said
     assert said is not None
     if seen.revision < said.revision or seen.stateless:
@@ -182,7 +182,7 @@ def _middle(seen: Observed) -> list[str]:
     return [] if seen.damaged else [f"records up to revision {said.revision} are not those that were written"]
 
 
-def in_doubt(seen: Observed) -> bool:
+def in_doubt(seen: StartupFacts) -> bool:
     """Return whether the last moments before the machine itself went down may be unknown: what the witness said then
     may not have reached the disk.
     """

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 
 ENCRYPTED = b"k8s:enc:"
 """The beginning of what is kept of an encrypted object; a storage does not look into that."""
@@ -113,7 +113,7 @@ def uninspected(_: bytes) -> str:
 
 
 # Is told why nothing more will be: whoever wants to know watches again. It must not raise, nor wait.
-Ended = Callable[[str], None]
+OnWatchEnd = Callable[[str], None]
 
 
 class Storage(Protocol):
@@ -172,7 +172,7 @@ class Storage(Protocol):
         writes could not be made, `Timeout` if nobody knows whether they were.
         """
 
-    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens; none is left out and none comes twice. Returns
         once what was there is told, with a function that ends it. Raises `TooOld`.
 
@@ -187,14 +187,14 @@ class Storage(Protocol):
 
 # Is told the records of a log in their order while it is read, and the revision behind which history begins, as far as
 # that is known by then.
-ToldAtStart = Callable[[Sequence[Record], int], None]
+OnStart = Callable[[Sequence[Record], int], None]
 
 
 @runtime_checkable
 class ReadAtStart(Protocol):
     """A storage that reads all of its log when it is opened, and can tell it meanwhile: so nobody holds it twice."""
 
-    def read_for(self, told: ToldAtStart) -> None:
+    def read_for(self, told: OnStart) -> None:
         """Have `told` be told the log when it is read for the first user; whoever is told nothing, since others opened
         the storage before, or the log is empty, lists and watches.
         """

@@ -13,8 +13,8 @@ from apiserver_stub.storage.expiry import Expiry, SteadyClock
 from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
-    Ended,
     Listing,
+    OnWatchEnd,
     Record,
     RevisionConflict,
     StoredObject,
@@ -187,7 +187,7 @@ class MemoryStorage(UsedByMany):
         self.rows = rows or MemoryRows()
         """What is kept; another storage may go on with it once this one is closed."""
         self._pipeline = Pipeline(self._admit, self._write, GroupLimits())
-        self._watchers: dict[Deliver, Ended | None] = {}
+        self._watchers: dict[Deliver, OnWatchEnd | None] = {}
         self._expiry = Expiry(self.rows, self._expire, self._now)
 
     async def current_revision(self) -> int:
@@ -216,7 +216,7 @@ class MemoryStorage(UsedByMany):
         """Make all writes or none, if the `compares` hold."""
         return self._pipeline.submit(writes, compares)
 
-    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens, until the storage is closed."""
         deliver(self.rows.after(after), max(after, self.rows.revision))
         self._watchers[deliver] = ended

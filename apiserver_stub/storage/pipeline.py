@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 import msgspec
 
 from apiserver_stub.storage.interface import Compare, Record, Write
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.common.api.errors import ServiceUnavailable
 
 
 class GroupLimits(msgspec.Struct, frozen=True):

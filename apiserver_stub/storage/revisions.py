@@ -8,7 +8,7 @@ from itertools import islice
 
 from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.interface import Record
-from controller_manager.base.log import Logger
+from controller_manager.common.base.log import Logger
 
 _NONE: dict[str, int] = {}
 _BATCH = 1000  # records removed in one transaction

@@ -38,7 +38,7 @@ ALTER TABLE sealed RENAME TO log;
 """
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The record that a store has of itself. `store` names it for good, `epoch` counts its write-ahead logs, `floor`
     tells up to which revision the log was compacted; earlier versions said it of each resource, in `marks`. `removed`
     are the records that compaction has removed. A snapshot says which records it has, `written`.
@@ -57,7 +57,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(self.floor, *self.marks.values()) if self.marks else self.floor
 
 
-_DECODER = msgspec.json.Decoder(State)
+_DECODER = msgspec.json.Decoder(StoreRecord)
 
 
 def unfinished(path: Path) -> Path:
@@ -94,9 +94,9 @@ def version(connection: sqlite3.Connection) -> int:
     return int(found)
 
 
-def create(connection: sqlite3.Connection, store: str) -> State:
+def create(connection: sqlite3.Connection, store: str) -> StoreRecord:
     """Make the tables of a new store of that name; what it says of itself."""
-    state = State(store)
+    state = StoreRecord(store)
     _run(connection, f"BEGIN; {_LOG} {_STATE} {_MARK}")
     write_state(connection, state)
     connection.execute("COMMIT")
@@ -108,7 +108,7 @@ def bring_up(connection: sqlite3.Connection, store: str) -> None:
     connection.create_function("checksum", 6, _checksum, deterministic=True)
     _run(connection, f"BEGIN; {_SEAL} {_STATE}")
     marks = dict(connection.execute("SELECT resource, revision FROM compacted"))
-    write_state(connection, State(store, marks=marks))
+    write_state(connection, StoreRecord(store, marks=marks))
     _run(connection, f"DROP TABLE compacted; {_MARK} COMMIT;")
 
 
@@ -127,7 +127,7 @@ def add_lifetimes(connection: sqlite3.Connection) -> None:
         _run(connection, f"BEGIN; {_ADD_LIFETIMES} {_MARK} COMMIT;")
 
 
-def read_state(connection: sqlite3.Connection) -> State | None:
+def read_state(connection: sqlite3.Connection) -> StoreRecord | None:
     """Return what the store says of itself, None if that is damaged."""
     row = connection.execute("SELECT CAST(data AS BLOB), checksum FROM state WHERE one = 1").fetchone()
     if row is None or crc32(row[0] or b"") != row[1]:
@@ -135,7 +135,7 @@ def read_state(connection: sqlite3.Connection) -> State | None:
     return _DECODER.decode(row[0])
 
 
-def write_state(connection: sqlite3.Connection, state: State) -> None:
+def write_state(connection: sqlite3.Connection, state: StoreRecord) -> None:
     """Let the store say something else of itself, in the transaction under way if there is one."""
     data = msgspec.json.encode(state)
     connection.execute(_WRITE, (data, crc32(data)))

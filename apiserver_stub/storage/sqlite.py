@@ -19,10 +19,10 @@ from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.checkpoints import Checkpoints, Folded
 from apiserver_stub.storage.integrity import JUMP, Acknowledged, Tally, checksum, in_doubt, losses
 from apiserver_stub.storage.interface import Inspect, Record, Unknown, Unusable, uninspected
-from apiserver_stub.storage.schema import State
+from apiserver_stub.storage.schema import StoreRecord
 from apiserver_stub.storage.witness import Witness, boot_id, sync
-from controller_manager.base.log import Logger, get_logger
-from controller_manager.base.random import random_source
+from controller_manager.common.base.log import Logger, get_logger
+from controller_manager.common.base.random import random_source
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -55,7 +55,7 @@ class SqliteBackend:
         self._connection: sqlite3.Connection | None = None
         self._witness: Witness | None = None
         self._said = Acknowledged(b"")
-        self._state = State("")
+        self._state = StoreRecord("")
         self._audit = Audit(path, accept_data_loss)
         self._doubt = False  # whether the log may hold records beyond those that were acknowledged
         self._sync: asyncio.TimerHandle | None = None
@@ -211,7 +211,7 @@ class SqliteBackend:
         if self._audit.outdated:
             self._bring_up()
             self._audit.open()
-        self._state = self._audit.state or State("")
+        self._state = self._audit.state or StoreRecord("")
         return self._state.revision
 
     def _bring_up(self) -> None:

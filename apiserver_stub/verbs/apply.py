@@ -3,12 +3,12 @@
 from contextlib import suppress
 from hashlib import blake2b
 
-from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
 from apiserver_stub.kinds.shared_parts import detached, may_share
-from apiserver_stub.patch import apply as patch
+from apiserver_stub.patch import server_side_apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
 from apiserver_stub.patch.managed_fields import APPLY, Versions, writable
+from apiserver_stub.request.api_request import APIRequest, Reply
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check, named_object, note_patch
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields
@@ -19,7 +19,8 @@ from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.unchanged_objects import Unchanged
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
-from controller_manager.api.errors import BadRequest
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.tree import Tree
 
 
 async def apply(scope: RequestScope, request: APIRequest) -> Reply:

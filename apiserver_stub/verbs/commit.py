@@ -5,25 +5,26 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.audit import current_record, note_latency
+from apiserver_stub.common.spans import Span
 from apiserver_stub.encode.json import in_order
 from apiserver_stub.kinds.resource_info import Convert, Converter, ResourceInfo
-from apiserver_stub.kinds.trees import deep_copy
-from apiserver_stub.spans import Span
+from apiserver_stub.kinds.values.trees import deep_copy
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.audit import current_record, note_latency
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs.deletion import grace_of
-from apiserver_stub.verbs.draft import Draft
-from apiserver_stub.verbs.mutation import Outcome
+from apiserver_stub.verbs.draft import WriteAttempt
+from apiserver_stub.verbs.mutation import WriteResult
 from apiserver_stub.verbs.preconditions import check_new
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import answer, encoded, for_storage
 from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.base.clock import monotonic
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic
 
 
-async def convert(kind: ResourceInfo, converter: Converter, draft: Draft) -> None:
+async def convert(kind: ResourceInfo, converter: Converter, draft: WriteAttempt) -> None:
     """Make the state as it is to be stored, and as it is to be answered: nothing can go wrong with that any more once
     it is committed.
     """
@@ -39,13 +40,13 @@ def _read_back(from_storage: Convert, stored: Tree) -> Tree:
     return from_storage(deep_copy(stored))
 
 
-async def rehearse(request: APIRequest, draft: Draft) -> Outcome:
+async def rehearse(request: APIRequest, draft: WriteAttempt) -> WriteResult:
     """Return what would be answered, and write nothing."""
     data = await draft.run(partial(encoded, request.kind, in_order(draft.answered or draft.new)))
-    return Outcome(data, draft.warnings, draft.row is None, draft.removes)
+    return WriteResult(data, draft.warnings, draft.row is None, draft.removes)
 
 
-async def commit(scope: RequestScope, request: APIRequest, draft: Draft, also: Sequence[Also]) -> Outcome:
+async def commit(scope: RequestScope, request: APIRequest, draft: WriteAttempt, also: Sequence[Also]) -> WriteResult:
     """Write the object, and what admission writes with it, all or nothing, if what it compares holds. Raises
     `RevisionConflict`.
     """
@@ -70,10 +71,10 @@ async def commit(scope: RequestScope, request: APIRequest, draft: Draft, also: S
     elif row is not None:
         scope.decoded.forget(row)
     if draft.answered is draft.stored:
-        return Outcome(await answer(kind, written, scope.offload), draft.warnings, row is None, removes)
+        return WriteResult(await answer(kind, written, scope.offload), draft.warnings, row is None, removes)
     assert draft.answered is not None
     draft.answered["metadata"]["resourceVersion"] = str(written.revision)
-    return Outcome(encoded(kind, in_order(draft.answered)), draft.warnings, row is None, removes)
+    return WriteResult(encoded(kind, in_order(draft.answered)), draft.warnings, row is None, removes)
 
 
 def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Awaitable[Row]:

@@ -12,14 +12,14 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from apiserver_stub.api_request import Tree
+from apiserver_stub.common.offload import Offload, at_once
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.encode.representations import RepresentationCache, type_prefix
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
-from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.verbs.storage import MUCH, batches
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.errors import ApiError, Details, TooManyRequests
+from controller_manager.common.api.errors import ApiError, Details, TooManyRequests
+from controller_manager.common.api.tree import Tree
 
 _TOGETHER, _BYTES_TOGETHER = 100, 256 << 10  # rows of one request that are converted at a time, and their size
 _AT_A_TIME = 16  # batches of a kind in one version

@@ -2,16 +2,17 @@
 
 from functools import partial
 
-from apiserver_stub.api_request import APIRequest, Reply, Tree
-from apiserver_stub.kinds.defaults import apply_name_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_name_defaults
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.zero_values import fill_field
+from apiserver_stub.kinds.schema.zero_values import fill_field
+from apiserver_stub.request.api_request import APIRequest, Reply
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now
 from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import write
-from controller_manager.base.random import random_source
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.random import random_source
 
 _LONGEST_PREFIX = 58  # characters of a generated name; with the suffix of five it is still a DNS label
 

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.audit import current_record
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.encode.body import (
     APPLY_YAML,
     JSON,
@@ -21,21 +20,23 @@ from apiserver_stub.encode.body import (
     run_of,
 )
 from apiserver_stub.encode.json import as_written, encode, in_order
-from apiserver_stub.kinds.clean import Report, sweep
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.kinds.shapes import fitting, takes
+from apiserver_stub.kinds.schema.clean import Report, sweep
+from apiserver_stub.kinds.schema.schema import Schema
+from apiserver_stub.kinds.schema.schema_types import fitting, takes
 from apiserver_stub.kinds.shared_parts import fit_others, share
-from apiserver_stub.kinds.trees import deep_copy
-from apiserver_stub.offload import Offload
+from apiserver_stub.kinds.values.trees import deep_copy
 from apiserver_stub.patch.conformance import check_typed
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.audit import current_record
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
 from apiserver_stub.verbs.query import check_write, field_validation
 from apiserver_stub.verbs.scope import RequestScope
-from controller_manager.api.errors import ApiError, BadRequest, UnknownError
-from controller_manager.api.wire import Request
+from controller_manager.common.api.errors import ApiError, BadRequest, UnknownError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request
 
 Warnings = tuple[str, ...]
 

@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.row import Row
+from controller_manager.common.api.tree import Tree
 
 _LARGEST = 16 * 1024  # bytes of an object whose tree is kept
 

@@ -6,8 +6,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from apiserver_stub.admission import Operation
-from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
-from apiserver_stub.audit import annotate
+from apiserver_stub.request.api_request import APIRequest, Item, Reply
+from apiserver_stub.request.audit import annotate
 from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
 from apiserver_stub.verbs.list import items_of, list_semantics, read_page
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation
@@ -17,10 +17,11 @@ from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import all_from_storage, batches, success
 from apiserver_stub.verbs.write import write
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, forbidden, invalid
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import utc_now
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api.errors import ApiError, Cause, NotFound, conflict, forbidden, invalid
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.tasks import all_of
 
 _UNSAFE_DELETE = f"apiserver.{GROUP_DOMAIN}/unsafe-delete-ignore-read-error"  # the annotation of audit events
 

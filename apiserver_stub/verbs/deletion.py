@@ -20,18 +20,19 @@ from typing import Annotated, Any
 
 import msgspec
 
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.audit import current_record
 from apiserver_stub.encode.body import decode_options
 from apiserver_stub.encode.json import encode
-from apiserver_stub.kinds.strategy import Strategy
-from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.kinds.strategies.strategy import Strategy
+from apiserver_stub.kinds.values.trees import get_in, put_in
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.audit import current_record
 from apiserver_stub.verbs.query import flag, number, unsupported_dry_run, unsupported_value
 from apiserver_stub.verbs.scope import RequestScope
-from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
-from controller_manager.api.model import Model
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.timestamps import format_time, parse_time
+from controller_manager.common.api.errors import BadRequest, Cause, Invalid, invalid
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.timestamps import format_time, parse_time
+from controller_manager.common.api.tree import Tree
 
 # What a policy of propagation makes of the finalizers by which the garbage collector learns of it.
 HOLDS: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from apiserver_stub.admission import Notes
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.offload import Run
+from apiserver_stub.common.offload import StepRunner
+from apiserver_stub.request.api_request import APIRequest
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.mutation import Mutation
 from apiserver_stub.verbs.storage import key_of
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import ApiError
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.tree import Tree
 
 
 class Lost(Exception):
@@ -22,7 +23,7 @@ class Lost(Exception):
         self.refusal = refusal
 
 
-class Draft(Struct):
+class WriteAttempt(Struct):
     """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
     `again` says that an object that is there after all is no refusal: the mutation begins again. `seen` is the revision
     at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
@@ -35,7 +36,7 @@ class Draft(Struct):
 
     mutation: Mutation
     row: Row | None
-    run: Run
+    run: StepRunner
     notes: Notes
     again: bool
     seen: int = 0
@@ -54,12 +55,12 @@ class Draft(Struct):
     written: Row | None = None
 
 
-def row_of(request: APIRequest, draft: Draft) -> tuple[str, str]:
+def row_of(request: APIRequest, draft: WriteAttempt) -> tuple[str, str]:
     """Return resource and key of the object."""
     return request.kind.storage, key_of(request.kind, request.namespace, name_of(request, draft))
 
 
-def name_of(request: APIRequest, draft: Draft) -> str:
+def name_of(request: APIRequest, draft: WriteAttempt) -> str:
     """Return the name of the object; a new one may bring it."""
     name: str = request.name or draft.new["metadata"].get("name", "")
     return name

@@ -3,9 +3,8 @@
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 
-from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
-from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.kinds.values.trees import put_in
 from apiserver_stub.patch.conformance import is_typed
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import (
@@ -20,9 +19,11 @@ from apiserver_stub.patch.managed_fields import (
     writable,
 )
 from apiserver_stub.patch.typed import FieldChanges
+from apiserver_stub.request.api_request import APIRequest
 from apiserver_stub.verbs.scope import RequestScope
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import wall_seconds
 
 _UNKNOWN = "unknown"
 _RECORD = "managedFields"

@@ -1,7 +1,7 @@
 """One object, as its bytes lie in the store (API concepts, Resource version semantics, get)."""
 
-from apiserver_stub.api_request import APIRequest, Item, Reply
-from apiserver_stub.spans import Span
+from apiserver_stub.common.spans import Span
+from apiserver_stub.request.api_request import APIRequest, Item, Reply
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import orjson
 
-from apiserver_stub.api_request import APIRequest, Items, Reply
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.request.api_request import APIRequest, Items, Reply
 from apiserver_stub.storage.interface import TooOld
 from apiserver_stub.verbs.query import Query, as_revision, check_list, number
 from apiserver_stub.verbs.scope import RequestScope
@@ -21,8 +21,8 @@ from apiserver_stub.verbs.storage import AT_ONCE, all_from_storage
 from apiserver_stub.watch_cache.collection import Snapshot
 from apiserver_stub.watch_cache.field_index import WORTH, FieldIndex
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import BadRequest, Expired
-from controller_manager.base.slices import charge_to, give_way
+from controller_manager.common.api.errors import BadRequest, Expired
+from controller_manager.common.base.fair_loop import charge_to, give_way
 
 # From which state a list is read (API concepts, Resource version semantics), and where it goes on; pure.
 

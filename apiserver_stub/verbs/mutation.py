@@ -21,9 +21,10 @@ from typing import Any
 from msgspec import Struct
 
 from apiserver_stub.admission import Operation
-from apiserver_stub.api_request import Item, Reply, Tree
+from apiserver_stub.request.api_request import Item, Reply
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.watch_cache.row import Row
+from controller_manager.common.api.tree import Tree
 
 
 class Load:
@@ -100,7 +101,7 @@ class Mutation(Struct, frozen=True):
     identify: Callable[[Tree], None] = _leave_unnamed
 
 
-class Outcome(Struct, frozen=True):
+class WriteResult(Struct, frozen=True):
     """The object as it is answered (the last state of one that is gone), and what became of it."""
 
     data: bytes

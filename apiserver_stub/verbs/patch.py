@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import (
     JSON_PATCH,
     MERGE_PATCH,
@@ -18,10 +17,11 @@ from apiserver_stub.encode.body import (
     unsupported,
 )
 from apiserver_stub.encode.json import check_depth, decode_noting
-from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.schema.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.kinds.structural.embedded import fit_metadata
 from apiserver_stub.patch import json_patch, merge
+from apiserver_stub.request.api_request import APIRequest, Reply
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import fit, fit_beside, note_patch
 from apiserver_stub.verbs.mutation import Edited, Load
@@ -30,7 +30,8 @@ from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
-from controller_manager.api.errors import ApiError, BadRequest, Cause, Invalid, invalid
+from controller_manager.common.api.errors import ApiError, BadRequest, Cause, Invalid, invalid
+from controller_manager.common.api.tree import Tree
 
 
 def _apply_operations(tree: Tree, document: Any, _node: Schema) -> Tree:

@@ -2,14 +2,14 @@
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.kinds.error_list import IMMUTABLE
+from apiserver_stub.common.error_list import IMMUTABLE
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.request_info import RequestInfo
 from apiserver_stub.verbs.query import as_revision, is_revision
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api import errors
-from controller_manager.api.errors import (
+from controller_manager.common.api import errors
+from controller_manager.common.api.errors import (
     AlreadyExists,
     BadRequest,
     Cause,
@@ -21,7 +21,8 @@ from controller_manager.api.errors import (
     forbidden,
     invalid,
 )
-from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving.authorization import Authorizer, AuthorizerAttributes, Decision, refusal
 
 _UNSAFE_DELETE = "unsafe-delete-ignore-read-errors"  # the verb
 
@@ -116,7 +117,7 @@ async def check_unsafe_delete_authorized(authorizer: Authorizer, request: APIReq
         raise forbidden(kind.group, kind.plural, request.name, why)
 
 
-def _attributes(request: APIRequest, verb: str, path: str = "") -> Attributes:
+def _attributes(request: APIRequest, verb: str, path: str = "") -> AuthorizerAttributes:
     """Return what the authorizer is asked about another verb on the object of a request."""
     asked = RequestInfo.of(request.http.method, request.http.path, {}).attributes(request.user)
     return replace(asked, verb=verb, path=path)

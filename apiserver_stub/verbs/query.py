@@ -8,13 +8,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
-from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, media_type
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
-from apiserver_stub.request_info import is_on
-from controller_manager.api.errors import ApiError, BadRequest, Cause, Invalid, UnknownError, invalid
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.options.types import parse_duration
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.request_info import is_on
+from controller_manager.common.api.errors import ApiError, BadRequest, Cause, Invalid, UnknownError, invalid
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.options.types import parse_duration
 
 Query = Mapping[str, str]
 Parameters = tuple[tuple[str, str], ...]

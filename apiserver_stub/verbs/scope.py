@@ -6,22 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apiserver_stub.admission.chain import Admission, Attributes, Notes, Operation
-from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.audit import Level, current_record
 from apiserver_stub.authz.always import AlwaysDeny
+from apiserver_stub.common.offload import Offload, StepRunner, at_once
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.offload import Offload, Run, at_once
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.audit import Level, current_record
+from apiserver_stub.request.telemetry import ShardedWatches
 from apiserver_stub.storage.interface import TooNew
-from apiserver_stub.telemetry import ShardedWatches
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decoded_rows import DecodedRows
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.unchanged_objects import UnchangedObjects
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
-from controller_manager.api.errors import ApiError
-from controller_manager.serving.authorization import Authorizer
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving.authorization import Authorizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class RequestScope:
     decoded: DecodedRows = field(default_factory=DecodedRows)
     authorizer: Authorizer = field(default_factory=AlwaysDeny)
 
-    def run_of(self, request: APIRequest, data: bytes = b"") -> Run:
+    def run_of(self, request: APIRequest, data: bytes = b"") -> StepRunner:
         """Return the runner of a write's steps; see `run_of`."""
         return run_of(self.offload, request, data)
 
@@ -121,7 +122,7 @@ def attributes_of(
     name: str = "",
     options: Mapping[str, Any] | None = None,
     notes: Notes | None = None,
-    run: Run = at_once,
+    run: StepRunner = at_once,
 ) -> Attributes:
     """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters. Who
     deletes a collection names none of its objects.

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from apiserver_stub.api_request import APIRequest
 from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
+from apiserver_stub.request.api_request import APIRequest
 from apiserver_stub.watch_cache.row import Corrupt, Row
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.selectors import MOST_CONDITIONS, FieldSelector, LabelSelector, Term
-from controller_manager.api.sharding import ShardSelector
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.selectors import MOST_CONDITIONS, FieldSelector, LabelSelector, Term
+from controller_manager.common.api.sharding import ShardSelector
 
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from controller_manager.api.errors import UnknownError
-from controller_manager.api.sharding import FIELDS, SPACE, ShardRange, ShardSelector
-from controller_manager.cel.parser import parse
-from controller_manager.cel.syntax import (
+from controller_manager.common.api.errors import UnknownError
+from controller_manager.common.api.sharding import FIELDS, SPACE, ShardRange, ShardSelector
+from controller_manager.common.cel.parser import parse
+from controller_manager.common.cel.syntax import (
     Call,
     CompileError,
     Comprehension,
@@ -17,7 +17,7 @@ from controller_manager.cel.syntax import (
     Node,
     Select,
 )
-from controller_manager.cel.values import Uint
+from controller_manager.common.cel.values import Uint
 
 _DIGITS, _END = 16, f"0x{SPACE:x}"
 _UNKNOWN = {"_?._": ".?", "_[?_]": "?"}  # syntax that selectors do not have

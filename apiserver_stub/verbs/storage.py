@@ -8,23 +8,24 @@ from types import MappingProxyType
 import msgspec
 import orjson
 
-from apiserver_stub.api_request import APIRequest, Item, Tree
+from apiserver_stub.common.offload import Offload, at_once
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import is_stored_as_served, read
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.trees import with_integers
-from apiserver_stub.offload import Offload, at_once
+from apiserver_stub.kinds.values.trees import with_integers
 from apiserver_stub.patch.managed_fields import is_expendable
+from apiserver_stub.request.api_request import APIRequest, Item
 from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row, RowObjects
-from controller_manager.api.errors import (
+from controller_manager.common.api.errors import (
     Cause,
     Details,
     RequestEntityTooLarge,
     Status,
     StorageReadError,
 )
-from controller_manager.api.model import Model, ObjectMeta
-from controller_manager.base.slices import give_way
+from controller_manager.common.api.model import Model, ObjectMeta
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.fair_loop import give_way
 
 MUCH = 64 * 1024
 """Bytes that take some milliseconds to convert."""

@@ -5,7 +5,7 @@ object is as it was. Those who keep a cluster as a repository says do little els
 from collections import OrderedDict
 from typing import NamedTuple
 
-from apiserver_stub.api_request import APIRequest
+from apiserver_stub.request.api_request import APIRequest
 
 
 class Unchanged(NamedTuple):

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.kinds.shared_parts import may_share
-from apiserver_stub.kinds.strategy import Strategy
+from apiserver_stub.kinds.strategies.strategy import Strategy
+from apiserver_stub.request.api_request import APIRequest, Reply
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields
@@ -13,8 +13,9 @@ from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Muta
 from apiserver_stub.verbs.preconditions import check_name, refuse_uid
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import write
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User
 
 
 async def update(scope: RequestScope, request: APIRequest) -> Reply:

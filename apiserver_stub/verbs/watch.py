@@ -5,17 +5,18 @@ from collections.abc import AsyncIterator
 from msgspec import structs
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Reply, Stream, Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.zero_values import zero_object
+from apiserver_stub.kinds.schema.zero_values import zero_object
+from apiserver_stub.request.api_request import APIRequest, Reply, ResponseStream
 from apiserver_stub.verbs.query import check_watch, flag, number, revision
 from apiserver_stub.verbs.scope import Limits, RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import from_storage
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.watcher import WatchOptions
-from controller_manager.base.random import random_source
-from controller_manager.base.slices import charge_to
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.fair_loop import charge_to
+from controller_manager.common.base.random import random_source
 
 
 async def watch(scope: RequestScope, request: APIRequest) -> Reply:
@@ -54,7 +55,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
             stream.end()
         return stream
 
-    return Reply(Stream(open_stream))
+    return Reply(ResponseStream(open_stream))
 
 
 def _zero_object(kind: ResourceInfo) -> Tree:

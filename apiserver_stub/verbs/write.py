@@ -15,19 +15,19 @@ from functools import partial
 from msgspec.structs import replace
 
 from apiserver_stub.admission import Admission, Attributes, Notes
-from apiserver_stub.admission.namespaces import namespace_row
-from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.admission.plugins.namespaces import namespace_row
+from apiserver_stub.common.offload import StepRunner, at_once
 from apiserver_stub.kinds.at_rest import read
-from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.trees import identical, put_in
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.validate import judge
+from apiserver_stub.kinds.values.trees import identical, put_in
 from apiserver_stub.kinds.warnings import warnings_of
-from apiserver_stub.offload import Run, at_once
+from apiserver_stub.request.api_request import APIRequest
 from apiserver_stub.storage.interface import RevisionConflict
 from apiserver_stub.verbs.commit import commit, convert, rehearse
 from apiserver_stub.verbs.decode import Warnings
-from apiserver_stub.verbs.draft import Draft, Lost, name_of, row_of
-from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
+from apiserver_stub.verbs.draft import Lost, WriteAttempt, name_of, row_of
+from apiserver_stub.verbs.mutation import Load, Mutation, WriteResult
 from apiserver_stub.verbs.preconditions import (
     already_exists,
     check_create_authorized,
@@ -42,7 +42,7 @@ from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
 from apiserver_stub.verbs.storage import answer, key_of
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import (
+from controller_manager.common.api.errors import (
     AlreadyExists,
     ApiError,
     Cause,
@@ -52,13 +52,14 @@ from controller_manager.api.errors import (
     NotFound,
     invalid,
 )
+from controller_manager.common.api.tree import Tree
 
 _NOT_ASKED = Admission()
 _JUDGED = ("create", "update")  # operations with what a caller sent
 _OF_STATE = (NotFound, Conflict, AlreadyExists, Forbidden, Invalid)  # refusals that another state may not deserve
 
 
-async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
+async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> WriteResult:
     """Carry out a mutation. Raises `Conflict` when others were faster again and again, and what the steps refuse; then
     nothing was written. What is refused may be so by what another server has changed since: it is tried once more if
     this one had not heard of all changes.
@@ -74,7 +75,7 @@ async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
     return replace(outcome, warnings=(*outcome.warnings, *notes.warnings)) if notes.warnings else outcome
 
 
-async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Outcome:
+async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> WriteResult:
     refusal: ApiError | None = None
     fresh = False
     for _ in range(scope.limits.attempts):
@@ -91,7 +92,7 @@ async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation,
     raise refusal or stale(request)
 
 
-async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Outcome:
+async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> WriteResult:
     """Take all steps once, from the state that is visible here. Raises `Lost` or `RevisionConflict` if it changes
     meanwhile.
     """
@@ -132,17 +133,17 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     return await commit(scope, request, draft, also)
 
 
-def _warn_too(draft: Draft, refusal: ApiError) -> None:
+def _warn_too(draft: WriteAttempt, refusal: ApiError) -> None:
     """Warn who is refused by admission of what was found before."""
     refusal.warnings = (*draft.warnings, *refusal.warnings)
 
 
-async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Draft:
+async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> WriteAttempt:
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
         if (turn := scope.store.turn(*namespace_row(request.namespace))) is not None:
             await turn
-        return Draft(mutation, None, _run_of(scope, request), notes, again=False)
+        return WriteAttempt(mutation, None, _run_of(scope, request), notes, again=False)
     key = key_of(request.kind, request.namespace, request.name)
     if (turn := scope.store.turn((request.kind.storage, key))) is not None:
         await turn
@@ -150,17 +151,19 @@ async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, no
     if row is None:
         if mutation.otherwise is None:
             raise object_not_found(request)
-        return Draft(mutation.otherwise, None, _run_of(scope, request), notes, again=True)
+        return WriteAttempt(mutation.otherwise, None, _run_of(scope, request), notes, again=True)
     seen = scope.store.revision
     if mutation.read:
-        return Draft(mutation, row, _run_of(scope, request), notes, again=True, seen=seen)
+        return WriteAttempt(mutation, row, _run_of(scope, request), notes, again=True, seen=seen)
     served = row
     if request.kind.converter is not None:
         (served,) = await scope.conversions.of(request.kind).convert_anew((row,))
-    return Draft(mutation, row, _run_of(scope, request, served.data), notes, again=True, seen=seen, served=served)
+    return WriteAttempt(
+        mutation, row, _run_of(scope, request, served.data), notes, again=True, seen=seen, served=served
+    )
 
 
-def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
+def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> StepRunner:
     """Return the runner of the steps of an attempt: `_edit` and `_complete` may ask for conversions on the way, and are
     repeated then. Until they are through, they leave nothing behind that is not made anew.
     """
@@ -168,7 +171,7 @@ def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
     return run if request.conversions is None else request.conversions.interrupting(run)
 
 
-def _edit(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
+def _edit(scope: RequestScope, request: APIRequest, draft: WriteAttempt) -> None:
     """Make the wanted state as admission sees it: held to what the caller presumes, and with its defaults."""
     mutation, row = draft.mutation, draft.row
     if row is None:
@@ -195,7 +198,7 @@ def _edit(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
         mutation.manage_fields(draft.new, None)
 
 
-def _shown(request: APIRequest, draft: Draft) -> Attributes:
+def _shown(request: APIRequest, draft: WriteAttempt) -> Attributes:
     """Return the mutation as admission sees it."""
     operation, new, old, view = draft.mutation.operation or "update", draft.new, draft.old, draft.mutation.view
     if view is not None and old is not None:
@@ -206,13 +209,13 @@ def _shown(request: APIRequest, draft: Draft) -> Attributes:
     return attributes_of(request, operation, tree, old, name, options, draft.notes, run)
 
 
-def _take(draft: Draft, attributes: Attributes) -> None:
+def _take(draft: WriteAttempt, attributes: Attributes) -> None:
     """Lay what admission made of the shown object over the object itself."""
     if draft.mutation.view is not None:
         draft.new = draft.mutation.view.take(draft.new, attributes.tree)
 
 
-def _complete(request: APIRequest, draft: Draft) -> None:
+def _complete(request: APIRequest, draft: WriteAttempt) -> None:
     """Make an admitted state one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
@@ -228,7 +231,7 @@ def _complete(request: APIRequest, draft: Draft) -> None:
         _judge(request, draft, sent)
 
 
-def _judge(request: APIRequest, draft: Draft, sent: Warnings) -> None:
+def _judge(request: APIRequest, draft: WriteAttempt, sent: Warnings) -> None:
     """Hold a state to the rules of its kind, and note what to warn of besides what was `sent`. Raises `Invalid`."""
     kind, new, old = request.kind, draft.new, draft.old
     problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
@@ -238,7 +241,7 @@ def _judge(request: APIRequest, draft: Draft, sent: Warnings) -> None:
         draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
 
 
-def _refuse(request: APIRequest, draft: Draft, problems: Sequence[Cause], warnings: Warnings) -> None:
+def _refuse(request: APIRequest, draft: WriteAttempt, problems: Sequence[Cause], warnings: Warnings) -> None:
     """Raises `Invalid` for problems, if there are any."""
     if not problems:
         return
@@ -248,7 +251,7 @@ def _refuse(request: APIRequest, draft: Draft, problems: Sequence[Cause], warnin
     raise refusal
 
 
-def _check_again(request: APIRequest, draft: Draft) -> None:
+def _check_again(request: APIRequest, draft: WriteAttempt) -> None:
     """Hold what others made of an object to the request. Raises `BadRequest`, `Conflict` and `UnknownError`."""
     metadata, old = draft.new["metadata"], draft.old
     check_namespace(request, metadata)
@@ -259,7 +262,7 @@ def _check_again(request: APIRequest, draft: Draft) -> None:
         raise stale(request)
 
 
-def _manage_fields(draft: Draft, new: Tree, old: Tree) -> None:
+def _manage_fields(draft: WriteAttempt, new: Tree, old: Tree) -> None:
     """Record who owns what of a change: its caller what it sent, and nobody what others made of that."""
     mutation, sent = draft.mutation, draft.sent
     if sent is None or mutation.view is not None:
@@ -282,7 +285,7 @@ async def _is_stale(scope: RequestScope, request: APIRequest, row: Row | None) -
     return await scope.store.storage.is_stale(kind.storage, key_of(kind, request.namespace, request.name))
 
 
-async def _check_current(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
+async def _check_current(scope: RequestScope, request: APIRequest, draft: WriteAttempt) -> None:
     """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `Lost` unless
     the object is still as it was loaded, and `AlreadyExists` for one that was to be new.
     """
@@ -311,14 +314,14 @@ async def _was_behind(scope: RequestScope) -> bool:
     return scope.store.revision > seen
 
 
-def _renewed(request: APIRequest, draft: Draft, attributes: Attributes) -> Attributes:
+def _renewed(request: APIRequest, draft: WriteAttempt, attributes: Attributes) -> Attributes:
     """Return the mutation as admission sees it now that the object is complete."""
     if draft.mutation.view is not None:
         return _shown(request, draft)
     return attributes if attributes.name else replace(attributes, name=name_of(request, draft))
 
 
-def _effect(draft: Draft, attributes: Attributes) -> Attributes:
+def _effect(draft: WriteAttempt, attributes: Attributes) -> Attributes:
     """Return the mutation by what becomes of the object: a change that takes its last hold away deletes it, and a
     deletion that only begins is an update.
     """
@@ -327,9 +330,9 @@ def _effect(draft: Draft, attributes: Attributes) -> Attributes:
     return replace(attributes, operation="update", object=draft.new) if attributes.object is None else attributes
 
 
-async def _unchanged(scope: RequestScope, request: APIRequest, draft: Draft) -> Outcome:
+async def _unchanged(scope: RequestScope, request: APIRequest, draft: WriteAttempt) -> WriteResult:
     assert draft.row is not None
     if await _was_behind(scope):
         await _check_current(scope, request, draft)
     row = draft.served or draft.row
-    return Outcome(await answer(request.kind, row, scope.offload), draft.warnings)
+    return WriteResult(await answer(request.kind, row, scope.offload), draft.warnings)

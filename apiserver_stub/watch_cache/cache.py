@@ -24,10 +24,10 @@ from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.reflector import Reflector, Replay
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
 from apiserver_stub.watch_cache.shared_bytes import RowPacker
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.base.log import Logger, get_logger
-from controller_manager.base.runtime import return_freed_memory
-from controller_manager.base.slices import give_way
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.base.fair_loop import give_way
+from controller_manager.common.base.log import Logger, get_logger
+from controller_manager.common.base.runtime import return_freed_memory
 
 Subscriber = Callable[[Sequence[Change]], None]
 

@@ -11,7 +11,7 @@ from apiserver_stub.storage.interface import Compare, RevisionConflict, Storage,
 from apiserver_stub.storage.pipeline import turn, wake
 from apiserver_stub.watch_cache.joint_commits import Also, Amend, JointCommit, JointCommits, Submitted
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.common.api.errors import ServiceUnavailable
 
 _PATIENCE = 3.0  # seconds that a writer waits until the revision the storage tells it is visible here
 

@@ -9,7 +9,7 @@ import msgspec
 from apiserver_stub.storage.interface import Storage
 from apiserver_stub.watch_cache.collection import Collection, Retention, oldest_first
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.base.clock import call_housekeeping_at
+from controller_manager.common.base.clock import call_housekeeping_at
 
 _STEP = 256  # changes that are looked at together when there are many
 _PARTS = 64  # in how many steps the storage's history goes, at least

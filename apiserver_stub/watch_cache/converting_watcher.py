@@ -8,7 +8,7 @@ from typing import Protocol
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventCache
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
-from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
+from apiserver_stub.watch_cache.watcher import Watcher, WatchOptions, WatchTarget
 
 # The most that is looked at ahead: rows or changes, and bytes of objects.
 _MOST, _MOST_BYTES = 100, 1 << 20
@@ -34,7 +34,7 @@ class ConvertingWatcher(Watcher):
         self,
         cache: WatchCache,
         events: EventCache,
-        target: Target,
+        target: WatchTarget,
         options: WatchOptions,
         now: float,
         is_served: Callable[[Row], bool],

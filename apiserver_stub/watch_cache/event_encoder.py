@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from apiserver_stub.offload import is_large
+from apiserver_stub.common.offload import is_large
 from apiserver_stub.storage.interface import as_of
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.api.errors import ApiError
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.platform import GROUP_DOMAIN
 
 INITIAL_EVENTS_END = f"{GROUP_DOMAIN}/initial-events-end"
 
@@ -61,7 +61,7 @@ class EventEncoder(msgspec.Struct, frozen=True):
 PLAIN = EventEncoder()
 
 
-class Told(msgspec.Struct, frozen=True):
+class EncodedEvent(msgspec.Struct, frozen=True):
     """The events of the changes at positions from `start` to before `end`, up to a revision; `form` says of what
     resource and namespace, and how they are told.
     """
@@ -76,7 +76,7 @@ class Told(msgspec.Struct, frozen=True):
 class EventCache(Protocol):
     """Keeps events as they were encoded, within bounds of its own, for all streams to send."""
 
-    told: Told | None
+    told: EncodedEvent | None
     """The events that were put together last: streams of the same position and form are told the same."""
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:

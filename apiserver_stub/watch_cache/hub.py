@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from weakref import WeakValueDictionary
 
-from apiserver_stub.offload import Offload
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Window
 from apiserver_stub.watch_cache.converting_watcher import ConvertingWatcher, RowConverter
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEncoder
 from apiserver_stub.watch_cache.row import Change, Corrupt
-from apiserver_stub.watch_cache.stream import ConvertingStream, Stream
-from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
-from controller_manager.base.clock import monotonic, precise_clock
-from controller_manager.base.slices import Share, share_beside
-from controller_manager.base.tasks import spawn
+from apiserver_stub.watch_cache.stream import ConvertingStream, WatchStream
+from apiserver_stub.watch_cache.watcher import Watcher, WatchOptions, WatchTarget
+from controller_manager.common.base.clock import monotonic, precise_clock
+from controller_manager.common.base.fair_loop import Share, share_beside
+from controller_manager.common.base.tasks import spawn
 
 _AT_ONCE = 32  # streams that speak at once when something changes, each of which may take some 15 microseconds
 _SHORT = 0.0005  # seconds after which no more of them do, since what they say is long
@@ -32,10 +32,10 @@ class Hub:
         self._cache = cache
         self._events = events
         self._waiting: dict[str, _Waiting] = {}
-        self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
+        self._streams: WeakValueDictionary[int, WatchStream] = WeakValueDictionary()
         self._numbers = count()
         self._closed = False
-        self._called: deque[Stream] = deque()
+        self._called: deque[WatchStream] = deque()
         self._is_telling = False
         self._next_round = 0.0  # time of the loop when it may begin
         self._clock = precise_clock()
@@ -50,16 +50,16 @@ class Hub:
         options: WatchOptions,
         represent: EventEncoder = PLAIN,
         converter: RowConverter | None = None,
-    ) -> Stream:
+    ) -> WatchStream:
         """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks, `converter`
         makes rows be of that version.
 
         A start that lies too far back, or ahead, is told by an ERROR event, as is falling behind later on.
         """
-        target, now = Target(resource, api_version, kind, represent), monotonic()
+        target, now = WatchTarget(resource, api_version, kind, represent), monotonic()
         if converter is None:
             watcher = Watcher(self._cache, self._events, target, options, now)
-            stream = Stream(self, resource, watcher, self._offload, options.trigger)
+            stream = WatchStream(self, resource, watcher, self._offload, options.trigger)
         else:
             converting = ConvertingWatcher(self._cache, self._events, target, options, now, converter.is_served)
             stream = ConvertingStream(self, resource, converting, self._offload, converter)
@@ -87,14 +87,14 @@ class Hub:
             if (stream.target.resource, stream.target.api_version) == (resource, api_version):
                 stream.end()
 
-    def join(self, resource: str, stream: Stream) -> None:
+    def join(self, resource: str, stream: WatchStream) -> None:
         """Wake `stream` at the next change of `resource` that may concern it; it has seen all that are there."""
         waiting = self._waiting.get(resource)
         if waiting is None:
             waiting = self._waiting[resource] = _Waiting(self._cache.history(resource))
         waiting.join(stream)
 
-    def leave(self, resource: str, stream: Stream) -> None:
+    def leave(self, resource: str, stream: WatchStream) -> None:
         """The stream waits no more."""
         self._waiting[resource].leave(stream)
 
@@ -148,7 +148,7 @@ class Hub:
         else:
             spawn(self._tell_in_slices(called, share), name="events of watches")
 
-    async def _tell_in_slices(self, called: deque[Stream], share: Share) -> None:
+    async def _tell_in_slices(self, called: deque[WatchStream], share: Share) -> None:
         while called:
             if called[0].is_late:
                 await asyncio.sleep(0)
@@ -174,21 +174,21 @@ class _Waiting:
     def __init__(self, history: Window) -> None:
         self._history = history
         self._begun = history.begun
-        self._for_any: dict[Stream, None] = {}
-        self._by_path: dict[str, dict[str, dict[Stream, None]]] = {}
+        self._for_any: dict[WatchStream, None] = {}
+        self._by_path: dict[str, dict[str, dict[WatchStream, None]]] = {}
 
     def __len__(self) -> int:
         by_value = (found for values in self._by_path.values() for found in values.values())
         return len(self._for_any) + sum(map(len, by_value))
 
-    def join(self, stream: Stream) -> None:
+    def join(self, stream: WatchStream) -> None:
         if stream.trigger is None:
             self._for_any[stream] = None
         else:
             path, value = stream.trigger
             self._by_path.setdefault(path, {}).setdefault(value, {})[stream] = None
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: WatchStream) -> None:
         if stream.trigger is None:
             self._for_any.pop(stream, None)
             return
@@ -202,7 +202,7 @@ class _Waiting:
             if not by_value:
                 del self._by_path[path]
 
-    def call(self, changes: Sequence[Change]) -> Iterator[Stream]:
+    def call(self, changes: Sequence[Change]) -> Iterator[WatchStream]:
         """Call and yield whom one of the newest changes may concern; each goes on at the first that does."""
         called, self._for_any = self._for_any, {}
         for stream in called:
@@ -220,7 +220,7 @@ class _Waiting:
                     stream.called(at, change.revision - 1)
                     yield stream
 
-    def _take_concerned(self, path: str, change: Change) -> Iterator[Stream]:
+    def _take_concerned(self, path: str, change: Change) -> Iterator[WatchStream]:
         by_value = self._by_path[path]
         try:
             rows = (change.row,) if change.before is None else (change.before, change.row)
@@ -232,7 +232,7 @@ class _Waiting:
         if not by_value:
             del self._by_path[path]
 
-    def _call_all(self) -> Iterator[Stream]:
+    def _call_all(self) -> Iterator[WatchStream]:
         self._begun = self._history.begun
         called, self._by_path = self._by_path, {}
         for by_value in called.values():

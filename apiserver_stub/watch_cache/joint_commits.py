@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import ApiError, ServiceUnavailable
+from controller_manager.common.api.errors import ApiError, ServiceUnavailable
 
 Place = tuple[str, str]
 """Resource and key of a row."""

@@ -10,9 +10,9 @@ from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache.collection import Collection, Retention
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of
 from apiserver_stub.watch_cache.shared_bytes import RowPacker
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.base.log import Logger
-from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import Tasks, keep_running
 
 _ATTEMPTS = 8  # to read a storage whose history others compact meanwhile
 _PAUSE = 0.1  # seconds until a watch that broke off is resumed; doubled with each failure, up to

@@ -8,8 +8,8 @@ from typing import Any, overload
 import msgspec
 
 from apiserver_stub.storage.interface import ENCRYPTED, Record, StoredObject
-from controller_manager.api.errors import Details, InternalError
-from controller_manager.api.sharding import NAMESPACE, ShardSelector
+from controller_manager.common.api.errors import Details, InternalError
+from controller_manager.common.api.sharding import NAMESPACE, ShardSelector
 
 
 class Row(StoredObject, gc=False, eq=False):

@@ -20,7 +20,7 @@ _LONGEST_PAUSE = 1024  # objects that are like no other, until one is looked at 
 _FRESH = 1024  # rows that are held whole, since they were written last
 
 
-class Template:
+class BytesTemplate:
     """The pieces that objects have in common, in their order; the one of a single object is all of it.
 
     Most objects have them where the last one had them.
@@ -55,7 +55,7 @@ class Template:
             add(data[at:])
         return parts, shared
 
-    def refined(self, data: bytes) -> "Template":
+    def refined(self, data: bytes) -> "BytesTemplate":
         """Return what is left of the template that is in the bytes as well."""
         pieces: list[bytes] = []
         at = 0
@@ -69,7 +69,7 @@ class Template:
                 if last - start >= _WORTH:
                     pieces.append(piece[start:last])
                 start, at = end, at + alike
-        return Template(pieces, self.refinements)
+        return BytesTemplate(pieces, self.refinements)
 
 
 def _find(piece: bytes, data: bytes, at: int) -> int:
@@ -114,7 +114,7 @@ class Templates:
     __slots__ = ("_known", "_left", "_pause")
 
     def __init__(self) -> None:
-        self._known: list[Template] = []
+        self._known: list[BytesTemplate] = []
         self._pause = 1
         self._left = 0  # objects until the next one that is like no other is looked at closely
 
@@ -140,7 +140,7 @@ class Templates:
                 return tuple(parts)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._left = self._pause
-        self._known = [Template([data]), *self._known[: _MOST - 1]]
+        self._known = [BytesTemplate([data]), *self._known[: _MOST - 1]]
         return None
 
     def _refine(self, number: int, data: bytes) -> list[bytes] | None:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, Self
 
-from apiserver_stub.offload import Offload
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.watch_cache.converting_watcher import ConvertingWatcher, RowConverter
-from apiserver_stub.watch_cache.watcher import Target, Watcher
-from controller_manager.api.errors import ApiError
-from controller_manager.api.wire import Sink
-from controller_manager.base.clock import call_housekeeping_at, monotonic
-from controller_manager.base.slices import give_way
+from apiserver_stub.watch_cache.watcher import Watcher, WatchTarget
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.wire import Sink
+from controller_manager.common.base.clock import call_housekeeping_at, monotonic
+from controller_manager.common.base.fair_loop import give_way
 
 _MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
 _NEVER = float("inf")
@@ -22,17 +22,17 @@ _PUSHED = 256 << 10  # bytes of a chunk that is given to a sink at most
 class StreamHub(Protocol):
     """Where streams wait."""
 
-    def join(self, resource: str, stream: Stream) -> None:
+    def join(self, resource: str, stream: WatchStream) -> None:
         """Wake `stream` at the next change of `resource` that may concern it; it has seen all that are there."""
 
-    def leave(self, resource: str, stream: Stream) -> None:
+    def leave(self, resource: str, stream: WatchStream) -> None:
         """The stream waits no more."""
 
     def use_slices(self) -> None:
         """Tell many streams in slices of those that the running task has a share of."""
 
 
-class Stream(AsyncIterator[bytes]):
+class WatchStream(AsyncIterator[bytes]):
     """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration.
 
     `ends_at` is the time in seconds of the loop when it is over, taken by its reader or not.
@@ -67,7 +67,7 @@ class Stream(AsyncIterator[bytes]):
         self._initialized = tell
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WatchTarget:
         """Return what is watched."""
         return self._watcher.target
 
@@ -212,7 +212,7 @@ class Stream(AsyncIterator[bytes]):
             self._alarm = None
 
 
-class ConvertingStream(Stream):
+class ConvertingStream(WatchStream):
     """A stream whose rows are converted before it goes on: what hangs there holds up this stream alone."""
 
     def __init__(

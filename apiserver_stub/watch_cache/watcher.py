@@ -9,11 +9,18 @@ from msgspec import Struct
 
 from apiserver_stub.storage.interface import TooNew, TooOld
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, Told, bookmark, encode, event_of_change
+from apiserver_stub.watch_cache.event_encoder import (
+    EncodedEvent,
+    EventCache,
+    EventEncoder,
+    bookmark,
+    encode,
+    event_of_change,
+)
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
-from controller_manager.api.errors import ApiError
-from controller_manager.api.selectors import FieldSelector, LabelSelector
-from controller_manager.api.sharding import ShardSelector
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.selectors import FieldSelector, LabelSelector
+from controller_manager.common.api.sharding import ShardSelector
 
 _BOOKMARK_EVERY = 60.0
 _CHUNK = 128 << 10  # bytes after which a chunk is sent
@@ -124,7 +131,7 @@ def _nothing(_line: bytes) -> None:
     """Nobody else wants the line."""
 
 
-class Target:
+class WatchTarget:
     """The resource that is watched, and the form in which it is told."""
 
     __slots__ = ("api_version", "kind", "represent", "resource")
@@ -158,7 +165,7 @@ class Watcher:
     """
 
     def __init__(
-        self, cache: WatchCache, events: EventCache, target: Target, options: WatchOptions, now: float
+        self, cache: WatchCache, events: EventCache, target: WatchTarget, options: WatchOptions, now: float
     ) -> None:
         self._cache = cache
         self._history = cache.history(target.resource)
@@ -184,7 +191,7 @@ class Watcher:
         self._place()
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WatchTarget:
         """Return what is watched."""
         return self._target
 
@@ -325,7 +332,7 @@ class Watcher:
             return told.chunk
         chunk = self._put_together()
         if self.work is None and len(chunk) < 2 * _CHUNK:
-            self._events.told = Told(start, self._position, self._revision, form, chunk)
+            self._events.told = EncodedEvent(start, self._position, self._revision, form, chunk)
         return chunk
 
     def _put_together(self) -> bytes:

@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from controller_manager.app import ENTRY_POINTS
-from controller_manager.app.features import FeatureOptions
-from controller_manager.controller import ControllerSpec
-from controller_manager.options import Check, Options, Parsed, StringList, flag
-from controller_manager.options.parse import did_you_mean
+from controller_manager.app.features import ManagerFeatureOptions
+from controller_manager.common.options import Check, Options, Parsed, StringList, flag
+from controller_manager.common.options.parse import did_you_mean
+from controller_manager.framework.controller import ControllerSpec
 
 _NAME = "controllers"
 _PRIVATE = "controller_manager_builtins"
@@ -72,7 +72,7 @@ def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
 
 def choose(specs: Sequence[AnySpec], parsed: Parsed) -> list[AnySpec]:
     """The controllers that run in this process, as far as its features go and its flags ask for them."""
-    enabled = parsed[FeatureOptions].enabled
+    enabled = parsed[ManagerFeatureOptions].enabled
     wanted = select(specs, parsed[CatalogOptions].controllers)
     on = [spec for spec in wanted if all(map(enabled, spec.gates))]
     return [spec.with_features(enabled) for spec in on if spec.asked_for(parsed[spec.options])]
@@ -93,7 +93,7 @@ def names_known(specs: Sequence[AnySpec]) -> Check:
 
 def not_enabled(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
     """The controllers that `--controllers` turns on by name and whose feature gates are off, with these."""
-    enabled, wanted = parsed[FeatureOptions].enabled, parsed[CatalogOptions].controllers
+    enabled, wanted = parsed[ManagerFeatureOptions].enabled, parsed[CatalogOptions].controllers
     named = select(specs, [name for name in wanted if name != "*"])
     off = {spec.name: [gate for gate in spec.gates if not enabled(gate)] for spec in named}
     return [f"{name} ({', '.join(gates)})" for name, gates in off.items() if gates]

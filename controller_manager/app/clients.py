@@ -13,9 +13,13 @@ from pydantic import model_validator
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.reachability import ObservedTransport, Reachability
 from controller_manager.app.service_accounts import Account
-from controller_manager.base.metrics import Family, Shown
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import (
+from controller_manager.common.base.metrics import Family, Shown
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import Check, Int32, Options, Parsed, StringMap, flag
+from controller_manager.common.transport.credentials import Obtain
+from controller_manager.common.transport.kubeconfig import from_flags
+from controller_manager.common.transport.metrics import TransportMetrics
+from controller_manager.framework.client import (
     JSON,
     PROTOBUF,
     AdaptiveThrottle,
@@ -25,14 +29,10 @@ from controller_manager.client import (
     Throttle,
     Transport,
 )
-from controller_manager.leader import FencedTransport
-from controller_manager.options import Check, Int32, Options, Parsed, StringMap, flag
-from controller_manager.transport.credentials import Obtain
-from controller_manager.transport.kubeconfig import from_flags
-from controller_manager.transport.metrics import TransportMetrics
+from controller_manager.framework.leader import FencedTransport
 
 if TYPE_CHECKING:
-    from controller_manager.client import HttpTransport
+    from controller_manager.framework.client import HttpTransport
 
 
 class Network(Protocol):
@@ -55,8 +55,8 @@ class HttpNetwork:
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
-        from controller_manager.client import HttpTransport  # --help does without its HTTP library
-        from controller_manager.transport.connections import Connections
+        from controller_manager.common.transport.connections import Connections
+        from controller_manager.framework.client import HttpTransport  # --help does without its HTTP library
 
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:

@@ -5,10 +5,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import ClassVar
 
-from controller_manager.base.errors import CannotStart, describe
-from controller_manager.base.runtime import Runtime
-from controller_manager.cloud_provider import CloudContext, CloudProvider, MakeCloudProvider
-from controller_manager.options import Check, Options, Parsed, flag
+from controller_manager.common.base.errors import CannotStart, describe
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import Check, Options, Parsed, flag
+from controller_manager.framework.cloud_provider import CloudContext, CloudProvider, MakeCloudProvider
 
 ENTRY_POINTS = "cluster_controller_manager.cloud_providers"
 # No provider, and one that another process works with.

@@ -16,15 +16,16 @@ import msgspec
 from msgspec import Struct, ValidationError, convert
 from pydantic import model_validator
 
-from controller_manager.api.coordination import Lease
-from controller_manager.api.core import NAMESPACES
-from controller_manager.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
-from controller_manager.api.resource import Key
 from controller_manager.app.catalog import AnySpec
-from controller_manager.base.runtime import Runtime
-from controller_manager.cache import Shard
-from controller_manager.client import Client, ConfigError
-from controller_manager.leader import (
+from controller_manager.common.api.coordination import Lease
+from controller_manager.common.api.core import NAMESPACES
+from controller_manager.common.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import Check, Duration, Options, Parsed, StringMap, flag
+from controller_manager.framework.cache import Shard
+from controller_manager.framework.client import Client, ConfigError
+from controller_manager.framework.leader import (
     Elector,
     LeaderMetrics,
     LeaseTimings,
@@ -33,7 +34,6 @@ from controller_manager.leader import (
     SharedLocks,
     Work,
 )
-from controller_manager.options import Check, Duration, Options, Parsed, StringMap, flag
 
 _LEASES = "leases"
 MOST_SHARDS = 64
@@ -275,7 +275,7 @@ def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Par
 
 
 def _read(path: Path) -> Migration:
-    from controller_manager.base.plain_yaml import read_yaml  # for which --help has no use
+    from controller_manager.common.base.plain_yaml import read_yaml  # for which --help has no use
 
     try:
         return _checked(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))

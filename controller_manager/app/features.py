@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from controller_manager.api.platform import API_VERSION
-from controller_manager.component import features
-from controller_manager.component.features import COMMON, OURS, check_component, feature_gates
-from controller_manager.component.request_headers import REMOTE_UID
-from controller_manager.options import StringList, StringMultimap, Version, flag
+from controller_manager.common.api.platform import API_VERSION
+from controller_manager.common.component import features
+from controller_manager.common.component.features import COMMON, OURS, check_component, feature_gates
+from controller_manager.common.component.request_headers import REMOTE_UID
+from controller_manager.common.options import StringList, StringMultimap, Version, flag
 
 WATCH_LIST = "WatchListClient"
 AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
@@ -72,7 +72,7 @@ _OLDEST_STEP = 3  # an emulated version is at most so many minors older
 _VERSION = re.compile(r"(?:(?P<component>[^=]*)=)?v?(?P<major>\d+)\.(?P<minor>\d+)(?:\.0)?", re.ASCII)
 
 
-class FeatureOptions(features.FeatureOptions):
+class ManagerFeatureOptions(features.FeatureOptions):
     """Features that are not on, or can be off."""
 
     effects: ClassVar[Mapping[str, str]] = READ

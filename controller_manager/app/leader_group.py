@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from controller_manager.app.state import LockState
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.client.events import EventWriter
-from controller_manager.controller.runner import Controller
-from controller_manager.leader import Elector
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client.events import EventWriter
+from controller_manager.framework.controller.runner import Controller
+from controller_manager.framework.leader import Elector
 
 _FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
 

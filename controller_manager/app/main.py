@@ -7,9 +7,9 @@ from typing import NoReturn
 from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.manager import Manager
-from controller_manager.app.program import Program, author_program, manager_program
-from controller_manager.component.signals import end_before_start, obey_signals
-from controller_manager.options import Parsed, command_line
+from controller_manager.app.program import ProcessProgram, author_program, manager_program
+from controller_manager.common.component.signals import end_before_start, obey_signals
+from controller_manager.common.options import Parsed, command_line
 
 
 def main(specs: Sequence[catalog.AnySpec], *, name: str, builtins: bool = False) -> None:
@@ -27,7 +27,7 @@ def run_manager() -> None:
     run("cluster-controller-manager", manager_program)
 
 
-def run(name: str, make: Callable[[], Program]) -> NoReturn:
+def run(name: str, make: Callable[[], ProcessProgram]) -> NoReturn:
     """Run a program as the command line says, until a signal comes (status 0) or the lead is lost (status 1)."""
     end_before_start(name)
     program = make()
@@ -39,7 +39,7 @@ def run(name: str, make: Callable[[], Program]) -> NoReturn:
     raise SystemExit(_run(program.name, parsed, chosen, _remarks(parsed, program.specs)))
 
 
-def _why_nothing(program: Program, parsed: Parsed) -> str:
+def _why_nothing(program: ProcessProgram, parsed: Parsed) -> str:
     if not program.specs:
         return "the program has no controllers"
     if off := catalog.not_enabled(program.specs, parsed):
@@ -57,10 +57,10 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
 
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Iterable[str]) -> int:
     from controller_manager.app.clients import HttpNetwork  # all that --help does not need is imported from here on
-    from controller_manager.base.runtime import Runtime, collect_garbage_seldom
-    from controller_manager.base.tasks import Tasks
-    from controller_manager.component.process import run_process, start_watchdog
-    from controller_manager.transport.metrics import TransportMetrics
+    from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
+    from controller_manager.common.base.tasks import Tasks
+    from controller_manager.common.component.process import run_process, start_watchdog
+    from controller_manager.common.transport.metrics import TransportMetrics
 
     async def serve(runtime: Runtime) -> int:
         manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)

@@ -8,37 +8,37 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.resource import Resource
-from controller_manager.api.timestamps import format_time
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients, Network
 from controller_manager.app.cloud import CloudOptions, make_provider
 from controller_manager.app.election import Election, ElectionOptions, LockSpec, divide, locks
-from controller_manager.app.features import WATCH_LIST, FeatureOptions
+from controller_manager.app.features import WATCH_LIST, ManagerFeatureOptions
 from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.pages.controllers import controllers_handler
 from controller_manager.app.pages.routes import Pages, ServingOptions, index_handler, pages_server
 from controller_manager.app.pages.ui import ClusterView, ui_handlers
 from controller_manager.app.shared_group import SharedController, SharedGroup, Writes
 from controller_manager.app.state import ManagerState, standing_by
-from controller_manager.base import clock
-from controller_manager.base.errors import describe
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks, first_of, keep_running
-from controller_manager.cache import Informers, ShardInformers
-from controller_manager.client.events import EventWriter, Occurrence, Recorder
-from controller_manager.cloud_provider import MakeCloudProvider
-from controller_manager.component.options import MetricsOptions, ProfilingOptions
-from controller_manager.component.pages import Handler, Profiling, debugging_routes, metrics_handler
-from controller_manager.component.process_metrics import register_process_metrics
-from controller_manager.controller import Context
-from controller_manager.controller.runner import Controller, ControllerMetrics, ControllerState, Phase
-from controller_manager.leader import LeadershipLost, identity
-from controller_manager.options import Duration, Options, Parsed, flag, reported_version
-from controller_manager.serving.health import Health
-from controller_manager.serving.trust import Trust
-from controller_manager.work import WorkMetrics
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.base.errors import describe
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks, first_of, keep_running
+from controller_manager.common.component.options import MetricsOptions, ProfilingOptions
+from controller_manager.common.component.pages import Handler, Profiling, debugging_routes, metrics_handler
+from controller_manager.common.component.process_metrics import register_process_metrics
+from controller_manager.common.options import Duration, Options, Parsed, flag, reported_version
+from controller_manager.common.serving.health import Health
+from controller_manager.common.serving.trust import Trust
+from controller_manager.framework.cache import Informers, ShardInformers
+from controller_manager.framework.client.events import EventWriter, Occurrence, Recorder
+from controller_manager.framework.cloud_provider import MakeCloudProvider
+from controller_manager.framework.controller import Context
+from controller_manager.framework.controller.runner import Controller, ControllerMetrics, ControllerState, Phase
+from controller_manager.framework.leader import LeadershipLost, identity
+from controller_manager.framework.work import WorkMetrics
 
 _CLOSE_PAGES = 3.0  # seconds the last answers get at a stop
 _NO_CLOUDS: Mapping[str, MakeCloudProvider] = {}
@@ -87,7 +87,7 @@ class Manager:
     ) -> None:
         self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
-        register_process_metrics(runtime.registry, parsed[FeatureOptions], reported_version(parsed))
+        register_process_metrics(runtime.registry, parsed[ManagerFeatureOptions], reported_version(parsed))
         self._log = runtime.log("manager")
         in_cloud = any(spec.cloud for spec in specs)
         self._cloud = make_provider(parsed[CloudOptions], cloud_providers, runtime) if in_cloud else None
@@ -99,7 +99,7 @@ class Manager:
         self._why = ""
         self._clients = Clients(parsed[ClientOptions], network, runtime)
         self._me = me or identity()
-        resync, streams = parsed[ManagerOptions].min_resync_period, parsed[FeatureOptions].enabled(WATCH_LIST)
+        resync, streams = parsed[ManagerOptions].min_resync_period, parsed[ManagerFeatureOptions].enabled(WATCH_LIST)
         self._informers = Informers(self._clients.reader, runtime, resync=resync, streams=streams)
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
         self._account_events: dict[str, EventWriter] = {}
@@ -287,7 +287,7 @@ class Manager:
             Recorder(partial(self._tell, spec.account), spec.reporter or spec.name),
             runtime.log(spec.name),
             runtime,
-            parsed[FeatureOptions].enabled,
+            parsed[ManagerFeatureOptions].enabled,
             self._cloud if spec.cloud else None,
         )
 

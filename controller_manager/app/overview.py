@@ -6,12 +6,12 @@ from heapq import nsmallest
 
 import msgspec
 
-from controller_manager.api.apps import DaemonSet, Deployment, ReplicaSet, ReplicationController, StatefulSet
-from controller_manager.api.batch import CronJob, Job
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.core import ContainerStatus, Event, Node, Pod, is_pod_ready
-from controller_manager.api.model import Object
 from controller_manager.app.state import Severity
+from controller_manager.common.api.apps import DaemonSet, Deployment, ReplicaSet, ReplicationController, StatefulSet
+from controller_manager.common.api.batch import CronJob, Job
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.core import ContainerStatus, Event, Node, Pod, is_pod_ready
+from controller_manager.common.api.model import Object
 
 MOST_ROWS = 200
 """So many rows of a section are told of; its numbers are of all."""
@@ -20,7 +20,7 @@ Workload = Deployment | ReplicaSet | ReplicationController | StatefulSet | Daemo
 _NO_COLUMNS: Mapping[str, str] = {}
 
 
-class Row(msgspec.Struct, frozen=True):
+class OverviewRow(msgspec.Struct, frozen=True):
     """One object: how it fares in a word or two (`state`), and `why`, where that is worth telling.
 
     `kind` is that of a workload, or of what an event is about; `since` is when it was made, or happened (RFC 3339);
@@ -50,7 +50,7 @@ class Section(msgspec.Struct, frozen=True):
     count: int
     states: tuple["StateCount", ...]
     found: int
-    rows: tuple[Row, ...]
+    rows: tuple[OverviewRow, ...]
 
 
 class StateCount(msgspec.Struct, frozen=True):
@@ -70,9 +70,9 @@ class SectionBuilder:
         self._states: Counter[str] = Counter()
         self._severities: dict[str, Severity] = {}
         self._count = self._found = 0
-        self._rows: list[Row] = []
+        self._rows: list[OverviewRow] = []
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[OverviewRow]) -> None:
         """Take some rows."""
         for row in rows:
             self._count += 1
@@ -93,7 +93,7 @@ class SectionBuilder:
         return Section(self._count, counts, self._found, tuple(self._rows))
 
 
-def of_node(node: Node, pods: int | None) -> Row:
+def of_node(node: Node, pods: int | None) -> OverviewRow:
     """A node that runs so many pods; None if that is not to be shown.
 
     | its condition Ready | severity | state |
@@ -119,7 +119,7 @@ def of_node(node: Node, pods: int | None) -> Row:
     return _row(node, Severity.WELL, "Ready", "", columns)
 
 
-def of_pod(pod: Pod) -> Row:
+def of_pod(pod: Pod) -> OverviewRow:
     """A pod; its state is what kubectl shows as its status.
 
     | what is seen | severity |
@@ -136,7 +136,7 @@ def of_pod(pod: Pod) -> Row:
     return _row(pod, severity, state, why, columns)
 
 
-def of_workload(workload: Workload) -> Row:
+def of_workload(workload: Workload) -> OverviewRow:
     """A workload: ready of wanted pods, and what keeps it from being done."""
     match workload:
         case Deployment():
@@ -154,7 +154,7 @@ def of_workload(workload: Workload) -> Row:
             return _of_pods(workload, workload.status.ready_replicas, workload.spec.replicas)
 
 
-def of_event(event: Event) -> Row:
+def of_event(event: Event) -> OverviewRow:
     """An event; its state is its reason."""
     about = event.involved_object
     series = event.series
@@ -166,7 +166,7 @@ def of_event(event: Event) -> Row:
     }
     severity = Severity.STRUGGLING if event.type == "Warning" else Severity.WELL
     since = last or event.metadata.creation_timestamp or ""
-    return Row(severity, about.kind, about.namespace, about.name, event.reason, event.message, since, columns)
+    return OverviewRow(severity, about.kind, about.namespace, about.name, event.reason, event.message, since, columns)
 
 
 def _pods_of_node(pods: int | None, most: str) -> str:
@@ -180,13 +180,15 @@ def is_owned(obj: Object) -> bool:
     return any(reference.controller for reference in obj.metadata.owner_references)
 
 
-def _by_severity(row: Row) -> tuple[int, str, str, str]:
+def _by_severity(row: OverviewRow) -> tuple[int, str, str, str]:
     return row.severity, row.namespace, row.kind, row.name
 
 
-def _row(obj: Object, severity: Severity, state: str, why: str, columns: Mapping[str, str] = _NO_COLUMNS) -> Row:
+def _row(
+    obj: Object, severity: Severity, state: str, why: str, columns: Mapping[str, str] = _NO_COLUMNS
+) -> OverviewRow:
     meta = obj.metadata
-    return Row(
+    return OverviewRow(
         severity, type(obj).__name__, meta.namespace, meta.name, state, why, meta.creation_timestamp or "", columns
     )
 
@@ -222,7 +224,7 @@ def _fate(pod: Pod, containers: Iterable[ContainerStatus]) -> tuple[Severity, st
     return Severity.WAITING, reason or status.phase or "Pending", ""
 
 
-def _of_pods(workload: Workload, ready: int, wanted: int, updated: int | None = None) -> Row:
+def _of_pods(workload: Workload, ready: int, wanted: int, updated: int | None = None) -> OverviewRow:
     current = f"{updated} of {wanted}" if updated is not None else ""
     columns = {"Ready": f"{ready} of {wanted}", "Up to date": current}
     if ready >= wanted and (updated is None or updated >= wanted):
@@ -230,7 +232,7 @@ def _of_pods(workload: Workload, ready: int, wanted: int, updated: int | None = 
     return _row(workload, Severity.STRUGGLING, "Progressing", "", columns)
 
 
-def _of_deployment(it: Deployment) -> Row:
+def _of_deployment(it: Deployment) -> OverviewRow:
     wanted, numbers = it.spec.replicas, it.status
     columns = {
         "Ready": f"{numbers.ready_replicas} of {wanted}",
@@ -251,7 +253,7 @@ def _of_deployment(it: Deployment) -> Row:
     return _row(it, Severity.STRUGGLING, "Progressing", progress.message if progress is not None else "", columns)
 
 
-def _of_job(it: Job) -> Row:
+def _of_job(it: Job) -> OverviewRow:
     numbers = it.status
     wanted = f" of {it.spec.completions}" if it.spec.completions is not None else ""
     columns = {"Ready": f"{numbers.ready or 0} of {numbers.active}", "Up to date": f"{numbers.succeeded}{wanted}"}
@@ -262,7 +264,7 @@ def _of_job(it: Job) -> Row:
     return _row(it, Severity.STRUGGLING if numbers.failed else Severity.WAITING, "Running", "", columns)
 
 
-def _of_cron_job(it: CronJob) -> Row:
+def _of_cron_job(it: CronJob) -> OverviewRow:
     columns = {"Ready": f"{len(it.status.active)} active", "Up to date": it.spec.schedule}
     last = it.status.last_schedule_time
     why = f"last at {last}" if last else ""

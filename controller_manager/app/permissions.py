@@ -11,16 +11,15 @@ from typing import Any
 
 import yaml
 
-from controller_manager.api.platform import MANAGER_NAME, SYSTEM_NAMESPACE
-from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP, ROLE_BINDINGS, ROLES
-from controller_manager.api.resource import Key, Resource
 from controller_manager.app import catalog
-from controller_manager.client import Client
-from controller_manager.component.features import OURS, known_gates
-from controller_manager.controller import PolicyRule
-from controller_manager.options import gates_at
-
-Tree = dict[str, Any]
+from controller_manager.common.api.platform import MANAGER_NAME, SYSTEM_NAMESPACE
+from controller_manager.common.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP, ROLE_BINDINGS, ROLES
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.component.features import OURS, known_gates
+from controller_manager.common.options import gates_at
+from controller_manager.framework.client import Client
+from controller_manager.framework.controller import PolicyRule
 
 _HEAD = "# Written by `python -m controller_manager.app.permissions{}`: what the controllers declare.\n"
 

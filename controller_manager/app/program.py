@@ -12,13 +12,13 @@ from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions, rates_known
 from controller_manager.app.cloud import CloudOptions, provider_known
 from controller_manager.app.election import ElectionOptions, MigrationOptions, shards_known
-from controller_manager.app.features import FeatureOptions
+from controller_manager.app.features import ManagerFeatureOptions
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.pages.routes import ServingOptions
-from controller_manager.cloud_provider import MakeCloudProvider
-from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
-from controller_manager.component.request_headers import check_uid_headers
-from controller_manager.options import Check, FlagSet, Options
+from controller_manager.common.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
+from controller_manager.common.component.request_headers import check_uid_headers
+from controller_manager.common.options import Check, FlagSet, Options
+from controller_manager.framework.cloud_provider import MakeCloudProvider
 
 _PROCESS: tuple[type[Options], ...] = (
     CatalogOptions,
@@ -32,7 +32,7 @@ _PROCESS: tuple[type[Options], ...] = (
     MetricsOptions,
     ProfilingOptions,
     LoggingOptions,
-    FeatureOptions,
+    ManagerFeatureOptions,
 )
 
 _NO_DEFAULTS: Mapping[str, Any] = {}
@@ -68,7 +68,7 @@ _AUTHOR_DEFAULTS: Mapping[str, Any] = {"secure-port": None, "use-client-config-f
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Program(msgspec.Struct, frozen=True):
+class ProcessProgram(msgspec.Struct, frozen=True):
     """`notes` are paragraphs by heading for the end of its help."""
 
     name: str
@@ -78,13 +78,13 @@ class Program(msgspec.Struct, frozen=True):
     summary: str = _SUMMARY
 
 
-def manager_program() -> Program:
+def manager_program() -> ProcessProgram:
     """The controller manager, with everything that is installed."""
     specs = catalog.installed()
-    return Program("cluster-controller-manager", specs, flag_set(specs), catalog.notes(specs))
+    return ProcessProgram("cluster-controller-manager", specs, flag_set(specs), catalog.notes(specs))
 
 
-def author_program(name: str, specs: Sequence[catalog.AnySpec], *, builtins: bool = False) -> Program:
+def author_program(name: str, specs: Sequence[catalog.AnySpec], *, builtins: bool = False) -> ProcessProgram:
     """A program of an author's own. Its lease has its name, its port is a free one, since it runs beside other
     managers, and its client configuration is used for access checks too.
 
@@ -94,4 +94,4 @@ def author_program(name: str, specs: Sequence[catalog.AnySpec], *, builtins: boo
         raise ValueError(f"the name of a program has lower-case letters, digits and dashes, 63 at most: not {name!r}")
     every = catalog.in_order((*specs, *catalog.installed()) if builtins else specs)
     flags = flag_set(every, defaults={"leader-elect-resource-name": name, **_AUTHOR_DEFAULTS})
-    return Program(name, every, flags, catalog.notes(every))
+    return ProcessProgram(name, every, flags, catalog.notes(every))

@@ -3,9 +3,9 @@
 import asyncio
 import math
 
-from controller_manager.api.wire import DuplexStream, Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.client import Transport, TransportError
+from controller_manager.common.api.wire import DuplexStream, Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.client import Transport, TransportError
 
 _PATIENCE = 15.0  # seconds without an answer until the API server counts as unreachable
 _HANGING = 3.0  # seconds after which a request whose caller gave up counts as a failed one

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 
-from controller_manager.api.platform import API_VERSION
 from controller_manager.app import catalog
-from controller_manager.app.features import READ, FeatureOptions
+from controller_manager.app.features import READ, ManagerFeatureOptions
 from controller_manager.app.program import flag_set
-from controller_manager.component.features import known_gates
-from controller_manager.options import FlagSet, Gate, gates_at
-from controller_manager.options.command_line import bounds, inert_flags, sentence
-from controller_manager.options.flag import Flag, title_of
+from controller_manager.common.api.platform import API_VERSION
+from controller_manager.common.component.features import known_gates
+from controller_manager.common.options import FlagSet, Gate, gates_at
+from controller_manager.common.options.command_line import bounds, inert_flags, sentence
+from controller_manager.common.options.flag import Flag, title_of
 
 _HEAD = """\
 # Flags of `cluster-controller-manager`
@@ -93,7 +93,7 @@ def _row(flag: Flag) -> str:
 
 
 def _gates() -> Iterator[str]:
-    now = {gate.name: gate for gate in gates_at(known_gates(), FeatureOptions().version)}
+    now = {gate.name: gate for gate in gates_at(known_gates(), ManagerFeatureOptions().version)}
     yield _GATES
     for name, effect in sorted(READ.items()):
         yield f"| `{name}` | {_stage(now[name])} | {'on' if now[name].default else 'off'} | {effect} |\n"

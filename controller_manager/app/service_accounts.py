@@ -7,23 +7,23 @@ import asyncio
 
 import msgspec
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     SERVICE_ACCOUNTS,
     TOKEN_VERSION,
     ServiceAccount,
     TokenRequest,
     TokenRequestSpec,
 )
-from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.platform import SYSTEM_NAMESPACE
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
-from controller_manager.base.random import random_source
-from controller_manager.client import Client, ConfigError, TransportError
-from controller_manager.client.rest_client import Call
-from controller_manager.transport.transport import Credential
+from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.platform import SYSTEM_NAMESPACE
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.random import random_source
+from controller_manager.common.transport.transport import Credential
+from controller_manager.framework.client import Client, ConfigError, TransportError
+from controller_manager.framework.client.rest_client import Call
 
 LIFE, SHORTEST = 3600, 600
 """Seconds a token is asked for, and that it is taken to live at least, as no server grants less."""
@@ -47,7 +47,7 @@ async def request_token(client: Client, account: Key, seconds: int) -> TokenRequ
     return TokenRequest.decode(await client.raw(Call("POST", path, body=wanted.encode())), keep=False)
 
 
-class Backoff(msgspec.Struct):
+class TokenBackoff(msgspec.Struct):
     """The backoff of a failed token request: a second, then twice as long each time, up to a minute."""
 
     failures: int = 0
@@ -71,7 +71,7 @@ class Account:
         self._client = client
         self._key = Key(SYSTEM_NAMESPACE, name)
         self._log = log.bind(account=str(self._key))
-        self._backoff = Backoff()
+        self._backoff = TokenBackoff()
         self._newest: tuple[float, Credential] | None = None
 
     async def __call__(self, now: float) -> Credential:
@@ -84,7 +84,7 @@ class Account:
         granted = await self._granted()
         if self._backoff.failures:
             self._log.info("there are credentials again")
-        self._backoff = Backoff()
+        self._backoff = TokenBackoff()
         life = max(granted.spec.expiration_seconds, SHORTEST)
         renew_at = now + life * random_source().uniform(*RENEW)
         made = Credential(token=granted.status.token, renew_at=renew_at, expires=now + float(life))

@@ -7,15 +7,15 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from controller_manager.api.coordination import Lease
 from controller_manager.app.election import Election, LockSpec
 from controller_manager.app.state import LockState
-from controller_manager.base import clock
-from controller_manager.base.runtime import Runtime
-from controller_manager.cache import Informers, ShardInformers
-from controller_manager.client.events import EventWriter
-from controller_manager.controller import Mapped
-from controller_manager.controller.runner import Controller, ControllerState, Phase
+from controller_manager.common.api.coordination import Lease
+from controller_manager.common.base import clock
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.framework.cache import Informers, ShardInformers
+from controller_manager.framework.client.events import EventWriter
+from controller_manager.framework.controller import Mapped
+from controller_manager.framework.controller.runner import Controller, ControllerState, Phase
 
 _FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
 # Seconds that local copies have to be filled in before others are asked to hand over.

@@ -5,9 +5,9 @@ from enum import IntEnum
 
 import msgspec
 
-from controller_manager.cache import InformerState
-from controller_manager.controller.runner import ControllerState, Phase
-from controller_manager.work import LoopState
+from controller_manager.framework.cache import InformerState
+from controller_manager.framework.controller.runner import ControllerState, Phase
+from controller_manager.framework.work import LoopState
 
 # The verdict on a controller or a local copy: does somebody need to look at it, and why; pure.
 
@@ -35,7 +35,7 @@ class Severity(IntEnum):
     WELL = 3
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class HealthSummary(msgspec.Struct, frozen=True):
     """A severity and its reason in a few words; the reason is empty where all is well."""
 
     severity: Severity
@@ -47,10 +47,10 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.severity <= Severity.STRUGGLING
 
 
-WELL = Verdict(Severity.WELL)
+WELL = HealthSummary(Severity.WELL)
 
 
-def of_controller(one: ControllerState) -> Verdict:
+def of_controller(one: ControllerState) -> HealthSummary:
     """The worst that can be said of a controller.
 
     | what is seen | severity |
@@ -66,35 +66,35 @@ def of_controller(one: ControllerState) -> Verdict:
     | it stands by, has just started, was stopped, or runs elsewhere | waiting |
     """
     if one.phase is Phase.CRASHED:
-        return Verdict(Severity.BROKEN, "crashed")
+        return HealthSummary(Severity.BROKEN, "crashed")
     if one.phase is Phase.WAITING:
         return _of_waiting(one)
     if one.phase is not Phase.RUNNING:
-        return Verdict(Severity.WAITING, _IDLE[one.phase])
+        return HealthSummary(Severity.WAITING, _IDLE[one.phase])
     found = of_loop(one.work) if one.work is not None else WELL
     if one.failing_seconds and not found.needs_a_look:
-        return Verdict(Severity.STRUGGLING, "crashed lately, and runs again")
+        return HealthSummary(Severity.STRUGGLING, "crashed lately, and runs again")
     return found
 
 
-def of_loop(work: LoopState) -> Verdict:
+def of_loop(work: LoopState) -> HealthSummary:
     """The worst that can be said of a control loop that runs."""
     hanging = sum(running.seconds >= HANGING for running in work.running)
     defects = sum(failing.defect for failing in work.failing)
     if hanging:
-        return Verdict(Severity.BROKEN, f"{_keys(hanging)} worked on for over a minute")
+        return HealthSummary(Severity.BROKEN, f"{_keys(hanging)} worked on for over a minute")
     if work.failures_in_a_row >= ALL_FAIL:
-        return Verdict(Severity.BROKEN, f"the last {work.failures_in_a_row} runs failed")
+        return HealthSummary(Severity.BROKEN, f"the last {work.failures_in_a_row} runs failed")
     if defects:
-        return Verdict(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
+        return HealthSummary(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
     if work.failing_keys or work.failing_more:
-        return Verdict(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
+        return HealthSummary(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
     if work.spinning:
-        return Verdict(Severity.STRUGGLING, f"{_keys(len(work.spinning))} requeued at once again and again")
+        return HealthSummary(Severity.STRUGGLING, f"{_keys(len(work.spinning))} requeued at once again and again")
     return WELL
 
 
-def of_informer(one: InformerState) -> Verdict:
+def of_informer(one: InformerState) -> HealthSummary:
     """The worst that can be said of a local copy.
 
     | what is seen | severity |
@@ -106,21 +106,25 @@ def of_informer(one: InformerState) -> Verdict:
     """
     if not one.synced:
         failed = bool(one.last_error)
-        return Verdict(Severity.BROKEN, "cannot be read") if failed else Verdict(Severity.WAITING, "being read")
+        return (
+            HealthSummary(Severity.BROKEN, "cannot be read")
+            if failed
+            else HealthSummary(Severity.WAITING, "being read")
+        )
     if one.age > SILENT:
-        return Verdict(Severity.STRUGGLING, "nothing heard from the server")
+        return HealthSummary(Severity.STRUGGLING, "nothing heard from the server")
     if one.unreadable:
-        return Verdict(Severity.STRUGGLING, f"{len(one.unreadable)} unreadable")
+        return HealthSummary(Severity.STRUGGLING, f"{len(one.unreadable)} unreadable")
     return WELL
 
 
-def controllers_judged(states: Iterable[ControllerState]) -> Sequence[tuple[Verdict, ControllerState]]:
+def controllers_judged(states: Iterable[ControllerState]) -> Sequence[tuple[HealthSummary, ControllerState]]:
     """Controllers with their verdicts, the worst first, then by name."""
     found = [(of_controller(one), one) for one in states]
     return sorted(found, key=lambda pair: (pair[0].severity, pair[1].name))
 
 
-def informers_judged(states: Iterable[InformerState]) -> Sequence[tuple[Verdict, InformerState]]:
+def informers_judged(states: Iterable[InformerState]) -> Sequence[tuple[HealthSummary, InformerState]]:
     """Local copies with their verdicts, the worst first, then by what they hold."""
     found = [(of_informer(one), one) for one in states]
     return sorted(found, key=lambda pair: (pair[0].severity, pair[1].selection))
@@ -133,9 +137,9 @@ _IDLE = {
 }
 
 
-def _of_waiting(one: ControllerState) -> Verdict:
+def _of_waiting(one: ControllerState) -> HealthSummary:
     long = one.seconds >= FILLING
-    return Verdict(Severity.STRUGGLING if long else Severity.WAITING, "waits for local copies")
+    return HealthSummary(Severity.STRUGGLING if long else Severity.WAITING, "waits for local copies")
 
 
 def _keys(count: int, *, more: bool = False) -> str:

@@ -1,12 +1,12 @@
 """An account that may look at /ui and change nothing, for clusters in which nobody has made one."""
 
-from controller_manager.api.core import SERVICE_ACCOUNTS
-from controller_manager.api.platform import SYSTEM_NAMESPACE
-from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
-from controller_manager.api.resource import Key
 from controller_manager.app.pages.ui import PATH, SHOWN, STATE_PATH
 from controller_manager.app.service_accounts import request_token
-from controller_manager.client import Client
+from controller_manager.common.api.core import SERVICE_ACCOUNTS
+from controller_manager.common.api.platform import SYSTEM_NAMESPACE
+from controller_manager.common.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.client import Client
 
 ACCOUNT = Key(SYSTEM_NAMESPACE, "ui-viewer")
 TOKEN_SECONDS = 12 * 3600

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from controller_manager.cluster_up.options import Arguments, ClusterOptions
-from controller_manager.tethered import LOADED
+from controller_manager.common.base.tethered import LOADED
 
 API_SERVER = "apiserver"
 _MANAGER_PARTS = "controller_manager.app.loaded"
@@ -43,7 +43,7 @@ def pod_runners(options: ClusterOptions) -> Arguments:
 
 
 def _child(name: str, port: int, folder: Path, arguments: Arguments) -> Child:
-    command = (sys.executable, "-m", "controller_manager.tethered", *arguments)
+    command = (sys.executable, "-m", "controller_manager.common.base.tethered", *arguments)
     return Child(name, command, port, folder / f"{name}.log")
 
 

@@ -12,14 +12,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from apiserver_stub.pki import MARKS
-from controller_manager.api.errors import ApiError
+from apiserver_stub.process.pki import MARKS
 from controller_manager.app import ENTRY_POINTS
-from controller_manager.base.clock import monotonic
-from controller_manager.base.errors import CannotStart, describe
-from controller_manager.base.files import private_folder
-from controller_manager.base.programs import started
-from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.cluster_up.children import API_SERVER, Child, children_of, pod_runners
 from controller_manager.cluster_up.kubeconfigs import ManagerKubeconfigs
 from controller_manager.cluster_up.options import ClusterOptions
@@ -33,13 +27,19 @@ from controller_manager.cluster_up.probes import (
 )
 from controller_manager.cluster_up.restarts import Restarts
 from controller_manager.cluster_up.watch import Screen, watch
-from controller_manager.component.signals import obey_signals
-from controller_manager.serving.listening import listener_on
-from controller_manager.transport import kubeconfig
-from controller_manager.transport.transport import TransportError
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.errors import CannotStart, describe
+from controller_manager.common.base.files import private_folder
+from controller_manager.common.base.programs import started
+from controller_manager.common.base.tasks import Tasks, all_of
+from controller_manager.common.component.signals import obey_signals
+from controller_manager.common.serving.listening import listener_on
+from controller_manager.common.transport import kubeconfig
+from controller_manager.common.transport.transport import TransportError
 
 if TYPE_CHECKING:  # loads the HTTP library
-    from controller_manager.client import Client
+    from controller_manager.framework.client import Client
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class LocalCluster:
 
     async def _as_admin(self, act: "Callable[[Client], Awaitable[T]]") -> T:
         """Return what comes of an act of an administrator. Raises CannotStart."""
-        from controller_manager.client import Client, HttpTransport
+        from controller_manager.framework.client import Client, HttpTransport
 
         transport = HttpTransport(kubeconfig.load(self._folder / "admin.kubeconfig"))
         try:
@@ -244,8 +244,8 @@ class LocalCluster:
     async def _show(self) -> None:
         """Show the cluster in the terminal, as an administrator sees it, until cancelled."""
         from controller_manager.app.pages.ui import STATE_PATH
-        from controller_manager.client import Client, HttpTransport
-        from controller_manager.client.rest_client import Call
+        from controller_manager.framework.client import Client, HttpTransport
+        from controller_manager.framework.client.rest_client import Call
 
         admin = kubeconfig.load(self._folder / "admin.kubeconfig")
         port = await self._leading_port()
@@ -323,7 +323,7 @@ def _lock(folder: Path) -> int:
 
 def _load(*, controllers: bool) -> None:
     """Import what is needed once the API server is ready."""
-    import apiserver_stub.pki.authorities  # noqa: F401
+    import apiserver_stub.process.pki.authorities  # noqa: F401
 
     if controllers:
         from controller_manager.app import catalog, permissions  # noqa: F401 - takes as long as the API server's start

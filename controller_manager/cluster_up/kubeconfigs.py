@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from controller_manager.api.platform import MANAGER_USER
+from controller_manager.common.api.platform import MANAGER_USER
 
 _RENEW_EVERY = 5.0  # seconds; managers whose authority was replaced keep their lease
 
@@ -20,7 +20,10 @@ class ManagerKubeconfigs:
 
     def write(self) -> None:
         """Have them connect for a good while yet. Raises OSError or ValueError."""
-        from apiserver_stub.pki.authorities import Authorities, CertificateIdentity  # while the API server starts
+        from apiserver_stub.process.pki.authorities import (  # while the API server starts
+            Authorities,
+            CertificateIdentity,
+        )
 
         authorities = Authorities(self._folder)
         for file in self._files:

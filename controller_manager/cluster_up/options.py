@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from controller_manager.options import Options, flag
-from controller_manager.options.types import FlagType
+from controller_manager.common.options import Options, flag
+from controller_manager.common.options.types import FlagType
 
 Arguments = Annotated[
     tuple[str, ...], FlagType("argument", lambda text: (text,), " ".join, lambda before, more: before + more)

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.errors import ApiError
-from controller_manager.base.errors import describe
-from controller_manager.transport.transport import TransportError
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.base.errors import describe
+from controller_manager.common.transport.transport import TransportError
 
 EVERY = 1.0
 _NOTES = 5  # last lines of the process itself

@@ -52,6 +52,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
         try:
             return getattr(import_module(home), name)
         finally:
-            from controller_manager.base.runtime import collect_garbage_seldom
+            from controller_manager.common.base.runtime import collect_garbage_seldom
 
             collect_garbage_seldom()

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from apiserver_stub.storage.interface import RevisionConflict, Write
-from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
-from controller_manager.api.core import NODES, ZONE, Node, NodeCondition, NodeStatus
-from controller_manager.api.errors import ApiError, Conflict
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_micro, format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.client import TransportError
+from controller_manager.common.api.coordination import LEASES, Lease, LeaseSpec
+from controller_manager.common.api.core import NODES, ZONE, Node, NodeCondition, NodeStatus
+from controller_manager.common.api.errors import ApiError, Conflict
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_micro, format_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.framework.client import TransportError
 from controller_manager.testing.cluster import Cluster
 
 LEASE_NAMESPACE = "kube-node-lease"

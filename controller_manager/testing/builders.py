@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.apps import Deployment
-from controller_manager.api.core import HOSTNAME, VIRTUAL_POOL, Namespace, Node, Pod, Service
+from controller_manager.common.api.apps import Deployment
+from controller_manager.common.api.core import HOSTNAME, VIRTUAL_POOL, Namespace, Node, Pod, Service
+from controller_manager.common.api.tree import Tree
 
-Tree = dict[str, Any]
 ROOM: Mapping[str, str] = MappingProxyType({"cpu": "32", "memory": "256Gi", "pods": "110"})
 """The room of a virtual node, unless a test says otherwise."""
 

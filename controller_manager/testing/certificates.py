@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from controller_manager.api.certificates import NODE_CLIENT, CertificateSigningRequest, RequestSpec
-from controller_manager.api.model import ObjectMeta
-from controller_manager.base.clock import utc_now
-from controller_manager.serving.tls import KeyPair
+from controller_manager.common.api.certificates import NODE_CLIENT, CertificateSigningRequest, RequestSpec
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.serving.tls import KeyPair
 
 Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 

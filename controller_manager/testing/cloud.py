@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controller_manager.api.core import LoadBalancerIngress, LoadBalancerStatus, Node, Service
-from controller_manager.base.random import random_source
-from controller_manager.cloud_provider import CloudContext, CloudError, Route, source_ranges
+from controller_manager.common.api.core import LoadBalancerIngress, LoadBalancerStatus, Node, Service
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.cloud_provider import CloudContext, CloudError, Route, source_ranges
 
 
 @dataclass(slots=True)

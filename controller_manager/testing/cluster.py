@@ -9,25 +9,27 @@ from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
 
 from apiserver_stub.admission import MakePlugin
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import NODES
-from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.permissions import grant
 from controller_manager.app.program import flag_set
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import Client, InProcessTransport, Transport
-from controller_manager.cloud_provider import MakeCloudProvider
-from controller_manager.options import Parsed
+from controller_manager.common.api.core import NODES
+from controller_manager.common.api.platform import ADMIN_GROUP, MANAGER_USER
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import Parsed
+from controller_manager.common.transport.credentials import Obtain
+from controller_manager.framework.client import Client, InProcessTransport, Transport
+from controller_manager.framework.cloud_provider import MakeCloudProvider
+from controller_manager.framework.work import current_run
 from controller_manager.testing.builders import ROOM, virtual_node
 from controller_manager.testing.faults import Link
 from controller_manager.testing.first_start import first_start, resume
@@ -37,8 +39,6 @@ from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, 
 from controller_manager.testing.snapshots import ClusterSnapshot
 from controller_manager.testing.timeline import Timeline, is_write, timeline, written_object
 from controller_manager.testing.virtual import VirtualLoop, housekeeping_held
-from controller_manager.transport.credentials import Obtain
-from controller_manager.work import current_run
 
 
 @lru_cache(maxsize=64)

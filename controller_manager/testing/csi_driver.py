@@ -20,13 +20,13 @@ import msgspec
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import ObjectReference, reference_to
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.model import Object, ObjectMeta
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.quantity import parse
-from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import ObjectReference, reference_to
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.model import Object, ObjectMeta
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.resource import Key, Resource, key_of
+from controller_manager.common.api.storage import (
     BOUND,
     CSI_DRIVERS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -47,8 +47,8 @@ from controller_manager.api.storage import (
     VolumeError,
     class_of,
 )
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import TransportError
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import TransportError
 from controller_manager.testing.cluster import Cluster
 
 PROVISIONER = f"volume.{PLATFORM_DOMAIN}/storage-provisioner"

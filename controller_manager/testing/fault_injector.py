@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from controller_manager.api.wire import Response
-from controller_manager.base.random import random_source
+from controller_manager.common.api.wire import Response
+from controller_manager.common.base.random import random_source
 from controller_manager.testing.cluster import Cluster
 from controller_manager.testing.replica import Replica
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum
 from typing import TypeVar
 
-from controller_manager.api.errors import (
+from controller_manager.common.api.errors import (
     ApiError,
     Conflict,
     Expired,
@@ -13,12 +13,12 @@ from controller_manager.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from controller_manager.api.wire import DuplexStream, Request, Response, Sink, Upgrade, push_bookmarks
-from controller_manager.base.random import Random, random_source
-from controller_manager.client import Transport, TransportError
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Sink, Upgrade, push_bookmarks
+from controller_manager.common.base.random import Random, random_source
+from controller_manager.common.transport.credentials import Obtain
+from controller_manager.common.transport.transport import close_body, is_watch
+from controller_manager.framework.client import Transport, TransportError
 from controller_manager.testing.virtual import housekeeping_needed
-from controller_manager.transport.credentials import Obtain
-from controller_manager.transport.transport import close_body, is_watch
 
 T = TypeVar("T")
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from apiserver_stub.api_server import ApiServer
+from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.memory import MemoryRows
-from controller_manager.api.wire import Request
+from controller_manager.common.api.wire import Request
 from controller_manager.testing.virtual import VirtualLoop, random_state_of
 
 _NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from traceback import walk_stack
 from typing import TypeVar
 
-from controller_manager.base.errors import is_ours, line_of
-from controller_manager.work import Run
+from controller_manager.common.base.errors import is_ours, line_of
+from controller_manager.framework.work import LoopRun
 
 LIMIT = 50
 """Runs in a row that only their own writes caused; a reconcile that comes to rest needs a few."""
@@ -28,7 +28,7 @@ class HotLoopError(Exception):
 class _Streak:
     """The runs in a row of one key that its own writes caused, and the objects that each of them has written."""
 
-    run: Run
+    run: LoopRun
     runs: int = 1
     common: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
@@ -47,7 +47,7 @@ class HotLoops:
         self._last_writers: OrderedDict[str, _Writer | None] = OrderedDict()
         self._streaks: OrderedDict[_Writer, _Streak] = OrderedDict()
 
-    def check(self, run: Run) -> None:
+    def check(self, run: LoopRun) -> None:
         """Raise `HotLoopError` if the run that is about to write continues a streak that is too long."""
         streak = self._streak(run)
         if streak.runs < LIMIT:
@@ -58,14 +58,14 @@ class HotLoops:
         self.found.setdefault(run.loop, sentence)
         raise HotLoopError(sentence)
 
-    def wrote(self, run: Run | None, obj: str) -> None:
+    def wrote(self, run: LoopRun | None, obj: str) -> None:
         """Note that a run, or another client (None), has written an object: `resource namespace/name`."""
         writer = None if run is None else (run.loop, run.key)
         _remember(self._last_writers, obj, writer)
         if run is not None:
             self._streak(run).written.add(obj)
 
-    def _streak(self, run: Run) -> _Streak:
+    def _streak(self, run: LoopRun) -> _Streak:
         """Return the streak of the key, to which the run belongs from now on."""
         writer = run.loop, run.key
         streak = self._streaks.get(writer)
@@ -77,7 +77,7 @@ class HotLoops:
             _remember(self._streaks, writer, streak)
         return streak
 
-    def _woke_itself(self, run: Run) -> bool:
+    def _woke_itself(self, run: LoopRun) -> bool:
         """Return whether a key was the last to write each object that woke it."""
         objects = [cause.rpartition(" ")[0] for cause in run.causes if cause not in _NEUTRAL]
         return bool(objects) and all(self._last_writers.get(obj) == (run.loop, run.key) for obj in objects)

@@ -6,16 +6,17 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.autoscaling import HorizontalPodAutoscaler, scale_of
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
-from controller_manager.api.model import Object
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.api.timestamps import format_time
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.autoscaling import HorizontalPodAutoscaler, scale_of
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import utc_now
 from controller_manager.testing.builders import running
 from controller_manager.testing.cluster import Cluster
 
@@ -23,7 +24,6 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, Object)
 
 _SCALES = scale_of(DEPLOYMENTS)
 _JSON = {"content-type": "application/json"}
-Tree = dict[str, Any]
 
 
 class Meter:

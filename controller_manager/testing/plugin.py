@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from controller_manager.base.runtime import collect_garbage_seldom
+from controller_manager.common.base.runtime import collect_garbage_seldom
 from controller_manager.testing.virtual import VirtualLoop
 
 _LOOP = pytest.StashKey[VirtualLoop]()  # the one that was made last

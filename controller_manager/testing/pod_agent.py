@@ -9,15 +9,15 @@ from typing import Self
 import msgspec
 
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.api.core import NODES, PODS, Pod, is_pod_terminal
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.scheduling import node_of_name
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import TransportError
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import NODES, PODS, Pod, is_pod_terminal
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.scheduling import node_of_name
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing.cluster import Cluster
 
 _MISSED = (ApiError, TransportError)

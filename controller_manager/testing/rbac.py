@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from apiserver_stub.request_info import RequestInfo, is_on, last_values
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.wire import DuplexStream, Request, Response
+from apiserver_stub.request.request_info import RequestInfo, is_on, last_values
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.permissions import EVENTS, reads
-from controller_manager.client import Transport
-from controller_manager.controller import PolicyRule
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.wire import DuplexStream, Request, Response
+from controller_manager.framework.client import Transport
+from controller_manager.framework.controller import PolicyRule
 
 _WITHOUT_CREATE = frozenset({"PUT", "PATCH"})  # methods that may create, and are allowed by another verb
 _MOST_KNOWN = 1000

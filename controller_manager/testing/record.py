@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from controller_manager.api.model import Object
-from controller_manager.api.resource import Resource
-from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.base.errors import CannotStart
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache import Change, Informers
-from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, resources
-from controller_manager.options import Duration, FlagSet, Options, command_line, flag
-from controller_manager.options.types import StringList
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.base.clock import monotonic, utc_now
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import Duration, FlagSet, Options, command_line, flag
+from controller_manager.common.options.types import StringList
+from controller_manager.common.transport.kubeconfig import from_flags
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.client import Client
+from controller_manager.framework.client.discovery import Discovery, resources
 from controller_manager.testing.recording import RecordedResource, RecordingWriter, Type, redacted
-from controller_manager.transport.kubeconfig import from_flags
 
 _WATCHED = frozenset({"list", "watch"})
 # Left out unless they are named: what is secret, and what comes all the time and moves no controller of workloads.
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 async def _record(options: RecordOptions) -> None:
-    from controller_manager.client import HttpTransport  # --help does without its HTTP library
+    from controller_manager.framework.client import HttpTransport  # --help does without its HTTP library
 
     transport = HttpTransport(from_flags(options.kubeconfig))
     try:

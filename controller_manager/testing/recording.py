@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import msgspec
 from msgspec.json import Decoder
 
-from controller_manager.base.errors import CannotStart
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.errors import CannotStart
 
-Tree = dict[str, Any]
 Type = Literal["LISTED", "ADDED", "MODIFIED", "DELETED"]
 
 _FORMAT = "cluster-recording"
@@ -69,7 +69,7 @@ _HEADER, _LINE, _END = Decoder(Header), Decoder(_Line), Decoder(_End)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordedObject:
     """An object as it was `seconds` after the beginning: there already (LISTED), or because it changed."""
 
     seconds: float
@@ -127,7 +127,7 @@ class Recording:
     began: datetime
     resources: Sequence[RecordedResource]
     left_out: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[RecordedObject]
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
@@ -144,13 +144,13 @@ class Recording:
         if end.rows != len(read) or end.sha256 != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
             raise RecordingError(f"{path} was changed or is damaged: its checksum does not fit")
         rows = [
-            Row(line.seconds, line.type, header.resources[line.resource], msgspec.json.decode(line.object))
+            RecordedObject(line.seconds, line.type, header.resources[line.resource], msgspec.json.decode(line.object))
             for line in read
         ]
         return cls(header.began, header.resources, header.left_out, _in_order(rows))
 
 
-def _in_order(rows: Sequence[Row]) -> list[Row]:
+def _in_order(rows: Sequence[RecordedObject]) -> list[RecordedObject]:
     """Return the rows in the order of revisions, of which one order holds for all resources, after what there was;
     times never go back.
     """
@@ -158,11 +158,11 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
     latest = 0.0
     for row in sorted((row for row in rows if row.type != "LISTED"), key=_revision):
         latest = max(latest, row.seconds)
-        found.append(Row(latest, row.type, row.resource, row.tree))
+        found.append(RecordedObject(latest, row.type, row.resource, row.tree))
     return found
 
 
-def _revision(row: Row) -> int:
+def _revision(row: RecordedObject) -> int:
     said = row.tree["metadata"].get("resourceVersion", "")
     return int(said) if said.isdecimal() else 0
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.request_info import RequestInfo, last_values
+from apiserver_stub.request.request_info import RequestInfo, last_values
 from apiserver_stub.storage.interface import Write, as_of
-from controller_manager.api.errors import ApiError, Conflict, UnsupportedMediaType
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.errors import ApiError, Conflict, UnsupportedMediaType
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing.cluster import Cluster
-from controller_manager.testing.recording import Recording, Row, Tree
+from controller_manager.testing.recording import RecordedObject, Recording
 from controller_manager.testing.replica import Replica
 from controller_manager.testing.virtual import VirtualLoop
 
@@ -20,10 +21,10 @@ _READS = frozenset({"GET", "HEAD"})
 _APART = 0.001  # seconds
 _NOT_COMPARED = frozenset({"events", "events.events.k8s.io", "leases.coordination.k8s.io"})
 
-Select = Callable[[Row], bool]
+Select = Callable[[RecordedObject], bool]
 
 
-def is_unowned(row: Row) -> bool:
+def is_unowned(row: RecordedObject) -> bool:
     """Return whether no controller made an object: it came from a user, or from outside."""
     return not any(owner.get("controller") for owner in row.tree["metadata"].get("ownerReferences") or ())
 
@@ -73,7 +74,7 @@ class Replay:
                 await asyncio.sleep(max(began + row.seconds / speed - loop.time(), _APART))
                 await self._put(row)
 
-    async def _put(self, row: Row) -> None:
+    async def _put(self, row: RecordedObject) -> None:
         info = self._cluster.api.kinds.find(row.resource.group, row.resource.version, row.resource.plural)
         if info is None:
             self.unserved.add(row.resource.name)
@@ -93,7 +94,7 @@ class Replay:
             Write(info.storage, key, found.revision if found is not None else 0, data, deleted)
         )
 
-    def _is_news(self, row: Row) -> bool:
+    def _is_news(self, row: RecordedObject) -> bool:
         """Return whether a row tells something that is to be told: with `specs_only`, not a status alone."""
         place = row.resource.name, row.key
         before, now = self._last.get(place), _without_status(row.tree)
@@ -121,7 +122,7 @@ def _without_status(tree: Tree) -> Tree:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Action:
+class RecordedWrite:
     """A write in words: the verb, the resource (`deployments.apps/status`), and the object it is `about`; of one that a
     controller made, whose name may be drawn by chance, its owner.
     """
@@ -135,21 +136,21 @@ class Action:
 class Comparison:
     """What the controllers of a dry run would have written, by when they first wanted to, and what was recorded."""
 
-    ours: Mapping[Action, float]
-    recorded: Mapping[Action, float]
+    ours: Mapping[RecordedWrite, float]
+    recorded: Mapping[RecordedWrite, float]
 
     @property
-    def both(self) -> Collection[Action]:
+    def both(self) -> Collection[RecordedWrite]:
         """Return what ours would have done, and others did."""
         return sorted(self.ours.keys() & self.recorded.keys())
 
     @property
-    def ours_alone(self) -> Collection[Action]:
+    def ours_alone(self) -> Collection[RecordedWrite]:
         """Return what ours would have done and nobody did."""
         return sorted(self.ours.keys() - self.recorded.keys())
 
     @property
-    def recorded_alone(self) -> Collection[Action]:
+    def recorded_alone(self) -> Collection[RecordedWrite]:
         """Return what others did and ours did not want to."""
         return sorted(self.recorded.keys() - self.ours.keys())
 
@@ -164,7 +165,7 @@ class DryRun:
 
     replica: Replica
     _began: float = 0.0
-    _ours: dict[Action, float] = field(default_factory=dict)
+    _ours: dict[RecordedWrite, float] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Let nothing through from now on, when the replay begins too."""
@@ -173,7 +174,7 @@ class DryRun:
 
     def comparison(self, recording: Recording, resources: Collection[str]) -> Comparison:
         """Return how what was wanted compares with what was recorded of the writes of some resources."""
-        recorded: dict[Action, float] = {}
+        recorded: dict[RecordedWrite, float] = {}
         last: dict[tuple[str, str], Tree] = {}
         for row in recording.rows:
             for action in _actions(row, last.get((row.resource.name, row.key))):
@@ -197,7 +198,7 @@ class DryRun:
             tree = msgspec.json.decode(request.body)
         name = info.name or tree.get("metadata", {}).get("name", "")
         own = f"{info.namespace}/{name}" if info.namespace else name
-        action = Action(verb, resource + below, _about(tree, own, info.namespace) if verb == "create" else own)
+        action = RecordedWrite(verb, resource + below, _about(tree, own, info.namespace) if verb == "create" else own)
         self._ours.setdefault(action, asyncio.get_running_loop().time() - self._began)
         return _refused(Conflict("this is a dry run"))
 
@@ -206,26 +207,26 @@ def _refused(error: ApiError) -> Response:
     return Response(error.code, {"content-type": "application/json"}, error.status().encode())
 
 
-def _of(actions: Mapping[Action, float], resources: Collection[str]) -> Mapping[Action, float]:
+def _of(actions: Mapping[RecordedWrite, float], resources: Collection[str]) -> Mapping[RecordedWrite, float]:
     return {action: at for action, at in actions.items() if action.resource.partition("/")[0] in resources}
 
 
-def _actions(row: Row, before: Tree | None) -> list[Action]:
+def _actions(row: RecordedObject, before: Tree | None) -> list[RecordedWrite]:
     """Return the writes that a row shows."""
     name, key, tree = row.resource.name, row.key, row.tree
     if row.type == "LISTED":
         return []
     if row.type == "ADDED" or before is None:
-        return [Action("create", name, _about(tree, key, tree["metadata"].get("namespace", "")))]
+        return [RecordedWrite("create", name, _about(tree, key, tree["metadata"].get("namespace", "")))]
     if row.type == "DELETED":
-        return [] if before["metadata"].get("deletionTimestamp") else [Action("delete", name, key)]
+        return [] if before["metadata"].get("deletionTimestamp") else [RecordedWrite("delete", name, key)]
     if tree["metadata"].get("deletionTimestamp") and not before["metadata"].get("deletionTimestamp"):
-        return [Action("delete", name, key)]
+        return [RecordedWrite("delete", name, key)]
     found = []
     if tree.get("status") != before.get("status"):
-        found.append(Action("update", f"{name}/status", key))
+        found.append(RecordedWrite("update", f"{name}/status", key))
     if _without_status(tree) != _without_status(before):
-        found.append(Action("update", name, key))
+        found.append(RecordedWrite("update", name, key))
     return found
 
 

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller_manager.api.model import Object
-from controller_manager.api.resource import Resource
-from controller_manager.api.wire import Request
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.manager import Ending, Manager
-from controller_manager.base.errors import describe
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.cloud_provider import MakeCloudProvider
-from controller_manager.controller.runner import Phase
-from controller_manager.options import Parsed
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.errors import describe
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import Parsed
+from controller_manager.common.transport.credentials import Obtain
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.cloud_provider import MakeCloudProvider
+from controller_manager.framework.controller.runner import Phase
+from controller_manager.framework.work import Failing, Spinning
 from controller_manager.testing.faults import FaultyNetwork, Note
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
-from controller_manager.transport.credentials import Obtain
-from controller_manager.transport.transport import Transport
-from controller_manager.work import Failing, Spinning
 
 # A key that failed so many times in a row fails the test, if it still does once the cluster is at rest.
 _PERSISTENT = 3

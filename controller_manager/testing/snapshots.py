@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.api_server import ApiServer
+from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.memory import MemoryRows, MemorySnapshot
 from apiserver_stub.watch_cache.collection import Snapshot
 from controller_manager.testing.replica import Replica

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from apiserver_stub.request_info import RequestInfo, last_values
+from apiserver_stub.request.request_info import RequestInfo, last_values
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.work import LoopRun, current_run
 from controller_manager.testing.virtual import VirtualLoop
-from controller_manager.work import Run, current_run
 
 _MOST = 5000  # happenings that are kept
 _SHOWN = 200  # of those, the newest that a report shows
@@ -42,7 +42,7 @@ class _Asked(NamedTuple):
     request: Request
     status: int
     answer: "_Answer"
-    run: Run | None
+    run: LoopRun | None
     began: int
 
     @property

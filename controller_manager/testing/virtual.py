@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
-from controller_manager.base.random import Random
+from controller_manager.common.base.random import Random
 from controller_manager.testing.loop_watch import LIMIT
 
 T = TypeVar("T")

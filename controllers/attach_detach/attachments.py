@@ -7,11 +7,11 @@ from hashlib import sha256
 
 import msgspec
 
-from controller_manager.api.model import EMPTY_RAW, ObjectMeta
-from controller_manager.api.storage import VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec
+from controller_manager.common.api.model import EMPTY_RAW, ObjectMeta
+from controller_manager.common.api.storage import VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec
 
-from .._volume_specs import VolumeSpec
-from .state import Operation, Outcome
+from ..shared.volume_specs import VolumeSpec
+from .state import OperationResult, VolumeOperation
 
 TIMEOUT = 120.0
 """Seconds that a driver has for an answer."""
@@ -32,31 +32,33 @@ def new_attachment(spec: VolumeSpec, node: str) -> VolumeAttachment:
     )
 
 
-def judge_attachment(found: VolumeAttachment | None, operation: Operation, now: float) -> Outcome:
+def judge_attachment(found: VolumeAttachment | None, operation: VolumeOperation, now: float) -> OperationResult:
     """Return what became of an attachment by what the local copy shows, which may be of the past."""
     is_ours = found is not None and found.metadata.uid == operation.uid
     operation.seen = operation.seen or is_ours
     if found is not None and is_ours:
         if found.metadata.deletion_timestamp is not None:
-            return Outcome(problem="the VolumeAttachment is being deleted")
+            return OperationResult(problem="the VolumeAttachment is being deleted")
         if found.status.attached:
-            return Outcome(done=True)
+            return OperationResult(done=True)
         if found.status.attach_error is not None:
-            return Outcome(problem=found.status.attach_error.message)
+            return OperationResult(problem=found.status.attach_error.message)
     elif operation.seen:
-        return Outcome(problem="the VolumeAttachment was deleted")
+        return OperationResult(problem="the VolumeAttachment was deleted")
     return _late(operation, now, "attach")
 
 
-def judge_detachment(found: VolumeAttachment | None, operation: Operation, now: float) -> Outcome:
+def judge_detachment(found: VolumeAttachment | None, operation: VolumeOperation, now: float) -> OperationResult:
     """Return what became of a detachment: it is done, as far as the local copy knows, once there is nothing."""
     if found is None:
-        return Outcome(done=True)
+        return OperationResult(done=True)
     if found.status.detach_error is not None:
-        return Outcome(problem=found.status.detach_error.message)
+        return OperationResult(problem=found.status.detach_error.message)
     return _late(operation, now, "detach")
 
 
-def _late(operation: Operation, now: float, what: str) -> Outcome:
+def _late(operation: VolumeOperation, now: float, what: str) -> OperationResult:
     late = now >= operation.since + TIMEOUT
-    return Outcome(problem=f"timed out waiting for the attacher of the CSI driver to {what} the volume" if late else "")
+    return OperationResult(
+        problem=f"timed out waiting for the attacher of the CSI driver to {what} the volume" if late else ""
+    )

@@ -12,20 +12,21 @@ from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.api.core import NODES, PODS, Node, Pod
-from controller_manager.api.errors import Conflict, Invalid, NotFound
-from controller_manager.api.platform import VENDOR
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import NODES, PODS, Node, Pod
+from controller_manager.common.api.errors import Conflict, Invalid, NotFound
+from controller_manager.common.api.platform import VENDOR
+from controller_manager.common.api.storage import (
     CSI_DRIVERS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     VOLUME_ATTACHMENTS,
     VolumeAttachment,
 )
-from controller_manager.base.clock import monotonic
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import (
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import Duration, Options, flag
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -36,11 +37,10 @@ from controller_manager.controller import (
     Requeue,
     key_of,
 )
-from controller_manager.options import Duration, Options, flag
 
-from .._claims import PODS_BY_CLAIM
-from .._pods import PODS_BY_NODE, pods_on
-from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes, spec_of_name, spec_of_volume
+from ..shared.claims import PODS_BY_CLAIM
+from ..shared.pods import PODS_BY_NODE, pods_on
+from ..shared.volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes, spec_of_name, spec_of_volume
 from .attachments import attachment_name
 from .decide import NodeFacts, decide, is_managed, needs_volumes, node_facts, note_wishes
 from .flex_drivers import FlexDrivers

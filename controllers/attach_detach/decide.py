@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from controller_manager.api.conditions import is_condition_true
-from controller_manager.api.core import Node, Pod, is_pod_terminal
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.conditions import is_condition_true
+from controller_manager.common.api.core import Node, Pod, is_pod_terminal
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
 from .state import AttachableVolume, Verb
 
@@ -58,7 +58,7 @@ class Refuse(NamedTuple):
     others: tuple[str, ...]
 
 
-class Plan(NamedTuple):
+class AttachPlan(NamedTuple):
     """What is to be done now, and at what time (seconds of the loop) is to be looked again."""
 
     steps: tuple[Attach | Detach | Refuse, ...]
@@ -72,15 +72,15 @@ def decide(
     now: float,
     *,
     force: bool = True,
-) -> Plan:
+) -> AttachPlan:
     """Return what is next for a volume that pods want at these nodes; without `force` no silence is a reason."""
     if volume.is_busy:
-        return Plan(())
+        return AttachPlan(())
     leaving = _detachments(volume, wanted, facts, now, force=force)
     if leaving.steps and volume.spec.exclusive:
         return leaving
     coming = _attachments(volume, wanted, now)
-    return Plan((*leaving.steps, *coming.steps), min(leaving.again, coming.again))
+    return AttachPlan((*leaving.steps, *coming.steps), min(leaving.again, coming.again))
 
 
 def _detachments(
@@ -90,7 +90,7 @@ def _detachments(
     now: float,
     *,
     force: bool,
-) -> Plan:
+) -> AttachPlan:
     """Return from where a volume is detached; of an exclusive one from one node at a time."""
     steps: list[Detach] = []
     again = math.inf
@@ -109,10 +109,10 @@ def _detachments(
                 break
         elif force and now < since + FORCE_AFTER:
             again = min(again, since + FORCE_AFTER)
-    return Plan(tuple(steps), again)
+    return AttachPlan(tuple(steps), again)
 
 
-def _attachments(volume: AttachableVolume, wanted: Collection[str], now: float) -> Plan:
+def _attachments(volume: AttachableVolume, wanted: Collection[str], now: float) -> AttachPlan:
     """Return where a volume is attached; an exclusive one only where it is at no other node."""
     steps: list[Attach | Refuse] = []
     again = math.inf
@@ -132,7 +132,7 @@ def _attachments(volume: AttachableVolume, wanted: Collection[str], now: float) 
         steps.append(Attach(node))
         if volume.spec.exclusive:
             break
-    return Plan(tuple(steps), again)
+    return AttachPlan(tuple(steps), again)
 
 
 def _detachment(node: str, facts: NodeFacts, *, expired: bool) -> Detach | None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from controller_manager.base.programs import Ended, TooMuchOutputError, run_program
+from controller_manager.common.base.programs import ProgramResult, TooMuchOutputError, run_program
 
 from .attachments import TIMEOUT
 
@@ -62,7 +62,7 @@ async def call(program: str, command: str, *words: str) -> Answer:
     return judge(command, ended)
 
 
-def judge(command: str, ended: Ended) -> Answer:
+def judge(command: str, ended: ProgramResult) -> Answer:
     """Return the answer to a command that was done. Raises DriverError."""
     try:
         answer = msgspec.convert(_as_go_reads(orjson.loads(ended.output)), Answer)

@@ -21,13 +21,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.base.clock import monotonic, sleep_for_housekeeping
-from controller_manager.base.log import Logger
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import Tasks
 
-from .._volume_specs import CSI, FC, ISCSI, VolumeSpec
+from ..shared.volume_specs import CSI, FC, ISCSI, VolumeSpec
 from .flex_call import Answer, DriverError, NotSupportedError, call
-from .state import FIRST_PAUSE, LONGEST_PAUSE, Outcome, Verb
+from .state import FIRST_PAUSE, LONGEST_PAUSE, OperationResult, Verb
 
 PERIOD = 10.0
 """Seconds between two looks at the folder."""
@@ -35,7 +35,7 @@ AT_ONCE = 8
 """Calls of one driver at the same time."""
 
 
-class Program(NamedTuple):
+class DriverProgram(NamedTuple):
     """A program, and what is another when it is replaced."""
 
     path: str
@@ -47,7 +47,7 @@ class Driver(msgspec.Struct):
     it is tried, or once the program has said what it can.
     """
 
-    program: Program
+    program: DriverProgram
     attaches: bool | None = None
     again: float | None = 0.0
     failures: int = 0
@@ -60,7 +60,7 @@ class Driver(msgspec.Struct):
         self.failures += 1
 
 
-def find_programs(folder: str) -> dict[str, Program]:
+def find_programs(folder: str) -> dict[str, DriverProgram]:
     """Return the programs in a folder by the names of their drivers. Raises OSError."""
     found = {}
     with os.scandir(folder) as entries:
@@ -71,11 +71,11 @@ def find_programs(folder: str) -> dict[str, Program]:
             path = Path(entry.path, name.rpartition("/")[2])
             with suppress(OSError):
                 seen = path.stat()
-                found[name] = Program(str(path), (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+                found[name] = DriverProgram(str(path), (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
     return found
 
 
-def to_initialize(drivers: dict[str, Driver], found: Mapping[str, Program], now: float) -> Iterator[str]:
+def to_initialize(drivers: dict[str, Driver], found: Mapping[str, DriverProgram], now: float) -> Iterator[str]:
     """Take down what was found; yield the names of those that are to be initialized now."""
     for name, program in found.items():
         driver = drivers.get(name)
@@ -106,7 +106,7 @@ class FlexDrivers:
                     self._tasks.start(self._initialize(name, changed), name=f"FlexVolume driver {name}")
                 await sleep_for_housekeeping(PERIOD)
 
-    def _look(self) -> Mapping[str, Program]:
+    def _look(self) -> Mapping[str, DriverProgram]:
         problem, found = "", {}
         try:
             found = find_programs(self._folder)
@@ -145,7 +145,7 @@ class FlexDrivers:
         """Return whether volumes of a driver have to be attached."""
         return name in self._drivers and self._drivers[name].attaches is True
 
-    def begin(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[Outcome], None]) -> None:
+    def begin(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[OperationResult], None]) -> None:
         """Have a volume attached to a node, or detached from it; `ended` is called once."""
         self._tasks.start(self._attempt(verb, spec, node, ended), name=f"{verb} {spec.name} {node}")
 
@@ -157,15 +157,15 @@ class FlexDrivers:
             return (await self._call(spec, "isattached", spec.options, node)).attached
         return True
 
-    async def _attempt(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[Outcome], None]) -> None:
+    async def _attempt(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[OperationResult], None]) -> None:
         try:
             if spec.options:
                 with suppress(NotSupportedError):
                     await self._call(spec, "getvolumename", spec.options)
             device = await self._attach(spec, node) if verb is Verb.ATTACH else await self._detach(spec, node)
-            ended(Outcome(done=True, device=device))
+            ended(OperationResult(done=True, device=device))
         except DriverError as error:
-            ended(Outcome(problem=str(error)))
+            ended(OperationResult(problem=str(error)))
 
     async def _attach(self, spec: VolumeSpec, node: str) -> str:
         with suppress(NotSupportedError):

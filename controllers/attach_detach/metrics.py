@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.base.metrics import Counters, Family, Shown
+from controller_manager.common.base.metrics import Counters, Family, Shown
 
-from .._storage_operations import storage_operations
-from .._volume_specs import VolumeSpec
+from ..shared.storage_operations import storage_operations
+from ..shared.volume_specs import VolumeSpec
 from .state import ActualState, DesiredState
 
 VERIFY = "verify_volumes_are_attached_per_node"

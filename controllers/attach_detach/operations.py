@@ -16,21 +16,21 @@ VolumeAttachment that was made or found; that none is left is asked of the serve
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 
-from controller_manager.api.core import NODES, PODS, Pod
-from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
-from controller_manager.base.clock import monotonic
-from controller_manager.client import TransportError
-from controller_manager.controller import Context, in_parallel
+from controller_manager.common.api.core import NODES, PODS, Pod
+from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import Context, in_parallel
 
-from .._pods import is_gone
-from .._volume_specs import CSI
+from ..shared.pods import is_gone
+from ..shared.volume_specs import CSI
 from .attachments import TIMEOUT, attachment_name, judge_attachment, judge_detachment, new_attachment
-from .decide import LATE, TAINT, Attach, Detach, Plan, Refuse, needs_volumes, node_facts, refusal
+from .decide import LATE, TAINT, Attach, AttachPlan, Detach, Refuse, needs_volumes, node_facts, refusal
 from .flex_drivers import FlexDrivers
 from .metrics import AttachDetachMetrics
-from .state import ActualState, AttachableVolume, Attachment, DesiredState, Operation, Outcome, Verb
+from .state import ActualState, AttachableVolume, Attachment, DesiredState, OperationResult, Verb, VolumeOperation
 
 
 class Operations:
@@ -58,7 +58,7 @@ class Operations:
         # The volume and the node of each VolumeAttachment.
         self.places: dict[str, tuple[str, str]] = {}
 
-    async def perform(self, volume: AttachableVolume, plan: Plan) -> None:
+    async def perform(self, volume: AttachableVolume, plan: AttachPlan) -> None:
         """Take the steps of a plan, and those that detachments have still to take.
 
         Raises the first error that the server answered; what failed has a pause by then.
@@ -130,8 +130,8 @@ class Operations:
             raise
         operation.uid = found.metadata.uid
 
-    def _call_driver(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
-        def ended(outcome: Outcome) -> None:
+    def _call_driver(self, volume: AttachableVolume, node: str, operation: VolumeOperation) -> None:
+        def ended(outcome: OperationResult) -> None:
             operation.outcome = outcome
             self._changed(volume.spec.name, node)
 
@@ -148,7 +148,7 @@ class Operations:
         except AlreadyExists:
             return await self._client.get(VOLUME_ATTACHMENTS, key_of(wanted))
 
-    def _follow_attachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:
+    def _follow_attachment(self, volume: AttachableVolume, attachment: Attachment, operation: VolumeOperation) -> None:
         outcome = operation.outcome
         if not volume.spec.is_flex:
             outcome = judge_attachment(self._local(volume, attachment.node), operation, monotonic())
@@ -157,7 +157,7 @@ class Operations:
         elif outcome.done:
             self._attached(volume, attachment.node, operation, outcome.device)
 
-    def _attached(self, volume: AttachableVolume, node: str, operation: Operation, device: str = "") -> None:
+    def _attached(self, volume: AttachableVolume, node: str, operation: VolumeOperation, device: str = "") -> None:
         volume.attach(node, device)
         self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
         for pod in self._users(volume, (node,)):
@@ -223,7 +223,7 @@ class Operations:
             raise
         await self._follow_detachment(volume, attachment, operation)
 
-    async def _still_used(self, volume: AttachableVolume, operation: Operation, node: str) -> str:
+    async def _still_used(self, volume: AttachableVolume, operation: VolumeOperation, node: str) -> str:
         """Return why a volume may not be detached, by what the server says of its node; empty if it may.
 
         What a node that is not ready uses is no matter once it is late, if all its pods are known here.
@@ -247,7 +247,9 @@ class Operations:
                 return f"pod {key_of(pod)} came to the node and is not known here yet"
         return ""
 
-    async def _follow_detachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:
+    async def _follow_detachment(
+        self, volume: AttachableVolume, attachment: Attachment, operation: VolumeOperation
+    ) -> None:
         node, outcome = attachment.node, operation.outcome
         if not volume.spec.is_flex:
             found = self._local(volume, node) if volume.spec.plugin == CSI else None
@@ -259,16 +261,16 @@ class Operations:
             if volume.spec.plugin != CSI or await is_gone(self._client, VOLUME_ATTACHMENTS, key):
                 self._ended(volume, node, operation)
 
-    def _ended(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
+    def _ended(self, volume: AttachableVolume, node: str, operation: VolumeOperation) -> None:
         self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
         self.detached(volume, node)
 
 
-def _ends_by_time(volume: AttachableVolume, operation: Operation) -> bool:
+def _ends_by_time(volume: AttachableVolume, operation: VolumeOperation) -> bool:
     """Return whether an operation that goes on has failed at some time."""
     return not volume.spec.is_flex and (operation.asked or operation.verb is Verb.ATTACH)
 
 
-def _may_be_asked(operation: Operation | None) -> bool:
+def _may_be_asked(operation: VolumeOperation | None) -> bool:
     """Return whether it is time to ask a driver to detach a volume."""
     return operation is not None and operation.verb is Verb.DETACH and operation.unlisted and not operation.asked

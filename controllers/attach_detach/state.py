@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.controller import Key
+from controller_manager.framework.controller import Key
 
-from .._volume_specs import VolumeSpec
+from ..shared.volume_specs import VolumeSpec
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 122.0
 """Seconds after the first failure in which nothing is tried again, twice as long after each further one, at most."""
@@ -30,7 +30,7 @@ class Verb(StrEnum):
     DETACH = "volume_detach"
 
 
-class Outcome(NamedTuple):
+class OperationResult(NamedTuple):
     """The end of an operation; while it has none, it is not `done` and there is no `problem`. Some drivers tell the
     path of the `device` that was attached.
     """
@@ -40,10 +40,10 @@ class Outcome(NamedTuple):
     device: str = ""
 
 
-NO_OUTCOME = Outcome()
+NO_OUTCOME = OperationResult()
 
 
-class Operation(msgspec.Struct):
+class VolumeOperation(msgspec.Struct):
     """Something that is being done since a moment (seconds of the loop).
 
     An attachment is that of the VolumeAttachment with this `uid`; `seen` tells that the local copy has shown it. A
@@ -60,7 +60,7 @@ class Operation(msgspec.Struct):
     asked: bool = False
     verify: bool = True
     late: bool = False
-    outcome: Outcome = NO_OUTCOME
+    outcome: OperationResult = NO_OUTCOME
 
 
 class Attachment(msgspec.Struct):
@@ -73,7 +73,7 @@ class Attachment(msgspec.Struct):
     reported: bool = False
     device: str = ""
     unwanted: float | None = None
-    operation: Operation | None = None
+    operation: VolumeOperation | None = None
 
 
 class Pause(NamedTuple):
@@ -105,12 +105,12 @@ class AttachableVolume(msgspec.Struct):
         pause = self.pauses.get(self._scope(node))
         return pause.until if pause is not None and pause.verb is verb and pause.until > now else 0.0
 
-    def begin(self, node: str, verb: Verb, now: float) -> Operation:
+    def begin(self, node: str, verb: Verb, now: float) -> VolumeOperation:
         """Something is done from now on."""
         pause = self.pauses.get(self._scope(node))
         if pause is not None and pause.verb is not verb:
             del self.pauses[self._scope(node)]
-        operation = self.place(node).operation = Operation(verb, now)
+        operation = self.place(node).operation = VolumeOperation(verb, now)
         return operation
 
     def place(self, node: str) -> Attachment:

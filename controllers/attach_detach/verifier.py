@@ -1,11 +1,11 @@
 """Verifies that what is attached still is: nobody tells when a driver, or somebody by hand, has detached a volume."""
 
-from controller_manager.api.errors import NotFound
-from controller_manager.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
-from controller_manager.base.clock import monotonic
-from controller_manager.controller import Context, Key, in_parallel
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.controller import Context, Key, in_parallel
 
-from .._volume_specs import CSI, VolumeSpecs
+from ..shared.volume_specs import CSI, VolumeSpecs
 from .attachments import attachment_name
 from .flex_call import DriverError
 from .flex_drivers import FlexDrivers

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from controller_manager.api.core import Node, Pod
-from controller_manager.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
-from controller_manager.controller import Change, Informers, Key, key_of
+from controller_manager.common.api.core import Node, Pod
+from controller_manager.common.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
+from controller_manager.framework.controller import Change, Informers, Key, key_of
 
-from .._claims import pods_of_claim, pods_with_claim
-from .._volume_specs import has_volumes
+from ..shared.claims import pods_of_claim, pods_with_claim
+from ..shared.volume_specs import has_volumes
 from .decide import is_managed, needs_volumes, node_facts
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from msgspec.structs import replace
 from pydantic import model_validator
 
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     API_CLIENT,
     APPROVED,
     DENIED,
@@ -23,14 +23,14 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
     RequestCondition,
 )
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.base.log import Logger, get_logger
-from controller_manager.client import ConfigError
-from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
-from controller_manager.options import Duration, Options, flag
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.log import Logger, get_logger
+from controller_manager.common.options import Duration, Options, flag
+from controller_manager.framework.client import ConfigError
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 
-from .._certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
+from ..shared.certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
 from .validity import validity
 
 if TYPE_CHECKING:  # --help does without the library that signs
@@ -199,7 +199,7 @@ def check_files(options: SigningOptions) -> None:
 
 def authorities(options: SigningOptions, log: Logger) -> dict[str, RenewableAuthority]:
     """The authority of each signer that has files; raises ConfigError naming the flags whose files are of no use."""
-    from controller_manager.serving.certificates import FilePair
+    from controller_manager.common.serving.certificates import FilePair
 
     from .authority import RenewableAuthority
 

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from controller_manager.base.log import Logger
-from controller_manager.serving.certificates import FilePair
-from controller_manager.serving.tls import KeyPair
+from controller_manager.common.base.log import Logger
+from controller_manager.common.serving.certificates import FilePair
+from controller_manager.common.serving.tls import KeyPair
 
-from .._certificate_requests import CURVES, UnusableRequest, alternative_names
+from ..shared.certificate_requests import CURVES, UnusableRequest, alternative_names
 from .validity import Validity
 
 SigningKey = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey

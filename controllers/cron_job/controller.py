@@ -8,14 +8,15 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from controller_manager.api.batch import CRON_JOBS, JOBS, CronJob, CronJobStatus, Job, end_of
-from controller_manager.api.core import ObjectReference
-from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound, conflict
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base import clock
-from controller_manager.base.metrics import Family, Histograms
-from controller_manager.client import TransportError, Write
-from controller_manager.controller import (
+from controller_manager.common.api.batch import CRON_JOBS, JOBS, CronJob, CronJobStatus, Job, end_of
+from controller_manager.common.api.core import ObjectReference
+from controller_manager.common.api.errors import AlreadyExists, ApiError, Conflict, NotFound, conflict
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Family, Histograms
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import TransportError, WriteResult
+from controller_manager.framework.controller import (
     Context,
     ControllerSpec,
     Key,
@@ -26,10 +27,9 @@ from controller_manager.controller import (
     key_of,
     update_status,
 )
-from controller_manager.controller.writes import Refusal, refusal_of
-from controller_manager.options import Int32, Options, flag
+from controller_manager.framework.controller.writes import Refusal, refusal_of
 
-from .._controlled import BY_CONTROLLER, controlled_by, owners_concerned
+from ..shared.controlled import BY_CONTROLLER, controlled_by, owners_concerned
 from .decide import (
     Start,
     job_name,
@@ -86,7 +86,7 @@ class CronJobController:
         # The time of a job that may have been made, and that the status may lack.
         self._unrecorded: dict[Key, int] = {}
         # The last status of each that was written here, until the local copy has it.
-        self._written: dict[Key, Write] = {}
+        self._written: dict[Key, WriteResult] = {}
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Make the job of cron job `key` if it is due, and note what became of others."""
@@ -118,7 +118,7 @@ class CronJobController:
         after = await update_status(self._client, CRON_JOBS, run.cron, replace(run.cron, status=run.status))
         if after is not run.cron:
             key = key_of(after)
-            self._written[key] = Write(CRON_JOBS, key, after.metadata.resource_version)
+            self._written[key] = WriteResult(CRON_JOBS, key, after.metadata.resource_version)
 
     def _has_new_schedule(self, key: Key, cron: CronJob) -> bool:
         now = (cron.metadata.uid, cron.spec.schedule, cron.spec.time_zone)

@@ -26,12 +26,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.batch import COMPLETE, CRON_JOBS, FAILED, JOBS, CronJob, CronJobStatus, Job, end_of
-from controller_manager.api.core import ObjectReference, reference_to
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.timestamps import format_time, nonzero_time, time_of
-from controller_manager.controller import TerminalError, controller_ref, key_of
+from controller_manager.common.api.batch import COMPLETE, CRON_JOBS, FAILED, JOBS, CronJob, CronJobStatus, Job, end_of
+from controller_manager.common.api.core import ObjectReference, reference_to
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.timestamps import format_time, nonzero_time, time_of
+from controller_manager.framework.controller import TerminalError, controller_ref, key_of
 
 from .times import zone_of
 

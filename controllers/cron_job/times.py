@@ -4,9 +4,9 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from controller_manager.api.batch import CronJob
-from controller_manager.api.timestamps import time_of
-from controller_manager.base.clock import local_zone
+from controller_manager.common.api.batch import CronJob
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.common.base.clock import local_zone
 
 from .schedule import AnySchedule, ScheduleError, parse
 

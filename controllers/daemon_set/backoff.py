@@ -1,6 +1,6 @@
 """How long the failed pods of a node are left alone, so that a set and a node do not fight over one; pure."""
 
-from controller_manager.api.resource import Key
+from controller_manager.common.api.resource import Key
 
 FIRST, LONGEST = 1.0, 900.0
 # A node whose pods failed no more for so long begins anew.

@@ -6,15 +6,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
-from controller_manager.api.core import NODES, PODS, Node, Pod
-from controller_manager.api.errors import ApiError
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters
-from controller_manager.base.slices import Turn
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
+from controller_manager.common.api.core import NODES, PODS, Node, Pod
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.base import clock
+from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.metrics import Counters
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerRefManager,
@@ -32,9 +33,8 @@ from controller_manager.controller import (
     slow_start,
     update_status,
 )
-from controller_manager.options import Int32, Options, flag
 
-from .._controlled import (
+from ..shared.controlled import (
     BY_CONTROLLER,
     OwnedObjects,
     claimable_by,
@@ -44,12 +44,12 @@ from .._controlled import (
     selects,
     stale_syncs,
 )
-from .._pods import PODS_BY_NODE, pods_on, workload_facts
+from ..shared.pods import PODS_BY_NODE, pods_on, workload_facts
 from .backoff import FailedPodsBackoff
-from .decide import FAILED, SUCCEEDED, Decision, Observed, by_node, decide, next_look, status_of
+from .decide import FAILED, SUCCEEDED, DaemonPods, DaemonSetState, by_node, decide, next_look, status_of
 from .placement import facts_of, is_concerned, node_of, placement_of
 from .revisions import Present, Revisions
-from .templates import Template, generation_of
+from .templates import DaemonTemplate, generation_of
 
 COMPARES = "TaintTolerationComparisonOperators"
 # Pods that one look creates or deletes at most.
@@ -64,7 +64,7 @@ class DaemonSetOptions(Options):
     concurrent_daemonset_syncs: Int32 = flag(2, "Daemon sets that are worked on at the same time.", minimum=1)
 
 
-class Outcome(NamedTuple):
+class DaemonSyncResult(NamedTuple):
     """The pods that were created, and what failed first."""
 
     made: Sequence[Pod] = ()
@@ -145,7 +145,7 @@ class DaemonSetController:
         times = [seconds for seconds in (decision.seconds, next_look(seen)) if seconds is not None]
         return Requeue(min(times)) if times else None
 
-    async def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Observed:
+    async def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> DaemonSetState:
         step = partial(placement_of, daemon_set)
         placement = await self._client.worker.run_if_large(len(bytes(daemon_set.spec.template.spec)), step)
         fits, turn = {}, Turn()
@@ -153,11 +153,11 @@ class DaemonSetController:
             fits[node.metadata.name] = placement.of(node, compares=self._compares)
             await turn.give_way()
         generation = generation_of(daemon_set)
-        return Observed(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
+        return DaemonSetState(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
 
-    async def _carry_out(self, daemon_set: DaemonSet, present: Present, decision: Decision) -> Outcome:
+    async def _carry_out(self, daemon_set: DaemonSet, present: Present, decision: DaemonPods) -> DaemonSyncResult:
         """Create, and delete, whether or not that could be created."""
-        template = Template(daemon_set, present.code)
+        template = DaemonTemplate(daemon_set, present.code)
         create = partial(self._create, daemon_set, template)
         created = await slow_start(decision.create[:BURST], create)
         made = [pod for pod in created.done if pod is not None]
@@ -168,7 +168,7 @@ class DaemonSetController:
         self._own.deleted(daemon_set, *deleted.done)
         if may_be_done(created.error) or may_be_done(deleted.error):
             self._own.doubt(daemon_set)
-        return Outcome(made, created.error or deleted.error)
+        return DaemonSyncResult(made, created.error or deleted.error)
 
     def _note_failures(self, daemon_set: DaemonSet, pods: Iterable[Pod]) -> None:
         """Tell of pods that have ended and are deleted, and remember nodes where they failed."""
@@ -183,7 +183,7 @@ class DaemonSetController:
         for node in failed:
             self._backoff.note(key, node, clock.monotonic())
 
-    async def _create(self, daemon_set: DaemonSet, template: Template, node: str) -> Pod | None:
+    async def _create(self, daemon_set: DaemonSet, template: DaemonTemplate, node: str) -> Pod | None:
         return await self._control.create(daemon_set, template.pod(node))
 
     async def _delete(self, daemon_set: DaemonSet, pod: Pod) -> Pod:

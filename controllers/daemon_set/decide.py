@@ -11,11 +11,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.apps import ROLLING_UPDATE, DaemonSet, DaemonSetStatus, RollingUpdateDaemonSet
-from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
+from controller_manager.common.api.apps import ROLLING_UPDATE, DaemonSet, DaemonSetStatus, RollingUpdateDaemonSet
+from controller_manager.common.api.core import Pod, is_pod_ready, is_pod_terminal
 
-from .._int_or_percent import part_of
-from .._pods import is_active, is_available, until_next_available
+from ..shared.int_or_percent import part_of
+from ..shared.pods import is_active, is_available, until_next_available
 from .placement import Fit, node_of
 from .templates import is_updated
 
@@ -24,7 +24,7 @@ FAILED, SUCCEEDED = "Failed", "Succeeded"
 Pods = Mapping[str, Sequence[Pod]]
 
 
-class Observed(msgspec.Struct, frozen=True):
+class DaemonSetState(msgspec.Struct, frozen=True):
     """A daemon set, the nodes there are and how they fit, and its pods by the node that each is for, the first of a
     node first; `code` and `generation` are those of the present template.
     """
@@ -50,7 +50,7 @@ class Observed(msgspec.Struct, frozen=True):
         return sum(fit is Fit.RUN for fit in self.fits.values())
 
 
-class Decision(NamedTuple):
+class DaemonPods(NamedTuple):
     """The nodes that get a pod, and the pods that are deleted, in this order; `seconds` until a failed pod may go that
     is left alone for now.
     """
@@ -60,7 +60,7 @@ class Decision(NamedTuple):
     seconds: float | None = None
 
 
-class Limits(NamedTuple):
+class UpdateLimits(NamedTuple):
     """Numbers of nodes: that may have a second pod for one that is available, and whose pod need not be available."""
 
     surge: int
@@ -87,7 +87,7 @@ def _rank(pod: Pod) -> tuple[bool, str, str]:
     return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
-def limits_of(daemon_set: DaemonSet, wanted: int) -> Limits:
+def limits_of(daemon_set: DaemonSet, wanted: int) -> UpdateLimits:
     """Return the limits of a rolling update; percentages are of the nodes that are to have a pod, rounded up.
 
     Where both were 0 nothing could go on: then one pod need not be available.
@@ -95,20 +95,20 @@ def limits_of(daemon_set: DaemonSet, wanted: int) -> Limits:
     rolling = daemon_set.spec.update_strategy.rolling_update or RollingUpdateDaemonSet()
     surge = part_of(wanted, rolling.max_surge, round_up=True)
     unavailable = part_of(wanted, rolling.max_unavailable, round_up=True)
-    return Limits(surge, 1 if wanted and not (surge or unavailable) else unavailable)
+    return UpdateLimits(surge, 1 if wanted and not (surge or unavailable) else unavailable)
 
 
-def decide(seen: Observed, wait: Callable[[str], float]) -> Decision:
+def decide(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
     """Return what is to be done. `wait(node)` is how many seconds a failed pod of that node is still left alone."""
     found = _repair(seen, wait)
     if found.create or found.delete or not _is_rolling(seen):
         return found
     limits = limits_of(seen.daemon_set, seen.wanted)
     create, delete = _surge(seen, limits.surge) if limits.surge else _replace(seen, limits.unavailable)
-    return Decision(create, delete, found.seconds)
+    return DaemonPods(create, delete, found.seconds)
 
 
-def _is_rolling(seen: Observed) -> bool:
+def _is_rolling(seen: DaemonSetState) -> bool:
     """Return whether there are pods of former templates that an update is to replace."""
     rolls = seen.daemon_set.spec.update_strategy.type == ROLLING_UPDATE
     return rolls and not all(seen.updated(pod) for pods in seen.pods.values() for pod in pods)
@@ -126,7 +126,7 @@ def _is_rolling(seen: Observed) -> bool:
 # else does.
 
 
-def _repair(seen: Observed, wait: Callable[[str], float]) -> Decision:
+def _repair(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
     create: list[str] = []
     delete: list[Pod] = []
     seconds: list[float] = []
@@ -144,12 +144,12 @@ def _repair(seen: Observed, wait: Callable[[str], float]) -> Decision:
             delete += found.delete
             seconds += [found.seconds] if found.seconds is not None else []
     delete += _never_came(seen)
-    return Decision(create, delete, min(seconds, default=None))
+    return DaemonPods(create, delete, min(seconds, default=None))
 
 
 def _repair_node(
-    seen: Observed, node: str, pods: Sequence[Pod], wait: Callable[[str], float], *, surges: bool
-) -> Decision:
+    seen: DaemonSetState, node: str, pods: Sequence[Pod], wait: Callable[[str], float], *, surges: bool
+) -> DaemonPods:
     """Return what puts a node right that may have a pod, and has several, or one that has ended or is being deleted."""
     alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
     failed = [pod for pod in alive if pod.status.phase == FAILED]
@@ -162,14 +162,14 @@ def _repair_node(
         running.sort(key=lambda pod: (not seen.available(pod), not is_pod_ready(pod)))
         delete += _superfluous(seen, running) if surges else running[1:]
     lacks = surges and not running and left <= 0 and seen.fits[node] is Fit.RUN
-    return Decision([node] if lacks else [], delete, left if left > 0 else None)
+    return DaemonPods([node] if lacks else [], delete, left if left > 0 else None)
 
 
 def _allows_surge(daemon_set: DaemonSet) -> bool:
     return daemon_set.spec.update_strategy.type == ROLLING_UPDATE and limits_of(daemon_set, 1).surge > 0
 
 
-def _superfluous(seen: Observed, running: Sequence[Pod]) -> Iterator[Pod]:
+def _superfluous(seen: DaemonSetState, running: Sequence[Pod]) -> Iterator[Pod]:
     """Yield which of the pods of a node are too many while there is a surge."""
     present = [pod for pod in running if seen.updated(pod)]
     former = [pod for pod in running if not seen.updated(pod)]
@@ -178,7 +178,7 @@ def _superfluous(seen: Observed, running: Sequence[Pod]) -> Iterator[Pod]:
         yield former[0]
 
 
-def _never_came(seen: Observed) -> Iterator[Pod]:
+def _never_came(seen: DaemonSetState) -> Iterator[Pod]:
     for node, pods in seen.pods.items():
         if node not in seen.fits:
             yield from (pod for pod in pods if not pod.spec.node_name and pod.metadata.deletion_timestamp is None)
@@ -191,7 +191,7 @@ class _Pair(NamedTuple):
     former: Pod | None
 
 
-def _pairs(seen: Observed) -> Iterator[tuple[str, _Pair | None]]:
+def _pairs(seen: DaemonSetState) -> Iterator[tuple[str, _Pair | None]]:
     """Yield each node that is to have a pod, or may keep it, and what it has; None where that is too many."""
     for node, fit in seen.fits.items():
         pods = seen.pods.get(node, ())
@@ -209,7 +209,7 @@ def _pairs(seen: Observed) -> Iterator[tuple[str, _Pair | None]]:
 #   that is                   goes, while fewer nodes than the limit are unavailable
 
 
-def _replace(seen: Observed, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
+def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
     useless: list[Pod] = []
     useful: list[Pod] = []
     unavailable = 0
@@ -233,7 +233,7 @@ def _replace(seen: Observed, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
 # and with both, the former one goes when the present one is available.
 
 
-def _surge(seen: Observed, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
+def _surge(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
     useless: list[str] = []
     useful: list[str] = []
     delete: list[Pod] = []
@@ -260,7 +260,7 @@ def _surge(seen: Observed, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
     return (*useless, *useful[: max(0, limit - surging)]), delete
 
 
-def status_of(seen: Observed) -> DaemonSetStatus:
+def status_of(seen: DaemonSetState) -> DaemonSetStatus:
     """Return the status; of several pods on a node the first counts."""
     wanted = current = ready = updated = available = misscheduled = 0
     for node, fit in seen.fits.items():
@@ -288,7 +288,7 @@ def status_of(seen: Observed) -> DaemonSetStatus:
     )
 
 
-def next_look(seen: Observed) -> float | None:
+def next_look(seen: DaemonSetState) -> float | None:
     """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
     pods = chain.from_iterable(seen.pods.values())
     return until_next_available(pods, seen.daemon_set.spec.min_ready_seconds, seen.now)

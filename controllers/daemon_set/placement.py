@@ -13,11 +13,11 @@ from functools import lru_cache
 
 import msgspec
 
-from controller_manager.api.apps import DaemonSet
-from controller_manager.api.core import Node, Pod, Toleration
-from controller_manager.api.decode import Decoder
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.scheduling import (
+from controller_manager.common.api.apps import DaemonSet
+from controller_manager.common.api.core import Node, Pod, Toleration
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.scheduling import (
     NO_EXECUTE,
     NO_SCHEDULE,
     RequiredNodeAffinity,
@@ -25,7 +25,7 @@ from controller_manager.api.scheduling import (
     node_of_name,
     untolerated,
 )
-from controller_manager.controller import TerminalError, key_of
+from controller_manager.framework.controller import TerminalError, key_of
 
 
 class Fit(Enum):

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, ControllerRevision, DaemonSet
-from controller_manager.api.core import Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.client import Client
-from controller_manager.controller import ControllerHistory, PodControl
-from controller_manager.controller.history import is_equal, template_patch
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, ControllerRevision, DaemonSet
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.framework.client import Client
+from controller_manager.framework.controller import ControllerHistory, PodControl
+from controller_manager.framework.controller.history import is_equal, template_patch
 
 from .templates import HASH
 

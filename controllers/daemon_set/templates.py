@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DAEMON_SETS, DaemonSet
-from controller_manager.api.core import Pod, PodTemplateSpec
-from controller_manager.api.scheduling import affinity_to
-from controller_manager.controller import pod_from_template
+from controller_manager.common.api.apps import DAEMON_SETS, DaemonSet
+from controller_manager.common.api.core import Pod, PodTemplateSpec
+from controller_manager.common.api.scheduling import affinity_to
+from controller_manager.framework.controller import pod_from_template
 
 from .placement import placement_of
 
@@ -23,7 +23,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
 _INTEGERS = range(-(1 << 63), 1 << 63)
 
 
-class Template:
+class DaemonTemplate:
     """The template of a daemon set, whose revision has the hash `code`, from which the pods of all nodes are made."""
 
     def __init__(self, daemon_set: DaemonSet, code: str) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Deployment, ReplicaSet
-from controller_manager.api.core import PODS, Pod, is_pod_terminal
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key
-from controller_manager.base import clock
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Deployment, ReplicaSet
+from controller_manager.common.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base import clock
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerRefManager,
@@ -23,9 +24,9 @@ from controller_manager.controller import (
     controller_key,
     update_status,
 )
-from controller_manager.options import Int32, Options, flag
 
-from .._controlled import (
+from ..replica_set import COUNTS_TERMINATING
+from ..shared.controlled import (
     BY_CONTROLLER,
     OwnedObjects,
     controlled_by,
@@ -34,7 +35,6 @@ from .._controlled import (
     selector_of,
     selects,
 )
-from ..replica_set import COUNTS_TERMINATING
 from .rollout import Rollout
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import Deployment, ReplicaSet
-from controller_manager.api.model import Object
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.apps import Deployment, ReplicaSet
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
 from .limits import limits_of
 from .templates import is_same, without_hash

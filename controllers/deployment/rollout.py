@@ -7,13 +7,20 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Deployment, DeploymentStatus, ReplicaSet
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
-from controller_manager.api.resource import key_of
-from controller_manager.client import Client
-from controller_manager.client.events import Recorder
-from controller_manager.controller import Requeue, controller_of, try_write, update_status
+from controller_manager.common.api.apps import (
+    DEPLOYMENTS,
+    RECREATE,
+    REPLICA_SETS,
+    Deployment,
+    DeploymentStatus,
+    ReplicaSet,
+)
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.common.api.resource import key_of
+from controller_manager.framework.client import Client
+from controller_manager.framework.client.events import Recorder
+from controller_manager.framework.controller import Requeue, controller_of, try_write, update_status
 
 from . import sizes
 from .revisions import (

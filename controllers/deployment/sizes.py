@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.apps import ROLLING_UPDATE, Deployment, ReplicaSet
+from controller_manager.common.api.apps import ROLLING_UPDATE, Deployment, ReplicaSet
 
 from .limits import limits_of
 from .revisions import DESIRED, MAXIMUM, by_age, number_in

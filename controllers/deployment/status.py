@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import Deployment, DeploymentStatus, ReplicaSet
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.timestamps import format_time, nonzero_time, time_of
+from controller_manager.common.api.apps import Deployment, DeploymentStatus, ReplicaSet
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.timestamps import format_time, nonzero_time, time_of
 
 from .limits import limits_of
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DEPLOYMENTS, Deployment, ReplicaSet, ReplicaSetSpec
-from controller_manager.api.core import PodTemplateSpec
-from controller_manager.api.model import EMPTY_RAW, ObjectMeta
-from controller_manager.api.quantity import canonical
-from controller_manager.controller import controller_ref
-from controller_manager.controller.history import revision_hash
+from controller_manager.common.api.apps import DEPLOYMENTS, Deployment, ReplicaSet, ReplicaSetSpec
+from controller_manager.common.api.core import PodTemplateSpec
+from controller_manager.common.api.model import EMPTY_RAW, ObjectMeta
+from controller_manager.common.api.quantity import canonical
+from controller_manager.framework.controller import controller_ref
+from controller_manager.framework.controller.history import revision_hash
 
 HASH = "pod-template-hash"
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import PODS, Pod, is_pod_terminal
-from controller_manager.api.devices import (
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.common.api.devices import (
     DEVICE_TAINT_RULES,
     GROUP,
     RESOURCE_CLAIMS,
@@ -19,12 +19,13 @@ from controller_manager.api.devices import (
     DeviceTaintRule,
     ResourceSlice,
 )
-from controller_manager.api.errors import NotFound
-from controller_manager.api.scheduling import NO_EXECUTE
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.controller import (
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.scheduling import NO_EXECUTE
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.controller import (
     Context,
     ControllerSpec,
     Key,
@@ -33,11 +34,10 @@ from controller_manager.controller import (
     Requeue,
     key_of,
 )
-from controller_manager.options import Int32, Options, flag
 
-from .._device_claims import devices_of, selector_of
-from .._pods import Eviction, evict
-from .decide import IN_PROGRESS, Cause, Counts, Origin, causes, claims_in_use, progress, published_devices
+from ..shared.device_claims import devices_of, selector_of
+from ..shared.pods import Eviction, evict
+from .decide import IN_PROGRESS, Cause, Counts, TaintSource, causes, claims_in_use, progress, published_devices
 from .watches import (
     CLAIMS_BY_POOL,
     SLICES_BY_POOL,
@@ -156,10 +156,10 @@ class DeviceTaintEvictionController:
     def _pool(self, device: AllocatedDevice) -> list[ResourceSlice]:
         return slices_of_pool(self._slices, device.driver, device.pool)
 
-    async def _is_current(self, pod: Pod, origin: Origin) -> bool:
+    async def _is_current(self, pod: Pod, origin: TaintSource) -> bool:
         """Return whether the server has the taint and the claims as they were seen: nobody is evicted by hearsay."""
         try:
-            found: Origin
+            found: TaintSource
             if isinstance(origin, ResourceSlice):
                 found = await self._client.get(RESOURCE_SLICES, key_of(origin))
             else:

@@ -3,24 +3,24 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import Pod, Taint, Toleration
-from controller_manager.api.devices import AllocatedDevice, DeviceTaintRule, ResourceClaim, ResourceSlice
-from controller_manager.api.scheduling import FOR_GOOD, NO_EXECUTE, tolerates
-from controller_manager.api.timestamps import time_of
-from controller_manager.controller import Key
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import Pod, Taint, Toleration
+from controller_manager.common.api.devices import AllocatedDevice, DeviceTaintRule, ResourceClaim, ResourceSlice
+from controller_manager.common.api.scheduling import FOR_GOOD, NO_EXECUTE, tolerates
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.framework.controller import Key
 
-from .._device_claims import current, is_meant, is_reserved_for, known_claims, pools_of, selector_of
+from ..shared.device_claims import current, is_meant, is_reserved_for, known_claims, pools_of, selector_of
 
 IN_PROGRESS = "EvictionInProgress"
 
-Origin = ResourceSlice | DeviceTaintRule
+TaintSource = ResourceSlice | DeviceTaintRule
 
 
 class Cause(NamedTuple):
     """A NoExecute taint of a device, tolerated until `due` (seconds since the Unix epoch), and where it comes from."""
 
-    origin: Origin
+    origin: TaintSource
     due: float
 
 
@@ -51,7 +51,7 @@ def causes(
     allocated: AllocatedDevice, pool: Sequence[ResourceSlice], rules: Iterable[DeviceTaintRule]
 ) -> Iterator[Cause]:
     """Yield the NoExecute taints of an allocated device that are not tolerated for good, of its pool and of rules."""
-    taints: list[tuple[Origin, Taint]] = [
+    taints: list[tuple[TaintSource, Taint]] = [
         (one, taint)
         for one in current(pool)
         for device in one.spec.devices

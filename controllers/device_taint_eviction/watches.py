@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller_manager.api.core import Pod
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.devices import (
     DEVICE_TAINT_RULES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -14,10 +14,10 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from controller_manager.api.scheduling import NO_EXECUTE
-from controller_manager.controller import Change, Informer, Informers, Key
+from controller_manager.common.api.scheduling import NO_EXECUTE
+from controller_manager.framework.controller import Change, Informer, Informers, Key
 
-from .._device_claims import devices_of, is_of_pod, selector_of
+from ..shared.device_claims import devices_of, is_of_pod, selector_of
 from .decide import claims_in_use
 
 _POOL = "device pool"

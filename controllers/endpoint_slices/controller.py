@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, ZONE, Node, Service
-from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
-from controller_manager.api.errors import ApiError, Conflict
-from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
-from controller_manager.client.events import Recorder
-from controller_manager.controller import (
+from controller_manager.common.api.core import NAMESPACES, NODES, PODS, SERVICES, ZONE, Node, Service
+from controller_manager.common.api.discovery import ENDPOINT_SLICES, EndpointSlice
+from controller_manager.common.api.errors import ApiError, Conflict
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.client.events import Recorder
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -24,9 +25,8 @@ from controller_manager.controller import (
     key_of,
     try_write,
 )
-from controller_manager.options import Duration, Int32, Options, flag
 
-from .._pods import (
+from ..shared.pods import (
     PODS_BY_LABEL,
     PODS_BY_NODE,
     SERVICES_BY_SELECTOR,
@@ -36,7 +36,7 @@ from .._pods import (
     services_for,
     services_served_by,
 )
-from .._slice_writer import (
+from ..shared.slice_writer import (
     RULES,
     SLICES_BY_SERVICE,
     SliceMetrics,

@@ -5,8 +5,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import SERVICES, TCP, ObjectReference, Pod, Service, is_pod_ready, is_pod_terminal
-from controller_manager.api.discovery import (
+from controller_manager.common.api.core import (
+    SERVICES,
+    TCP,
+    ObjectReference,
+    Pod,
+    Service,
+    is_pod_ready,
+    is_pod_terminal,
+)
+from controller_manager.common.api.discovery import (
     MANAGED_BY,
     SERVICE_NAME,
     Endpoint,
@@ -17,9 +25,9 @@ from controller_manager.api.discovery import (
     ForZone,
     SlicePort,
 )
-from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.common.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 
-from .._pods import (
+from ..shared.pods import (
     HEADLESS,
     TRIGGER_TIME,
     addresses_of,
@@ -29,7 +37,7 @@ from .._pods import (
     target_port,
     trigger_time,
 )
-from .._slices import Arrangement, Identity, SliceGroup, SliceWrites, Style, arrange, identity
+from ..shared.slices import Arrangement, SliceGroup, SliceIdentity, SliceWrites, Style, arrange, identity
 from .zones import Refused, hinted, without_hints
 
 MANAGER = f"endpointslice-controller.{GROUP_DOMAIN}"
@@ -122,12 +130,14 @@ def decide(
     return SliceDecision(style.writes(arrangement, stamp), arrangement, hints)
 
 
-def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[SliceGroup, dict[Identity, Endpoint]]:
+def wanted_of(
+    service: Service, pods: Iterable[Pod], zone_of: ZoneOf
+) -> dict[SliceGroup, dict[SliceIdentity, Endpoint]]:
     """The endpoints of a service, by family and ports."""
     by_name = _by_name(service)
     supported, nearby = families(service), distribution(service)
     shared: frozenset[SlicePort] | None = None
-    wanted: dict[SliceGroup, dict[Identity, Endpoint]] = {}
+    wanted: dict[SliceGroup, dict[SliceIdentity, Endpoint]] = {}
     for pod in pods:
         zone = zone_of(pod.spec.node_name) if pod.spec.node_name else ""
         if is_pod_terminal(pod) or (zone is None and not service.spec.publish_not_ready_addresses):
@@ -163,8 +173,8 @@ def with_zone_hints(
 
 
 def _with_former_hints(
-    wanted: Mapping[SliceGroup, Mapping[Identity, Endpoint]], slices: Iterable[EndpointSlice]
-) -> dict[SliceGroup, dict[Identity, Endpoint]]:
+    wanted: Mapping[SliceGroup, Mapping[SliceIdentity, Endpoint]], slices: Iterable[EndpointSlice]
+) -> dict[SliceGroup, dict[SliceIdentity, Endpoint]]:
     """The wanted endpoints with the hints they have in slices now."""
     former = {(s.address_type, identity(e)): e.hints for s in slices for e in s.endpoints or () if e.hints}
     return {

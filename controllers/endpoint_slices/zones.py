@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api import quantity
-from controller_manager.api.conditions import is_condition_true
-from controller_manager.api.core import ZONE, Node
-from controller_manager.api.discovery import Endpoint, EndpointHints, ForZone
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api import quantity
+from controller_manager.common.api.conditions import is_condition_true
+from controller_manager.common.api.core import ZONE, Node
+from controller_manager.common.api.discovery import Endpoint, EndpointHints, ForZone
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
 # By how much an endpoint may be busier than it would be without hints.
 OVERLOAD = 0.2

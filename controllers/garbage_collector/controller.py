@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from controller_manager.api.errors import ApiError, InvalidName
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.base import clock
-from controller_manager.base.deadlines import wait_or_set
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.base.slices import Turn
-from controller_manager.base.tasks import all_of
-from controller_manager.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
-from controller_manager.options import Int32, Options, flag
+from controller_manager.common.api.errors import ApiError, InvalidName
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.base import clock
+from controller_manager.common.base.deadlines import wait_or_set
+from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
 
 from .graph import (
     FOREGROUND,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
 
 MOST_ABSENT = 500
 _LINKED_AT_ONCE = 100  # owner references

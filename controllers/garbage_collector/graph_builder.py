@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.model import BareObject, ObjectMeta, PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.base import clock
-from controller_manager.base.log import Logger
-from controller_manager.base.slices import Turn
-from controller_manager.client.discovery import Discovery, ServedResource
-from controller_manager.client.events import Recorder
-from controller_manager.controller import Add, Change, Informer, Informers, Priority
+from controller_manager.common.api.model import BareObject, ObjectMeta, PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.base import clock
+from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.log import Logger
+from controller_manager.framework.client.discovery import Discovery, ServedResource
+from controller_manager.framework.client.events import Recorder
+from controller_manager.framework.controller import Add, Change, Informer, Informers, Priority
 
 from .graph import Graph, Instruction, Misplaced, ObjectIdentity, Steps, Task
 

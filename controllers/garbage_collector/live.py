@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
-from controller_manager.api.resource import Key, Resource
-from controller_manager.client import Client
+from controller_manager.common.api.errors import Conflict, NotFound
+from controller_manager.common.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.framework.client import Client
 
 from .graph import FOREGROUND, ORPHAN, Graph, ObjectIdentity, is_waiting
 from .graph_builder import KnownResources
@@ -50,10 +50,10 @@ class Delete(msgspec.Struct, frozen=True):
     policy: str
 
 
-Outcome = Stay | SetOwners | Delete
+OwnerDecision = Stay | SetOwners | Delete
 
 
-def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool) -> Outcome:
+def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool) -> OwnerDecision:
     """Return what becomes of an object; `states` are those of its owner references, in order."""
     owners = tuple(zip(meta.owner_references, states, strict=True))
     solid = tuple(reference for reference, state in owners if state is OwnerState.SOLID)
@@ -73,7 +73,7 @@ def policy_of(meta: ObjectMeta) -> str:
     return "Foreground" if FOREGROUND in meta.finalizers else "Background"
 
 
-Step = Callable[[ObjectMeta], Awaitable[None]]
+OwnerAction = Callable[[ObjectMeta], Awaitable[None]]
 
 
 class UnknownKind(Exception):
@@ -167,7 +167,7 @@ class BoundWriter:
         self._client = client
         self._lookup = lookup
 
-    async def on_latest(self, identity: ObjectIdentity, seen: ObjectMeta, step: Step) -> None:
+    async def on_latest(self, identity: ObjectIdentity, seen: ObjectMeta, step: OwnerAction) -> None:
         """Have `step` decide and act on an object as it was seen; if it has changed since, on what it is now.
 
         That the server accepts a precondition on the resourceVersion is the proof that what was seen is the live

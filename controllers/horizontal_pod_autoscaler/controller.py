@@ -6,21 +6,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.autoscaling import (
+from controller_manager.common.api.autoscaling import (
     HORIZONTAL_POD_AUTOSCALERS,
     AutoscalerStatus,
     HorizontalPodAutoscaler,
     Scale,
     ScaleResource,
 )
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import ApiError, Conflict
-from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
-from controller_manager.api.resource import key_of
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.base.random import random_source
-from controller_manager.controller import (
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import ApiError, Conflict
+from controller_manager.common.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.base.random import random_source
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -33,10 +34,9 @@ from controller_manager.controller import (
     try_write,
     update_status,
 )
-from controller_manager.options import Duration, Int32, Options, flag
 
-from .._pods import PODS_BY_LABEL
-from .._scales import NoSuchKind, RESTMapper, Scales
+from ..shared.pods import PODS_BY_LABEL
+from ..shared.scales import NoSuchKind, RESTMapper, Scales
 from .decision import ScaleDecision, ScalingDefaults, by_metrics, undecided, without_metrics, zero_updates
 from .limits import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, History, with_updates
 from .monitor import Monitor, action_of

@@ -12,8 +12,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
-from controller_manager.api.conditions import is_condition_true
+from controller_manager.common.api.autoscaling import (
+    AutoscalerSpec,
+    HorizontalPodAutoscaler,
+    MetricStatus,
+    ScalingRules,
+)
+from controller_manager.common.api.conditions import is_condition_true
 
 from .limits import SCALED_TO_ZERO, SCALING_ACTIVE, Bounds, ConditionUpdate, History, normalize, normalize_with_behavior
 from .proposals import (

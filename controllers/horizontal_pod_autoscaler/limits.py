@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
-from controller_manager.api.conditions import Condition, with_conditions
+from controller_manager.common.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
+from controller_manager.common.api.conditions import Condition, with_conditions
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"

@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from controller_manager.api.autoscaling import MetricIdentifier, MetricSpec, ObjectSource
-from controller_manager.api.decode import Decoder
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.metrics import (
+from controller_manager.common.api.autoscaling import MetricIdentifier, MetricSpec, ObjectSource
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.metrics import (
     API_GROUP,
     CUSTOM_METRICS,
     CUSTOM_VALUE,
@@ -25,10 +25,10 @@ from controller_manager.api.metrics import (
     ContainerMetrics,
     PodMetrics,
 )
-from controller_manager.api.resource import path_segment
-from controller_manager.api.selectors import LabelSelectorSpec
-from controller_manager.client import Client
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.resource import path_segment
+from controller_manager.common.api.selectors import LabelSelectorSpec
+from controller_manager.framework.client import Client
+from controller_manager.framework.client.rest_client import Call
 
 from .replicas import LARGEST, CannotCompute, PodMetric, milli
 
@@ -52,7 +52,7 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-class Query(NamedTuple):
+class MetricsQuery(NamedTuple):
     """A question to an API group: a path below its version, and selectors."""
 
     group: str
@@ -60,7 +60,7 @@ class Query(NamedTuple):
     selectors: tuple[tuple[str, str], ...] = ()
 
 
-def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "") -> Query | None:
+def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "") -> MetricsQuery | None:
     """Return what to ask for a metric of the pods that `selector` finds; None for one of an unknown type.
 
     `described` is the resource of the object that an object metric describes, as `plural.group`. An object is one of
@@ -68,10 +68,10 @@ def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "
     """
     space = f"namespaces/{namespace}"
     if spec.resource or spec.container_resource:
-        return Query(RESOURCE_METRICS, f"{space}/pods", (("labelSelector", selector),))
+        return MetricsQuery(RESOURCE_METRICS, f"{space}/pods", (("labelSelector", selector),))
     if spec.pods:
         chosen = ("labelSelector", selector), *_selecting("metricLabelSelector", spec.pods.metric)
-        return Query(CUSTOM_METRICS, f"{space}/pods/*/{path_segment(spec.pods.metric.name)}", chosen)
+        return MetricsQuery(CUSTOM_METRICS, f"{space}/pods/*/{path_segment(spec.pods.metric.name)}", chosen)
     if spec.object:
         place = (
             f"{space}/metrics"
@@ -79,10 +79,12 @@ def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "
             else f"{space}/{described}/{path_segment(_name(spec.object))}"
         )
         selected = _selecting("metricLabelSelector", spec.object.metric)
-        return Query(CUSTOM_METRICS, f"{place}/{path_segment(spec.object.metric.name)}", selected)
+        return MetricsQuery(CUSTOM_METRICS, f"{place}/{path_segment(spec.object.metric.name)}", selected)
     if spec.external:
         metric = spec.external.metric
-        return Query(EXTERNAL_METRICS, f"{space}/{path_segment(metric.name)}", _selecting("labelSelector", metric))
+        return MetricsQuery(
+            EXTERNAL_METRICS, f"{space}/{path_segment(metric.name)}", _selecting("labelSelector", metric)
+        )
     return None
 
 
@@ -190,7 +192,7 @@ class MetricsClient:
     def __init__(self, client: Client) -> None:
         self._apis = {group: _Api(client, group, versions) for group, versions in _VERSIONS.items()}
 
-    async def ask(self, query: Query) -> bytes:
+    async def ask(self, query: MetricsQuery) -> bytes:
         """The answer to a question. Raises CannotCompute when there is none."""
         return await self._apis[query.group].ask(query)
 
@@ -205,7 +207,7 @@ class _Api:
         self._version = versions[0] if len(versions) == 1 else ""
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, query: Query) -> bytes:
+    async def ask(self, query: MetricsQuery) -> bytes:
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._turns.acquire()
@@ -221,7 +223,7 @@ class _Api:
         finally:
             self._turns.release()
 
-    async def _ask(self, query: Query) -> bytes:
+    async def _ask(self, query: MetricsQuery) -> bytes:
         version = self._version or await self._preferred()
         try:
             body = await self._get(version, query)
@@ -231,7 +233,7 @@ class _Api:
             self._version = version
         return body
 
-    async def _ask_others(self, version: str, query: Query, missing: NotFound) -> bytes:
+    async def _ask_others(self, version: str, query: MetricsQuery, missing: NotFound) -> bytes:
         """The answer of another version: maybe it is not the metric that is missing."""
         for other in self._versions:
             if other != version:
@@ -252,5 +254,5 @@ class _Api:
         served = {each.version for each in group.versions}
         return next((version for version in self._versions if version in served), self._versions[0])
 
-    async def _get(self, version: str, query: Query) -> bytes:
+    async def _get(self, version: str, query: MetricsQuery) -> bytes:
         return await self._client.raw(Call("GET", f"/apis/{self._group}/{version}/{query.path}", query.selectors))

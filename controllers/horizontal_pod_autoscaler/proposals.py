@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from controller_manager.api.autoscaling import (
+from controller_manager.common.api.autoscaling import (
     ContainerResourceStatus,
     ExternalStatus,
     MetricIdentifier,
@@ -18,7 +18,7 @@ from controller_manager.api.autoscaling import (
     ResourceSource,
     ResourceStatus,
 )
-from controller_manager.api.core import Pod
+from controller_manager.common.api.core import Pod
 
 from .metrics_client import (
     PodMetricsInfo,

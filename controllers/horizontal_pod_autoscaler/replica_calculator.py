@@ -2,21 +2,21 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from controller_manager.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import ApiError, BadRequest, InvalidName
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.base import clock
-from controller_manager.base.slices import Turn
-from controller_manager.base.tasks import all_of
-from controller_manager.cache import Informer
-from controller_manager.controller import Context
+from controller_manager.common.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import ApiError, BadRequest, InvalidName
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.base import clock
+from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.tasks import all_of
+from controller_manager.framework.cache import Informer
+from controller_manager.framework.controller import Context
 
-from .._pods import pods_with_label
-from .._scales import NoSuchKind, RESTMapper
+from ..shared.pods import pods_with_label
+from ..shared.scales import NoSuchKind, RESTMapper
 from .decision import ScalingDefaults, tolerance_of
-from .metrics_client import MetricsClient, Query, query_of
+from .metrics_client import MetricsClient, MetricsQuery, query_of
 from .monitor import Monitor, action_of
 from .proposals import Failure, Proposal, TargetState, failure, propose
 from .replicas import CannotCompute, Startup
@@ -76,18 +76,18 @@ class ReplicaCalculator:
         for spec in metrics:
             queries.append(await self._query(spec, namespace, selector))
             await turn.give_way()
-        answers = await self._answers(dict.fromkeys(query for query in queries if isinstance(query, Query)))
+        answers = await self._answers(dict.fromkeys(query for query in queries if isinstance(query, MetricsQuery)))
         found = []
         for spec, query in zip(metrics, queries, strict=True):
-            answer = answers[query] if isinstance(query, Query) else query
+            answer = answers[query] if isinstance(query, MetricsQuery) else query
             found.append(propose(spec, answer, view) if isinstance(answer, bytes) else failure(spec, answer))
             self._count(spec, found[-1], view, clock.monotonic() - began)
             await turn.give_way()
         return found
 
-    async def _answers(self, queries: Iterable[Query]) -> dict[Query, bytes | str]:
+    async def _answers(self, queries: Iterable[MetricsQuery]) -> dict[MetricsQuery, bytes | str]:
         """Ask for metrics, a few at a time: an autoscaler may have thousands."""
-        answers: dict[Query, bytes | str] = {}
+        answers: dict[MetricsQuery, bytes | str] = {}
         left = iter(queries)
 
         async def work() -> None:
@@ -99,7 +99,7 @@ class ReplicaCalculator:
         await all_of(*(work() for _ in range(_ASKED_AT_ONCE)))
         return answers
 
-    async def _query(self, spec: MetricSpec, namespace: str, selector: str) -> Query | str | bytes:
+    async def _query(self, spec: MetricSpec, namespace: str, selector: str) -> MetricsQuery | str | bytes:
         """Return what to ask for a metric; or an answer right away, or why nothing can be asked."""
         described = ""
         if spec.object is not None:
@@ -112,7 +112,7 @@ class ReplicaCalculator:
         except InvalidName as error:
             return str(error)
 
-    async def _ask(self, query: Query) -> bytes | str:
+    async def _ask(self, query: MetricsQuery) -> bytes | str:
         """The answer, or why there is none."""
         try:
             return await self._metrics_client.ask(query)

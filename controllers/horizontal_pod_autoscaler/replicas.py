@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import ROUND_UP, Decimal
 from typing import NamedTuple
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import Container, Pod, ResourceRequirements, is_pod_ready
-from controller_manager.api.quantity import Quantity, parse
-from controller_manager.api.timestamps import nonzero_time, time_of
-from controller_manager.options.types import parse_duration
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import Container, Pod, ResourceRequirements, is_pod_ready
+from controller_manager.common.api.quantity import Quantity, parse
+from controller_manager.common.api.timestamps import nonzero_time, time_of
+from controller_manager.common.options.types import parse_duration
 
 LARGEST = 2**63 - 1
 MOST_REPLICAS = 2**31 - 1  # the most that a count or a percentage can be in the API

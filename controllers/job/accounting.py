@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.batch import (
+from controller_manager.common.api.batch import (
     COMPLETE,
     FAILED,
     FAILURE_TARGET,
@@ -27,9 +27,9 @@ from controller_manager.api.batch import (
     JobStatus,
     UncountedTerminatedPods,
 )
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.core import Pod
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.timestamps import format_time
 
 from .decide import condition
 from .indexes import Indexes, index_of

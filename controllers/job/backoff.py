@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import ContainerStatus, Pod
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.timestamps import time_of
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import ContainerStatus, Pod
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.timestamps import time_of
 
 FIRST, LONGEST = 10.0, 600.0
 
@@ -24,20 +24,20 @@ _LIMIT = 1 << 31
 _STEPS = 10  # doublings after which the longest is certainly reached
 
 
-class Backoff(NamedTuple):
+class JobBackoff(NamedTuple):
     """The failures since the last success, and when the last of them was, in seconds since the epoch."""
 
     failures: int = 0
     last: float = 0.0
 
-    def after(self, succeeded: Sequence[Pod], failed: Sequence[Pod]) -> "Backoff":
+    def after(self, succeeded: Sequence[Pod], failed: Sequence[Pod]) -> "JobBackoff":
         """Return what becomes of it with pods that have just ended."""
         times = sorted(map(finished_at, failed))
         if not succeeded:
-            return Backoff(self.failures + len(times), times[-1]) if times else self
+            return JobBackoff(self.failures + len(times), times[-1]) if times else self
         success = max(map(finished_at, succeeded))
         later = [time for time in times if time > success]
-        return Backoff(len(later), later[-1]) if later else Backoff()
+        return JobBackoff(len(later), later[-1]) if later else JobBackoff()
 
     def remaining(self, now: float) -> float:
         """Return the seconds until a failed pod may be replaced."""
@@ -47,15 +47,15 @@ class Backoff(NamedTuple):
         return max(0.0, self.last + pause - now)
 
 
-NO_FAILURE = Backoff()
+NO_FAILURE = JobBackoff()
 
 
-def backoff_of_index(last: Pod | None) -> Backoff:
+def backoff_of_index(last: Pod | None) -> JobBackoff:
     """Return the backoff of an index whose last pod failed; `last` is None if none did."""
     if last is None:
         return NO_FAILURE
     failures = failures_before(last, INDEX_FAILURES) + failures_before(last, INDEX_IGNORED) + 1
-    return Backoff(failures, finished_at(last))
+    return JobBackoff(failures, finished_at(last))
 
 
 def failures_before(pod: Pod, annotation: str) -> int:

@@ -8,14 +8,15 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.batch import COMPLETE, INDEXED, JOBS, NON_INDEXED, Job, JobStatus, is_finished
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import PODS, Pod, PodTemplateSpec, is_pod_ready, is_pod_terminal
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.batch import COMPLETE, INDEXED, JOBS, NON_INDEXED, Job, JobStatus, is_finished
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import PODS, Pod, PodTemplateSpec, is_pod_ready, is_pod_terminal
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     SHORTEST_REQUEUE,
     Add,
     Change,
@@ -29,15 +30,14 @@ from controller_manager.controller import (
     slow_start,
     update_status,
 )
-from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, may_be_done
+from ..shared.controlled import BY_CONTROLLER, may_be_done
 from .accounting import Accounts, account, finish, settle, with_suspension
 from .decide import (
     BATCH,
     PODS_DELETED,
     RECONCILING,
-    Plan,
+    JobPlan,
     condition,
     ending_of,
     is_complete,
@@ -61,7 +61,7 @@ class JobOptions(Options):
     concurrent_job_syncs: Int32 = flag(5, "jobs worked on at the same time", minimum=1)
 
 
-class Outcome(NamedTuple):
+class JobSyncResult(NamedTuple):
     """The pods that were created and deleted, and the first error."""
 
     created: int = 0
@@ -141,7 +141,7 @@ class JobController:
         if seen is None:
             return None
         run.job = job = seen.job
-        ending, wanted = ending_of(seen), Plan()
+        ending, wanted = ending_of(seen), JobPlan()
         goes_on = ending is None and job.metadata.deletion_timestamp is None
         if ending is not None:
             outcome = await self._delete(run, seen.active, release=False)
@@ -150,7 +150,7 @@ class JobController:
             wanted = plan(seen)
             outcome = await self._carry_out(run, seen, wanted)
         else:
-            outcome = Outcome()
+            outcome = JobSyncResult()
         active = len(seen.active) + outcome.created - len(outcome.deleted)
         if goes_on and is_complete(seen, active):
             message = "As many pods have succeeded as are wanted"
@@ -163,13 +163,13 @@ class JobController:
             raise outcome.error
         return None if ended else _again(seen, wanted, accounts)
 
-    async def _carry_out(self, run: _Run, seen: Observation, wanted: Plan) -> Outcome:
+    async def _carry_out(self, run: _Run, seen: Observation, wanted: JobPlan) -> JobSyncResult:
         run.action = wanted.action
         if wanted.action == PODS_DELETED:
             return await self._delete(run, wanted.delete, release=True)
-        return await self._create(run, seen, wanted.create) if wanted.create else Outcome()
+        return await self._create(run, seen, wanted.create) if wanted.create else JobSyncResult()
 
-    async def _create(self, run: _Run, seen: Observation, indexes: Sequence[int | None]) -> Outcome:
+    async def _create(self, run: _Run, seen: Observation, indexes: Sequence[int | None]) -> JobSyncResult:
         job, failures = seen.job, 0
         template: PodTemplateSpec = template_of(job)
 
@@ -189,9 +189,9 @@ class JobController:
         batched = await slow_start(indexes, create)
         created = sum(made is not None for made in batched.done)
         self._metrics.created(seen, created, failures)
-        return Outcome(created=created, error=batched.error)
+        return JobSyncResult(created=created, error=batched.error)
 
-    async def _delete(self, run: _Run, pods: Sequence[Pod], *, release: bool) -> Outcome:
+    async def _delete(self, run: _Run, pods: Sequence[Pod], *, release: bool) -> JobSyncResult:
         """Delete pods; `release` takes the finalizer first, from those that nobody will count."""
 
         async def delete(pod: Pod) -> Pod:
@@ -201,9 +201,9 @@ class JobController:
             return pod
 
         batched = await slow_start(pods, delete)
-        return Outcome(deleted=batched.done, error=batched.error)
+        return JobSyncResult(deleted=batched.done, error=batched.error)
 
-    def _counted(self, seen: Observation, outcome: Outcome, *, suspends: bool) -> JobStatus:
+    def _counted(self, seen: Observation, outcome: JobSyncResult, *, suspends: bool) -> JobStatus:
         """Return the status that counts the pods there are now, and says whether the job is suspended."""
         job, status = seen.job, seen.job.status
         started = status.start_time
@@ -289,7 +289,7 @@ def _is_uncounted(pod: Pod | None) -> bool:
     return pod is not None and is_tracked(pod) and is_pod_terminal(pod)
 
 
-def _again(seen: Observation, wanted: Plan, accounts: Accounts) -> Requeue | None:
+def _again(seen: Observation, wanted: JobPlan, accounts: Accounts) -> Requeue | None:
     if accounts.partial:
         return Requeue(SHORTEST_REQUEUE)
     if accounts.ending is not None:

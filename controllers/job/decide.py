@@ -27,13 +27,13 @@ from datetime import datetime
 
 import msgspec
 
-from controller_manager.api.batch import FAILED, FAILURE_TARGET, SUCCESS_CRITERIA_MET, Job
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.core import Pod
-from controller_manager.api.timestamps import format_time, time_of
+from controller_manager.common.api.batch import FAILED, FAILURE_TARGET, SUCCESS_CRITERIA_MET, Job
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.timestamps import format_time, time_of
 
-from .._pod_ranking import progress_of
-from .._pods import is_terminating
+from ..shared.pod_ranking import progress_of
+from ..shared.pods import is_terminating
 from .backoff import backoff_of_index
 from .indexes import Indexes, index_of
 from .observation import (
@@ -57,7 +57,7 @@ BATCH = 1.0
 RECONCILING, TRACKING, PODS_CREATED, PODS_DELETED = "reconciling", "tracking", "pods_created", "pods_deleted"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class JobPlan(msgspec.Struct, frozen=True):
     """Pods to delete, or to create: a completion index for each, or None; `again` is in how many seconds to look again,
     infinite if nothing comes with time.
     """
@@ -106,16 +106,16 @@ def until_deadline(job: Job, started: str | None, now: datetime) -> float:
     return job.spec.active_deadline_seconds - (now - since).total_seconds()
 
 
-def plan(seen: Observation) -> Plan:
+def plan(seen: Observation) -> JobPlan:
     """Return which pods are to be created or deleted, for a job that goes on."""
     if seen.job.spec.suspend:
-        return Plan(PODS_DELETED, delete=_removable(seen, len(seen.active)))
+        return JobPlan(PODS_DELETED, delete=_removable(seen, len(seen.active)))
     active, wanted = len(seen.active), _wanted(seen)
     superfluous = _removable(seen, max(0, active - wanted))[:MOST_PODS]
     if superfluous:
-        return Plan(PODS_DELETED, delete=superfluous)
+        return JobPlan(PODS_DELETED, delete=superfluous)
     occupied = active + (seen.terminating if replaces_only_failed(seen.job) else 0)
-    return _creation(seen, wanted - occupied) if wanted > occupied else Plan()
+    return _creation(seen, wanted - occupied) if wanted > occupied else JobPlan()
 
 
 def _failure(seen: Observation) -> tuple[str, str]:
@@ -160,19 +160,19 @@ def _wanted(seen: Observation) -> int:
     return max(0, min(spec.completions - seen.succeeded, spec.parallelism))
 
 
-def _creation(seen: Observation, missing: int) -> Plan:
+def _creation(seen: Observation, missing: int) -> JobPlan:
     now, count = seen.now.timestamp(), min(missing, MOST_PODS)
     if not has_limit_per_index(seen.job):
         pause = seen.backoff.remaining(now)
         if pause > 0:
-            return Plan(PODS_CREATED, again=max(pause, BATCH))
+            return JobPlan(PODS_CREATED, again=max(pause, BATCH))
         if not is_indexed(seen.job):
-            return Plan(PODS_CREATED, create=(None,) * count)
+            return JobPlan(PODS_CREATED, create=(None,) * count)
     indexes = pending_indexes(seen, count)
     pauses = {index: backoff_of_index(seen.retained.get(index)).remaining(now) for index in indexes}
     waits = [pause for pause in pauses.values() if pause > 0]
     ready = [index for index in indexes if not pauses[index]]
-    return Plan(PODS_CREATED, create=ready, again=max(min(waits, default=math.inf), BATCH))
+    return JobPlan(PODS_CREATED, create=ready, again=max(min(waits, default=math.inf), BATCH))
 
 
 def pending_indexes(seen: Observation, count: int) -> list[int]:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import Pod
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
 COMPLETION_INDEX = f"batch.{PLATFORM_DOMAIN}/job-completion-index"
 """Both a label and an annotation of a pod."""
@@ -18,7 +18,7 @@ COMPLETION_INDEX = f"batch.{PLATFORM_DOMAIN}/job-completion-index"
 _INDEX = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
-class Range(NamedTuple):
+class IndexRange(NamedTuple):
     """All indexes from the first to the last one."""
 
     first: int
@@ -28,18 +28,18 @@ class Range(NamedTuple):
 class Indexes(msgspec.Struct, frozen=True):
     """A set of indexes: ranges in order, of which no two touch."""
 
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[IndexRange, ...] = ()
 
     @classmethod
     def of(cls, indexes: Iterable[int]) -> "Indexes":
         """Return the set of these."""
-        return cls(_joined(Range(one, one) for one in sorted(indexes)))
+        return cls(_joined(IndexRange(one, one) for one in sorted(indexes)))
 
     @classmethod
     def parse(cls, text: str, completions: int) -> "Indexes":
         """Return those of a text that are less than `completions`; parts that cannot be read are left out."""
         found = (_range(part) for part in text.split(",")) if text else ()
-        cut = (Range(one.first, min(one.last, completions - 1)) for one in found if one is not None)
+        cut = (IndexRange(one.first, min(one.last, completions - 1)) for one in found if one is not None)
         return cls(_joined(sorted(one for one in cut if one.first <= one.last)))
 
     def __contains__(self, index: int) -> bool:
@@ -77,28 +77,28 @@ def index_of(pod: Pod) -> int | None:
     return int(text) if _INDEX.fullmatch(text) and int(text) >= 0 else None
 
 
-def _range(text: str) -> Range | None:
+def _range(text: str) -> IndexRange | None:
     first, *last = text.split("-")
     if not (_INDEX.fullmatch(first) and (not last or _INDEX.fullmatch(last[0]))):
         return None
-    return Range(int(first), int(last[0] if last else first))
+    return IndexRange(int(first), int(last[0] if last else first))
 
 
-def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def _joined(ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
     """Return ranges that are in order without overlaps, and those that touch as one."""
-    found: list[Range] = []
+    found: list[IndexRange] = []
     for one in ranges:
         if found and one.first <= found[-1].last + 1:
-            found[-1] = Range(found[-1].first, max(found[-1].last, one.last))
+            found[-1] = IndexRange(found[-1].first, max(found[-1].last, one.last))
         else:
             found.append(one)
     return tuple(found)
 
 
-def _common(ours: tuple[Range, ...], theirs: tuple[Range, ...]) -> Iterator[Range]:
+def _common(ours: tuple[IndexRange, ...], theirs: tuple[IndexRange, ...]) -> Iterator[IndexRange]:
     mine, its = 0, 0
     while mine < len(ours) and its < len(theirs):
-        both = Range(max(ours[mine].first, theirs[its].first), min(ours[mine].last, theirs[its].last))
+        both = IndexRange(max(ours[mine].first, theirs[its].first), min(ours[mine].last, theirs[its].last))
         if both.first <= both.last:
             yield both
         if ours[mine].last < theirs[its].last:
@@ -107,7 +107,7 @@ def _common(ours: tuple[Range, ...], theirs: tuple[Range, ...]) -> Iterator[Rang
             its += 1
 
 
-def _text(one: Range) -> str:
+def _text(one: IndexRange) -> str:
     """Return the text of a range: one of two is written as two."""
     match one.last - one.first:
         case 0:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controller_manager.api.batch import JOBS, Job
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import key_of
-from controller_manager.api.timestamps import time_of
-from controller_manager.client import Write
-from controller_manager.controller import Informer, Key
+from controller_manager.common.api.batch import JOBS, Job
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.framework.client import WriteResult
+from controller_manager.framework.controller import Informer, Key
 
-from .backoff import NO_FAILURE, Backoff
+from .backoff import NO_FAILURE, JobBackoff
 
 # Seconds after its creation in which nobody else can have worked on a job that shows no trace of it.
 _YOUNG = 30.0
@@ -25,20 +25,20 @@ class Memory(msgspec.Struct):
     """
 
     uid: str
-    backoff: Backoff = NO_FAILURE
+    backoff: JobBackoff = NO_FAILURE
     confirmed: bool = False
     in_doubt: bool = False
-    job: Write | None = None
-    pods: dict[Key, Write] = {}
+    job: WriteResult | None = None
+    pods: dict[Key, WriteResult] = {}
 
     def wrote_job(self, job: Job) -> None:
         """Note a status that the server took."""
-        self.job = Write(JOBS, key_of(job), job.metadata.resource_version)
+        self.job = WriteResult(JOBS, key_of(job), job.metadata.resource_version)
         self.confirmed = True
 
     def wrote_pod(self, pod: Pod) -> None:
         """Note a pod that was created, or lost its finalizer."""
-        self.pods[key_of(pod)] = Write(PODS, key_of(pod), pod.metadata.resource_version)
+        self.pods[key_of(pod)] = WriteResult(PODS, key_of(pod), pod.metadata.resource_version)
 
     def was_told(self, job: Job, pods: Iterable[Pod]) -> None:
         """Note what the server has: what was in doubt is settled, and the local copies are stale until they show it."""

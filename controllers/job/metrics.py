@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.batch import COMPLETE, Job, JobStatus
-from controller_manager.api.conditions import Condition
-from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.common.api.batch import COMPLETE, Job, JobStatus
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.base.metrics import Counters, Family, Histograms
 
-from .._controlled import stale_syncs
+from ..shared.controlled import stale_syncs
 from .indexes import Indexes
 from .observation import Observation, completions_of, has_limit_per_index, is_indexed
 

@@ -5,14 +5,14 @@ from datetime import datetime
 
 import msgspec
 
-from controller_manager.api.batch import INDEXED, JOB_TRACKING, Job, PodFailurePolicy, UncountedTerminatedPods
-from controller_manager.api.core import Pod, is_pod_ready
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.batch import INDEXED, JOB_TRACKING, Job, PodFailurePolicy, UncountedTerminatedPods
+from controller_manager.common.api.core import Pod, is_pod_ready
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
-from .._pods import is_active, is_terminating
-from .backoff import INDEX_FAILURES, INDEX_IGNORED, Backoff, failures_before, finished_at
+from ..shared.pods import is_active, is_terminating
+from .backoff import INDEX_FAILURES, INDEX_IGNORED, JobBackoff, failures_before, finished_at
 from .indexes import Indexes, index_of
 from .policies import FAIL_INDEX, verdict_on
 
@@ -51,10 +51,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     completed: Indexes
     failed_indexes: Indexes | None
     retained: Mapping[int, Pod]
-    backoff: Backoff
+    backoff: JobBackoff
 
 
-def observe(job: Job, pods: Sequence[Pod], backoff: Backoff, now: datetime) -> Observation:
+def observe(job: Job, pods: Sequence[Pod], backoff: JobBackoff, now: datetime) -> Observation:
     """Return what is so of a job and the pods that it controls; `backoff` is from the last time."""
     uncounted = job.status.uncounted_terminated_pods or UncountedTerminatedPods()
     active = [pod for pod in pods if is_active(pod)]

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from controller_manager.api.batch import JOB_TRACKING, JOBS, Job, is_finished
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.base import clock
-from controller_manager.client import Client
-from controller_manager.controller import ControllerRefManager, Informer, key_of
+from controller_manager.common.api.batch import JOB_TRACKING, JOBS, Job, is_finished
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.base import clock
+from controller_manager.framework.client import Client
+from controller_manager.framework.controller import ControllerRefManager, Informer, key_of
 
-from .._controlled import claimable_by
+from ..shared.controlled import claimable_by
 from .decide import plan
 from .memory import Memory, is_fresh
 from .metrics import JobMetrics

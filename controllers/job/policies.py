@@ -13,9 +13,9 @@ The first rule that matches decides. Exit codes are those of containers, then of
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller_manager.api.batch import ExitCodes, PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule
-from controller_manager.api.core import ContainerStatus, Pod
-from controller_manager.api.resource import key_of
+from controller_manager.common.api.batch import ExitCodes, PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule
+from controller_manager.common.api.core import ContainerStatus, Pod
+from controller_manager.common.api.resource import key_of
 
 from .indexes import Indexes
 
@@ -23,7 +23,7 @@ IGNORE, COUNT, FAIL_INDEX, FAIL_JOB = "Ignore", "Count", "FailIndex", "FailJob"
 _ACTIONS = (IGNORE, COUNT, FAIL_INDEX, FAIL_JOB)
 
 
-class Verdict(NamedTuple):
+class FailureAction(NamedTuple):
     """The meaning of a failed pod: the action of its rule, empty without one, and why it matched, in words."""
 
     action: str = ""
@@ -35,15 +35,15 @@ class Verdict(NamedTuple):
         return self.action != IGNORE
 
 
-_UNRULED = Verdict()
+_UNRULED = FailureAction()
 
 
-def verdict_on(policy: PodFailurePolicy | None, pod: Pod) -> Verdict:
+def verdict_on(policy: PodFailurePolicy | None, pod: Pod) -> FailureAction:
     """Return what a policy says of a failed pod."""
     for place, rule in enumerate(policy.rules if policy is not None else ()):
         why = _match(rule, pod)
         if why and rule.action in _ACTIONS:
-            return Verdict(rule.action, f"{why}; so says the {rule.action} rule at index {place}")
+            return FailureAction(rule.action, f"{why}; so says the {rule.action} rule at index {place}")
     return _UNRULED
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from controller_manager.api.core import NAMESPACES, PODS, Namespace
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.client.discovery import ServedResource
-from controller_manager.controller import (
+from controller_manager.common.api.core import NAMESPACES, PODS, Namespace
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import monotonic, utc_now
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.client.discovery import ServedResource
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -20,7 +21,6 @@ from controller_manager.controller import (
     Requeue,
     update_status,
 )
-from controller_manager.options import Duration, Int32, Options, flag
 
 from .outcome import PassOutcome, addressable, next_look, with_outcome
 from .resources_deleter import NamespacedResourcesDeleter

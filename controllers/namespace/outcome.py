@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.conditions import Condition, with_conditions
-from controller_manager.api.model import PartialObject
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.client.discovery import ServedResource
+from controller_manager.common.api.conditions import Condition, with_conditions
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.framework.client.discovery import ServedResource
 
 # What holders of finalizers are given before the next look, and the shortest wait between two looks.
 FINALIZERS_WAIT = 15.0

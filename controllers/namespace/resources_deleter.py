@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
-from controller_manager.api.errors import ApiError, MethodNotAllowed, NotFound
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Resource, key_of
-from controller_manager.base.clock import utc_now
-from controller_manager.base.log import Logger
-from controller_manager.base.tasks import all_of
-from controller_manager.client import Client
-from controller_manager.client.discovery import ServedResource
+from controller_manager.common.api.errors import ApiError, MethodNotAllowed, NotFound
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Resource, key_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import all_of
+from controller_manager.framework.client import Client
+from controller_manager.framework.client.discovery import ServedResource
 
 from .outcome import Remains, is_settled, remains_of
 

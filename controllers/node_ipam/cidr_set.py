@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 import msgspec
 
-from controller_manager.base.metrics import Distribution
+from controller_manager.common.base.metrics import Distribution
 
 Network = IPv4Network | IPv6Network
 

@@ -7,11 +7,11 @@ from itertools import islice
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.errors import ApiError, Conflict, Invalid, NotFound
-from controller_manager.base.metrics import Family, Shown
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.errors import ApiError, Conflict, Invalid, NotFound
+from controller_manager.common.base.metrics import Family, Shown
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -23,7 +23,7 @@ from controller_manager.controller import (
     TerminalError,
 )
 
-from .._node_ranges import NodeRangeOptions, networks, ranges_of
+from ..shared.node_ranges import NodeRangeOptions, networks, ranges_of
 from .cidr_set import TRIES, CIDRSet, RangeAllocator
 
 WORKERS = 30

@@ -8,17 +8,26 @@ from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.core import NODES, PODS, Node, Pod, is_pod_ready
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import loop_clock, utc_now
-from controller_manager.base.deadlines import wait_or_set
-from controller_manager.controller import Add, Change, Context, ControllerSpec, For, Informers, Mapped, PolicyRule
-from controller_manager.options import Duration, Int32, Options, flag
+from controller_manager.common.api.coordination import LEASES, Lease
+from controller_manager.common.api.core import NODES, PODS, Node, Pod, is_pod_ready
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import loop_clock, utc_now
+from controller_manager.common.base.deadlines import wait_or_set
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    For,
+    Informers,
+    Mapped,
+    PolicyRule,
+)
 
-from .._pods import PODS_BY_NODE, pods_on
+from ..shared.pods import PODS_BY_NODE, pods_on
 from .desired import (
     Evict,
     desired_taints,

@@ -22,9 +22,9 @@ from enum import Enum, auto
 
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import REGION, ZONE, Node, NodeCondition, Pod, Taint, is_pod_ready
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import REGION, ZONE, Node, NodeCondition, Pod, Taint, is_pod_ready
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 NOT_READY = f"node.{PLATFORM_DOMAIN}/not-ready"

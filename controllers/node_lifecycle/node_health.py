@@ -22,9 +22,9 @@ from enum import Enum, auto
 
 import msgspec
 
-from controller_manager.api.coordination import Lease
-from controller_manager.api.core import Node
-from controller_manager.api.resource import Key
+from controller_manager.common.api.coordination import Lease
+from controller_manager.common.api.core import Node
+from controller_manager.common.api.resource import Key
 
 from .desired import UNCOUNTED, is_evicted, ready_of, silenced, zone_of
 from .zones import EvictionRates, Zone, ZoneState

@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
 
 # So many unhealthy nodes are no disruption, whatever part of the zone they are.
 FEW = 2

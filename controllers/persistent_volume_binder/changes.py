@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import ObjectReference
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.quantity import parse
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import ObjectReference
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.storage import (
     BOUND,
     PENDING,
     PERSISTENT_VOLUME_CLAIMS,
@@ -18,8 +18,8 @@ from controller_manager.api.storage import (
     PersistentVolumeStatus,
 )
 
-from .._claims import PRE_RESIZE_CAPACITY, size_of
-from .._volume_plugins import IN_TREE, MIGRATED
+from ..shared.claims import PRE_RESIZE_CAPACITY, size_of
+from ..shared.volume_plugins import IN_TREE, MIGRATED
 from .decide import BIND_COMPLETED, BOUND_BY_CONTROLLER, MIGRATED_TO, PROVISIONED_BY
 from .volumes import is_bound_to
 

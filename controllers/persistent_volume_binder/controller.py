@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import NODES, PODS, Pod, is_pod_terminal
-from controller_manager.api.errors import ApiError
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import NODES, PODS, Pod, is_pod_terminal
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.storage import (
     AVAILABLE,
     BOUND,
     FAILED,
@@ -24,23 +24,23 @@ from controller_manager.api.storage import (
     PersistentVolumeClaim,
     class_of,
 )
-from controller_manager.base.clock import loop_clock
-from controller_manager.cache import Change, Informers
-from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
-from controller_manager.work import Priority
+from controller_manager.common.base.clock import loop_clock
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
+from controller_manager.framework.work import Priority
 
-from .._claims import PODS_BY_CLAIM, pods_with_claim
+from ..shared.claims import PODS_BY_CLAIM, pods_with_claim
 from .changes import migrated, with_finalizers
 from .decide import (
     BIND_COMPLETED,
     AssignClass,
     Bind,
     ClaimStep,
+    EventText,
     Lose,
     Misbound,
     Provision,
     Refuse,
-    Said,
     Surroundings,
     VolumeStep,
     Wait,
@@ -158,7 +158,7 @@ class VolumeBinder:
             case Misbound():
                 self._log.warning("the volume of a claim is bound to another one", claim=str(key_of(claim)))
 
-    def _say(self, claim: PersistentVolumeClaim, said: Said | None) -> None:
+    def _say(self, claim: PersistentVolumeClaim, said: EventText | None) -> None:
         if said is not None:
             self._events.event(claim, *said)
 
@@ -180,7 +180,7 @@ class VolumeBinder:
             raise
         self._metrics.assigned()
 
-    async def _lose(self, claim: PersistentVolumeClaim, said: Said) -> None:
+    async def _lose(self, claim: PersistentVolumeClaim, said: EventText) -> None:
         """Tell that a claim has lost its volume, if the server says so too: local copies may lag behind."""
         if claim.status.phase == LOST:
             return

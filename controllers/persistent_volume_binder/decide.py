@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
-from controller_manager.api.storage import (
+from controller_manager.common.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.common.api.storage import (
     BOUND,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -15,7 +15,7 @@ from controller_manager.api.storage import (
     class_of,
 )
 
-from .._volume_plugins import HOST_PATH, IN_TREE, MIGRATED
+from ..shared.volume_plugins import HOST_PATH, IN_TREE, MIGRATED
 from .volumes import is_bound_to, mismatch
 
 BIND_COMPLETED = f"pv.{PLATFORM_DOMAIN}/bind-completed"
@@ -30,7 +30,7 @@ _BETA_CLASS = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
 _WAITS = "WaitForFirstConsumer"
 
 
-class Said(NamedTuple):
+class EventText(NamedTuple):
     """An event about a claim: its type, reason and note."""
 
     type: str
@@ -47,7 +47,7 @@ class Bind(msgspec.Struct, frozen=True):
 class Wait(msgspec.Struct, frozen=True):
     """The claim stays pending, for the reason that `said` gives."""
 
-    said: Said | None = None
+    said: EventText | None = None
 
 
 class AssignClass(msgspec.Struct, frozen=True):
@@ -66,13 +66,13 @@ class Provision(msgspec.Struct, frozen=True):
 class Refuse(msgspec.Struct, frozen=True):
     """No volume can be made."""
 
-    said: Said
+    said: EventText
 
 
 class Lose(msgspec.Struct, frozen=True):
     """The claim has lost its volume, unless the server knows better."""
 
-    said: Said
+    said: EventText
 
 
 class Misbound(msgspec.Struct, frozen=True):
@@ -128,18 +128,20 @@ def decide_claim(claim: PersistentVolumeClaim, there: Surroundings) -> ClaimStep
         return Wait(_awaited(there.unscheduled))
     if class_of(claim):
         return _decide_provisioning(claim, there)
-    return Wait(Said("Normal", "FailedBinding", "No volume fits this claim, and it has no storage class"))
+    return Wait(EventText("Normal", "FailedBinding", "No volume fits this claim, and it has no storage class"))
 
 
 def _decide_completed(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> ClaimStep:
     if not claim.spec.volume_name:
-        return Lose(Said("Warning", "ClaimLost", "The claim was bound and names no volume any more: its data is lost"))
+        return Lose(
+            EventText("Warning", "ClaimLost", "The claim was bound and names no volume any more: its data is lost")
+        )
     if volume is None:
-        return Lose(Said("Warning", "ClaimLost", "The volume of this claim is gone, and the data with it"))
+        return Lose(EventText("Warning", "ClaimLost", "The volume of this claim is gone, and the data with it"))
     reference = volume.spec.claim_ref
     if reference is None or reference.uid == claim.metadata.uid:
         return Bind(volume)
-    return Lose(Said("Warning", "ClaimMisbound", "The volume that this claim names is bound to another claim"))
+    return Lose(EventText("Warning", "ClaimMisbound", "The volume that this claim names is bound to another claim"))
 
 
 def _decide_named(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> ClaimStep:
@@ -149,19 +151,21 @@ def _decide_named(claim: PersistentVolumeClaim, volume: PersistentVolume | None)
     if volume.spec.claim_ref is None:
         why = mismatch(volume, claim)
         note = f"The volume {name} that this claim names cannot be bound to it: {why}"
-        return Wait(Said("Warning", "VolumeMismatch", note)) if why else Bind(volume)
+        return Wait(EventText("Warning", "VolumeMismatch", note)) if why else Bind(volume)
     if is_bound_to(volume, claim):
         return Bind(volume)
     if BOUND_BY_CONTROLLER in (claim.metadata.annotations or {}):
         return Misbound()
     note = f"The volume {name} that this claim names is bound to another claim"
-    return Wait(Said("Warning", "FailedBinding", note))
+    return Wait(EventText("Warning", "FailedBinding", note))
 
 
-def _awaited(pods: Sequence[str]) -> Said:
+def _awaited(pods: Sequence[str]) -> EventText:
     if not pods:
-        return Said("Normal", _WAITS, "A volume is chosen once a pod with this claim is there")
-    return Said("Normal", "WaitForPodScheduled", f"A volume is chosen once a node is for {', '.join(sorted(pods))}")
+        return EventText("Normal", _WAITS, "A volume is chosen once a pod with this claim is there")
+    return EventText(
+        "Normal", "WaitForPodScheduled", f"A volume is chosen once a node is for {', '.join(sorted(pods))}"
+    )
 
 
 def _decide_provisioning(claim: PersistentVolumeClaim, there: Surroundings) -> ClaimStep:
@@ -170,13 +174,13 @@ def _decide_provisioning(claim: PersistentVolumeClaim, there: Surroundings) -> C
     found = there.storage_class
     if found is None:
         note = f'storageclass.storage.{GROUP_DOMAIN} "{class_of(claim)}" not found'
-        return Refuse(Said("Warning", "ProvisioningFailed", note))
+        return Refuse(EventText("Warning", "ProvisioningFailed", note))
     if found.provisioner == HOST_PATH:
         return Provision(found, HOST_PATH)
     if found.provisioner in MIGRATED or not found.provisioner.startswith(IN_TREE):
         return Provision(found)
     note = f"No plugin of the name {found.provisioner} makes volumes"
-    return Refuse(Said("Warning", "ProvisioningFailed", note))
+    return Refuse(EventText("Warning", "ProvisioningFailed", note))
 
 
 def has_class(claim: PersistentVolumeClaim) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from controller_manager.api.storage import PersistentVolume
-from controller_manager.base.random import random_source
+from controller_manager.common.api.storage import PersistentVolume
+from controller_manager.common.base.random import random_source
 
 ROOT = "/tmp"  # noqa: S108
 _BASE = f"{ROOT}/hostpath_pv"

@@ -8,13 +8,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.api.storage import BOUND, PersistentVolume, PersistentVolumeClaim, class_of
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family, Histograms, Shown
-from controller_manager.cache import Informer
+from controller_manager.common.api.storage import BOUND, PersistentVolume, PersistentVolumeClaim, class_of
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family, Histograms, Shown
+from controller_manager.framework.cache import Informer
 
-from .._storage_operations import BUCKETS, storage_operations
-from .._volume_plugins import HOST_PATH, NFS, plugin_of
+from ..shared.storage_operations import BUCKETS, storage_operations
+from ..shared.volume_plugins import HOST_PATH, NFS, plugin_of
 
 _OPERATION = ("plugin_name", "operation_name")
 _OF_CLASS = ("storage_class",)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from controller_manager.controller import ConfigError
-from controller_manager.options import Duration, Int32, Options, flag
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.controller import ConfigError
 
 from .recycler import DEFAULT_TEMPLATE, Recycling, template_from
 

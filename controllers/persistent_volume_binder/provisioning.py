@@ -2,12 +2,12 @@
 
 import asyncio
 
-from controller_manager.api.core import NODES
-from controller_manager.api.errors import AlreadyExists, ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import NODES
+from controller_manager.common.api.errors import AlreadyExists, ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage import (
     BLOCK,
     STORAGE,
     PersistentVolume,
@@ -15,10 +15,10 @@ from controller_manager.api.storage import (
     PersistentVolumeSpec,
     class_of,
 )
-from controller_manager.base import clock
-from controller_manager.controller import Context
+from controller_manager.common.base import clock
+from controller_manager.framework.controller import Context
 
-from .._volume_plugins import MIGRATED
+from ..shared.volume_plugins import MIGRATED
 from . import host_path
 from .changes import KEPT_BY_CONTROLLER, annotated, claim_reference, with_annotations, with_provisioner
 from .decide import BOUND_BY_CONTROLLER, PROVISIONED_BY, SELECTED_NODE, Provision

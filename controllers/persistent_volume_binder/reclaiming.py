@@ -5,10 +5,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, is_pod_terminal
-from controller_manager.api.errors import AlreadyExists, NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS, is_pod_terminal
+from controller_manager.common.api.errors import AlreadyExists, NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage import (
     FAILED,
     PERSISTENT_VOLUMES,
     RELEASED,
@@ -16,11 +16,11 @@ from controller_manager.api.storage import (
     PersistentVolume,
     class_of,
 )
-from controller_manager.base import clock
-from controller_manager.controller import Context
+from controller_manager.common.base import clock
+from controller_manager.framework.controller import Context
 
-from .._claims import pods_with_claim
-from .._volume_plugins import HOST_PATH, MIGRATED, NFS, plugin_of
+from ..shared.claims import pods_with_claim
+from ..shared.volume_plugins import HOST_PATH, MIGRATED, NFS, plugin_of
 from . import host_path
 from .changes import KEPT_BY_CONTROLLER, in_phase
 from .decide import Reclaim, decide_reclaim, is_reclaimable

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.storage import PersistentVolume
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.storage import PersistentVolume
 
-from .._claims import size_of
-from .._volume_plugins import HOST_PATH, NFS
+from ..shared.claims import size_of
+from ..shared.volume_plugins import HOST_PATH, NFS
 
 _PREFIX = "recycler-for-"
 _GI = 1024**3
@@ -60,7 +60,7 @@ class Progress(Enum):
 
 def template_from(file: str) -> Mapping[str, Any]:
     """Return the pod of a file, JSON or YAML. Raises OSError, and ValueError where it is none that has a volume."""
-    from controller_manager.base.plain_yaml import read_yaml, without_nulls  # most managers read no such file
+    from controller_manager.common.base.plain_yaml import read_yaml, without_nulls  # most managers read no such file
 
     found = without_nulls(read_yaml(Path(file).read_bytes()))
     if not isinstance(found, dict) or not isinstance(found.get("spec"), dict) or found.get("kind", "Pod") != "Pod":

@@ -12,11 +12,11 @@ from decimal import Decimal
 from math import ceil
 from typing import NamedTuple
 
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage import AVAILABLE, PersistentVolume, PersistentVolumeClaim, class_of
-from controller_manager.cache import Change
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage import AVAILABLE, PersistentVolume, PersistentVolumeClaim, class_of
+from controller_manager.framework.cache import Change
 
-from .._claims import size_of
+from ..shared.claims import size_of
 
 
 class Wish(NamedTuple):

@@ -1,8 +1,8 @@
 """Claims and volumes as they are known here, and their writes, which are known at once."""
 
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     AVAILABLE,
     BOUND,
     PERSISTENT_VOLUME_CLAIMS,
@@ -10,7 +10,7 @@ from controller_manager.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.controller import Context, update_status
+from controller_manager.framework.controller import Context, update_status
 
 from .changes import bound_claim, bound_volume, in_phase, unbound_volume, with_bound_status, with_phase
 from .volumes import VolumeIndex

@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, ReplicaSet, ReplicationController
-from controller_manager.api.core import PODS, Pod, is_pod_ready
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Resource
-from controller_manager.api.selectors import LabelSelector, Requirement
-from controller_manager.api.timestamps import time_of
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, ReplicaSet, ReplicationController
+from controller_manager.common.api.core import PODS, Pod, is_pod_ready
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.selectors import LabelSelector, Requirement
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     Context,
     ControllerRefManager,
     ControllerSpec,
@@ -33,11 +34,10 @@ from controller_manager.controller import (
     slow_start,
     update_status,
 )
-from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned, stale_syncs
-from .._pods import is_active, is_terminating, workload_facts
-from .replicas import Decision, Replicated, decide, next_look, status_of
+from ..shared.controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned, stale_syncs
+from ..shared.pods import is_active, is_terminating, workload_facts
+from .replicas import ReplicaChanges, Replicated, decide, next_look, status_of
 
 COUNTS_TERMINATING = "DeploymentReplicaSetTerminatingReplicas"
 """The gate of the numbers of pods that are being deleted, in the status of replica sets and deployments."""
@@ -71,7 +71,7 @@ class OwnerKind(NamedTuple):
     counts_terminating: bool
 
 
-class Outcome(NamedTuple):
+class SyncResult(NamedTuple):
     """The pods that are active after a look, those that it deleted, and what failed first."""
 
     active: list[Pod]
@@ -134,7 +134,9 @@ class ReplicaSetController:
             raise TerminalError("without a selector it has no pods")
         return selector
 
-    async def _carry_out(self, owner: Replicated, active: list[Pod], decision: Decision, now: datetime) -> Outcome:
+    async def _carry_out(
+        self, owner: Replicated, active: list[Pod], decision: ReplicaChanges, now: datetime
+    ) -> SyncResult:
         """Create or delete."""
         if decision.create:
             pod = pod_from_template(self._kind.resource, owner, owner.spec.template)
@@ -143,14 +145,14 @@ class ReplicaSetController:
             self._own.wrote(owner, *made)
             if may_be_done(created.error):
                 self._own.doubt(owner)
-            return Outcome([*active, *made], [], created.error)
+            return SyncResult([*active, *made], [], created.error)
         if decision.delete:
             self._measure(active, decision.delete, now)
             deleted = await in_parallel(decision.delete, partial(self._delete, owner))
             self._own.deleted(owner, *deleted.done)
             gone = {pod.metadata.uid for pod in deleted.done}
-            return Outcome([pod for pod in active if pod.metadata.uid not in gone], deleted.done, deleted.error)
-        return Outcome(active)
+            return SyncResult([pod for pod in active if pod.metadata.uid not in gone], deleted.done, deleted.error)
+        return SyncResult(active)
 
     async def _delete(self, owner: Replicated, pod: Pod) -> Pod:
         await self._control.delete(owner, pod)

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import ReplicaSet, ReplicaSetStatus, ReplicationController
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.core import Pod, is_pod_ready
-from controller_manager.api.errors import ApiError
-from controller_manager.api.timestamps import format_time
-from controller_manager.controller.pod_control import FAILED_CREATE, FAILED_DELETE
+from controller_manager.common.api.apps import ReplicaSet, ReplicaSetStatus, ReplicationController
+from controller_manager.common.api.conditions import Condition, condition_of
+from controller_manager.common.api.core import Pod, is_pod_ready
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.framework.controller.pod_control import FAILED_CREATE, FAILED_DELETE
 
-from .._pod_ranking import first_to_go
-from .._pods import is_available, until_next_available
+from ..shared.pod_ranking import first_to_go
+from ..shared.pods import is_available, until_next_available
 
 Replicated = ReplicaSet | ReplicationController
 
@@ -23,7 +23,7 @@ REPLICA_FAILURE = "ReplicaFailure"
 BURST = 500
 
 
-class Decision(NamedTuple):
+class ReplicaChanges(NamedTuple):
     """How many pods to create, or which ones to delete."""
 
     create: int = 0
@@ -32,15 +32,15 @@ class Decision(NamedTuple):
 
 def decide(
     owner: Replicated, active: Sequence[Pod], related: Callable[[], Iterable[Pod]], now: datetime, burst: int = BURST
-) -> Decision:
+) -> ReplicaChanges:
     """Return what brings the `active` pods of `owner` to the number that it says; `related` is as in `first_to_go`."""
     if owner.metadata.deletion_timestamp is not None:
-        return Decision()
+        return ReplicaChanges()
     surplus = len(active) - owner.spec.replicas
     if surplus <= 0:
-        return Decision(create=min(-surplus, burst))
+        return ReplicaChanges(create=min(-surplus, burst))
     count = min(surplus, burst)
-    return Decision(delete=first_to_go(active, count, related() if count < len(active) else (), now))
+    return ReplicaChanges(delete=first_to_go(active, count, related() if count < len(active) else (), now))
 
 
 def status_of(

@@ -6,17 +6,18 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, Pod, PodResourceClaim
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import PODS, Pod, PodResourceClaim
+from controller_manager.common.api.devices import (
     GROUP,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     ConsumerReference,
     ResourceClaim,
 )
-from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
-from controller_manager.base.random import seeded
-from controller_manager.controller import (
+from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.common.base.random import seeded
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.controller import (
     STALE_CACHE,
     Context,
     ControllerSpec,
@@ -30,11 +31,10 @@ from controller_manager.controller import (
     in_parallel,
     key_of,
 )
-from controller_manager.controller.writes import Refusal, refusal_of
-from controller_manager.options import Int32, Options, flag
+from controller_manager.framework.controller.writes import Refusal, refusal_of
 
-from .._controlled import BY_CONTROLLER, controlled_by
-from .._device_claims import PODS_BY_CLAIM, is_meant, is_of_pod, is_over
+from ..shared.controlled import BY_CONTROLLER, controlled_by
+from ..shared.device_claims import PODS_BY_CLAIM, is_meant, is_of_pod, is_over
 from .decide import claim_from_template, is_made_for, needs_claims, released, to_make, to_reserve, wants_admin_access
 from .metrics import ResourceClaimMetrics
 from .watches import PODS_BY_TEMPLATE, OfPod, pods_of_claim, pods_of_template, work_of_pod

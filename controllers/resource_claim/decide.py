@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import Pod, PodResourceClaim
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import Pod, PodResourceClaim
+from controller_manager.common.api.devices import (
     DELETE_PROTECTION,
     POD_CLAIM,
     RESOURCE_CLAIMS,
@@ -14,10 +14,10 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.controller import Key
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.framework.controller import Key
 
-from .._device_claims import is_meant, is_over, is_reserved_for, known_claims
+from ..shared.device_claims import is_meant, is_over, is_reserved_for, known_claims
 
 _LONGEST_PREFIX = 57  # what is drawn for a name comes behind it, and a label holds 63 characters
 

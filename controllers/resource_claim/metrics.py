@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.api.devices import POD_CLAIM, ResourceClaim
-from controller_manager.api.quota.device_claims import EXTENDED_CLAIM
-from controller_manager.base.metrics import Counters, Family, Shown
-from controller_manager.cache import Informer
+from controller_manager.common.api.devices import POD_CLAIM, ResourceClaim
+from controller_manager.common.api.quota.device_claims import EXTENDED_CLAIM
+from controller_manager.common.base.metrics import Counters, Family, Shown
+from controller_manager.framework.cache import Informer
 
 from .decide import wants_admin_access
 

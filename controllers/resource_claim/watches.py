@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.devices import RESOURCE_CLAIMS, ResourceClaim, ResourceClaimTemplate
-from controller_manager.cache import Change, Informer, Informers
-from controller_manager.controller import Key, key_of
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.devices import RESOURCE_CLAIMS, ResourceClaim, ResourceClaimTemplate
+from controller_manager.framework.cache import Change, Informer, Informers
+from controller_manager.framework.controller import Key, key_of
 
-from .._controlled import controlled_by
-from .._device_claims import is_over, known_claims, pods_with_claim
+from ..shared.controlled import controlled_by
+from ..shared.device_claims import is_over, known_claims, pods_with_claim
 
 _TEMPLATE = "resource claim template"
 

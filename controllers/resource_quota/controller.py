@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, RESOURCE_QUOTAS, SERVICES, ResourceQuota, ResourceQuotaStatus
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.pod_resources import Amounts, parsed, plus
-from controller_manager.api.quantity import Quantity, parse
-from controller_manager.api.quota import Scope
-from controller_manager.base.clock import monotonic, sleep_for_housekeeping, utc_now
-from controller_manager.base.slices import Turn
-from controller_manager.base.tasks import all_of
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.core import PODS, RESOURCE_QUOTAS, SERVICES, ResourceQuota, ResourceQuotaStatus
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.pod_resources import Amounts, parsed, plus
+from controller_manager.common.api.quantity import Quantity, parse
+from controller_manager.common.api.quota import QuotaScope
+from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping, utc_now
+from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -33,7 +34,6 @@ from controller_manager.controller import (
     key_of,
     update_status,
 )
-from controller_manager.options import Duration, Int32, Options, flag
 
 from .monitors import CLAIMS, Amount, Monitor, Monitors
 
@@ -217,10 +217,13 @@ def _is_less(used: Amounts, before: Amounts, names: Iterable[str]) -> bool:
     return any(name not in before or used.get(name, _ZERO).number < before[name].number for name in names)
 
 
-def _scopes(quota: ResourceQuota) -> list[Scope]:
+def _scopes(quota: ResourceQuota) -> list[QuotaScope]:
     selector = quota.spec.scope_selector
     selected = selector.match_expressions if selector is not None else ()
-    return [*map(Scope, quota.spec.scopes), *(Scope(one.scope_name, one.operator, one.values) for one in selected)]
+    return [
+        *map(QuotaScope, quota.spec.scopes),
+        *(QuotaScope(one.scope_name, one.operator, one.values) for one in selected),
+    ]
 
 
 def _numbers(amounts: Amounts) -> Mapping[str, Decimal]:

@@ -8,23 +8,24 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, SERVICES
-from controller_manager.api.model import BareObject, Object, PartialObject
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.pod_resources import Amounts, Tree, plus
-from controller_manager.api.quota import (
+from controller_manager.common.api.core import PODS, SERVICES
+from controller_manager.common.api.model import BareObject, Object, PartialObject
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.pod_resources import Amounts, plus
+from controller_manager.common.api.quota import (
     NOT_COUNTED,
     RESOURCE_CLAIMS,
     DeviceClasses,
     Evaluator,
     Evaluators,
     Measured,
-    Scope,
+    QuotaScope,
 )
-from controller_manager.api.resource import Resource
-from controller_manager.base.log import Logger
-from controller_manager.client.discovery import Discovery, ServedResource
-from controller_manager.controller import Change, Informer, Informers, Key
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.tree import FrozenTree
+from controller_manager.common.base.log import Logger
+from controller_manager.framework.client.discovery import Discovery, ServedResource
+from controller_manager.framework.controller import Change, Informer, Informers, Key
 
 # What an object that no server admits may raise: it counts by number.
 _NO_OBJECT = (AttributeError, KeyError, TypeError, ValueError)
@@ -112,7 +113,12 @@ class Monitors:
                 yield monitor, counted
 
     def amount(
-        self, monitor: Monitor, objects: Iterable[Object], names: Sequence[str], scopes: Sequence[Scope], now: datetime
+        self,
+        monitor: Monitor,
+        objects: Iterable[Object],
+        names: Sequence[str],
+        scopes: Sequence[QuotaScope],
+        now: datetime,
     ) -> Amount:
         """Return what objects use of some resources of a quota with these scopes."""
         used: Amounts = {}
@@ -133,12 +139,12 @@ class Monitors:
         """See `Cluster`."""
         return DeviceClasses.of(map(_tree, self._classes.list() if self._classes is not None else ()))
 
-    def pod(self, namespace: str, name: str) -> Tree | None:
+    def pod(self, namespace: str, name: str) -> FrozenTree | None:
         """See `Cluster`."""
         found = self._informers.get(PODS).get(Key(namespace, name))
         return None if found is None else _tree(found)
 
-    def device_claims(self, namespace: str) -> Iterable[Tree]:
+    def device_claims(self, namespace: str) -> Iterable[FrozenTree]:
         """See `Cluster`."""
         monitor = self._monitors.get(RESOURCE_CLAIMS)
         return map(_tree, monitor.informer.list(namespace)) if monitor is not None else ()

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller_manager.api.core import Node, NodeSelector, NodeSelectorTerm
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import Node, NodeSelector, NodeSelectorTerm
+from controller_manager.common.api.devices import (
     AllocatedConfiguration,
     AllocatedDevice,
     AllocationResult,
     DeviceAllocationResult,
 )
-from controller_manager.api.selectors import SelectorRequirement
+from controller_manager.common.api.selectors import SelectorRequirement
 
 from .allocator import Pick
-from .device_requests import Request, WantedClaim
+from .device_requests import DeviceRequest, WantedClaim
 
 _FROM_CLASS, _FROM_CLAIM = "FromClass", "FromClaim"
 
@@ -74,7 +74,7 @@ def _configuration(wanted: WantedClaim, picks: Sequence[Pick]) -> Iterable[Alloc
             yield AllocatedConfiguration(source=_FROM_CLAIM, requests=config.requests, opaque=config.opaque)
 
 
-def _used(wanted: WantedClaim, picks: Sequence[Pick]) -> list[Request]:
+def _used(wanted: WantedClaim, picks: Sequence[Pick]) -> list[DeviceRequest]:
     """Return of each request what was chosen of it."""
     names = {pick.request.full_name for pick in picks}
     return [next((one for one in every if one.full_name in names), every[0]) for every in wanted.requests]

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import Node, Taint
-from controller_manager.api.devices import Device, DeviceAttribute, DeviceConstraint, SelectorError
-from controller_manager.api.quantity import Quantity, parse
-from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates
+from controller_manager.common.api.core import Node, Taint
+from controller_manager.common.api.devices import Device, DeviceAttribute, DeviceConstraint, SelectorError
+from controller_manager.common.api.quantity import Quantity, parse
+from controller_manager.common.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates
 
 from .device_capacity import consumption
 from .device_pools import Candidate, CounterID, DeviceID, Pool, PoolID
-from .device_requests import AllocationError, Request, WantedClaim
+from .device_requests import AllocationError, DeviceRequest, WantedClaim
 from .device_usage import DeviceUsage, added
 
 MOST_DEVICES = 32
@@ -47,7 +47,7 @@ class InvalidPoolsError(AllocationError):
 class Pick(NamedTuple):
     """A device for a request, with what is consumed of its capacity if it is shared."""
 
-    request: Request
+    request: DeviceRequest
     candidate: Candidate
     consumed: Mapping[str, Quantity] | None = None
 
@@ -104,7 +104,7 @@ class _Place(NamedTuple):
 
     claim: int = 0
     request: int = 0
-    chosen: Request | None = None
+    chosen: DeviceRequest | None = None
     number: int = 0
     start: int = 0
 
@@ -183,7 +183,7 @@ class _Search:
         else:
             yield from self._devices(at, at.chosen, count - at.number)
 
-    def _devices(self, at: _Place, request: Request, lacking: int) -> Iterator[_Place | None]:
+    def _devices(self, at: _Place, request: DeviceRequest, lacking: int) -> Iterator[_Place | None]:
         """Take one device after the other while there are enough of them for all that a request lacks."""
         offers, place = self._offers_for(request), at.start
         while (yield from offers.has(place + lacking)):
@@ -198,7 +198,7 @@ class _Search:
                 return
             self._spend(1)
 
-    def _count_of(self, request: Request) -> Generator[None, None, int]:
+    def _count_of(self, request: DeviceRequest) -> Generator[None, None, int]:
         if request.wanted.allocation_mode != _ALL:
             return request.wanted.count
         offers = self._offers_for(request)
@@ -206,13 +206,13 @@ class _Search:
             pass
         return len(offers.found)
 
-    def _offers_for(self, request: Request) -> "_Offers":
+    def _offers_for(self, request: DeviceRequest) -> "_Offers":
         found = self._offers.get(id(request))
         if found is None:
             found = self._offers[id(request)] = _Offers(self._matching(request))
         return found
 
-    def _matching(self, request: Request) -> Iterator[Candidate | None]:
+    def _matching(self, request: DeviceRequest) -> Iterator[Candidate | None]:
         """The devices that a request may get, but for those that are taken on the way; None is a pause."""
         is_for_all, whole = request.wanted.allocation_mode == _ALL, self._usage.whole
         for pool in self._pools.values():
@@ -226,7 +226,7 @@ class _Search:
                 if self._consumption(request, one) is not None if is_for_all else not self._is_tainted(request, one):
                     yield one
 
-    def _selects(self, request: Request, one: Candidate) -> bool:
+    def _selects(self, request: DeviceRequest, one: Candidate) -> bool:
         for expression in request.selectors:
             met, cost = one.meets(expression)
             self._spend(1 + cost // _COST_OF_STEP)
@@ -234,13 +234,13 @@ class _Search:
                 return False
         return one.is_reached(self._node)
 
-    def _is_tainted(self, request: Request, one: Candidate) -> bool:
+    def _is_tainted(self, request: DeviceRequest, one: Candidate) -> bool:
         return any(
             taint.effect in _KEPT_AWAY and not any(tolerates(each, taint) for each in request.wanted.tolerations)
             for taint in self._attempt.taints(one)
         )
 
-    def _take(self, claim: int, request: Request, one: Candidate) -> Pick | None:
+    def _take(self, claim: int, request: DeviceRequest, one: Candidate) -> Pick | None:
         """Take a device, if that may be now."""
         holders, device = self._taken.get(one.id, ()), one.device
         if claim in holders if request.admin else (holders or one.id in self._usage.whole):
@@ -284,7 +284,7 @@ class _Search:
         """Return whether a device is shared already, `but` for so many on the way."""
         return device in self._usage.shared or len(self._consumed.get(device, ())) > but
 
-    def _consumption(self, request: Request, one: Candidate) -> Mapping[str, Quantity] | None:
+    def _consumption(self, request: DeviceRequest, one: Candidate) -> Mapping[str, Quantity] | None:
         """Return what is consumed of a device; None if there is not enough."""
         device, capacity = one.device, request.wanted.capacity
         if not device.allow_multiple_allocations and capacity is None:
@@ -303,7 +303,7 @@ class _Search:
         left, counted = self._attempt.left(pool), self._counted.get(pool.id, {})
         return all(amount + counted.get(counter, 0) <= left[counter] for counter, amount in one.counters)
 
-    def _goes_with_others(self, claim: int, request: Request, one: Candidate) -> bool:
+    def _goes_with_others(self, claim: int, request: DeviceRequest, one: Candidate) -> bool:
         for constraint in self._claims[claim].constraints:
             if not _concerns(constraint, request):
                 continue
@@ -357,7 +357,7 @@ def _attribute_of(one: Candidate, name: str) -> DeviceAttribute | None:
     return found
 
 
-def _concerns(constraint: DeviceConstraint, request: Request) -> bool:
+def _concerns(constraint: DeviceConstraint, request: DeviceRequest) -> bool:
     names = constraint.requests
     return not names or request.base in names or request.full_name in names
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller_manager.api.core import Pod
+from controller_manager.common.api.core import Pod
 
 from .cluster_state import ClusterState
 from .decide import NoFit, Wanted

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import key_of
-from controller_manager.api.timestamps import format_time
-from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
+from controller_manager.framework.client.rest_client import Call
 
 SCHEDULED = "PodScheduled"
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"

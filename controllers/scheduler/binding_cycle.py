@@ -5,12 +5,12 @@ A binding that got no answer keeps its room until the server says where the pod 
 
 from collections.abc import Callable
 
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import ApiError, Conflict, NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.base import clock
-from controller_manager.client import TransportError
-from controller_manager.controller import Context, Requeue
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import ApiError, Conflict, NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.base import clock
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import Context, Requeue
 
 from .binding import bind, nominate
 from .device_binding import DeviceBinding, DevicesLostError

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 
 import msgspec
 
-from controller_manager.api.core import REGION, ZONE, Node
+from controller_manager.common.api.core import REGION, ZONE, Node
 
 from .node_info import NodeInfo, PlacedPod
 from .requirements import AffinityTerm, Requirements

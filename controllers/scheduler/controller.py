@@ -2,29 +2,29 @@
 
 from typing import ClassVar
 
-from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
-from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES
-from controller_manager.api.devices import (
+from controller_manager.common.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
+from controller_manager.common.api.core import NAMESPACES, NODES, PODS, SERVICES
+from controller_manager.common.api.devices import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     GROUP,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
-from controller_manager.api.storage import STORAGE_CLASSES, VOLUME_ATTACHMENTS
-from controller_manager.base import clock
-from controller_manager.controller import Add, Context, ControllerSpec, Mapped, PolicyRule, Requeue
-from controller_manager.options import Int32, Options, StringList, flag
+from controller_manager.common.api.policy import POD_DISRUPTION_BUDGETS
+from controller_manager.common.api.storage import STORAGE_CLASSES, VOLUME_ATTACHMENTS
+from controller_manager.common.base import clock
+from controller_manager.common.options import Int32, Options, StringList, flag
+from controller_manager.framework.controller import Add, Context, ControllerSpec, Mapped, PolicyRule, Requeue
 
-from .._controlled import BY_CONTROLLER
-from .._pods import SERVICES_BY_SELECTOR
+from ..shared.controlled import BY_CONTROLLER
+from ..shared.pods import SERVICES_BY_SELECTOR
 from .binding_cycle import BindingCycle
 from .cluster_state import ClusterState
 from .decide import Decider
 from .event_handlers import EventHandlers
 from .failure_handler import FailureHandler
-from .keys import Binding, Cycle, Key, Preemption, Report
+from .keys import Binding, Cycle, Preemption, Report, SchedulerKey
 from .metrics import SchedulerMetrics
 from .pod_requirements import DEFAULT_SCHEDULER
 from .preemption_executor import PreemptionExecutor
@@ -88,7 +88,7 @@ class SchedulerController:
         self._add = add
         await self._handlers.run(self._go_on)
 
-    async def reconcile(self, key: Key) -> Requeue | None:
+    async def reconcile(self, key: SchedulerKey) -> Requeue | None:
         """Decide about pods, bind one, tell of one, or have others go for it."""
         match key:
             case Binding(uid):
@@ -108,7 +108,7 @@ class SchedulerController:
         if later is not None:
             self._enqueue(Cycle(), "pods wait", after=max(0.0, later - now))
 
-    def _enqueue(self, key: Key, cause: str, after: float = 0.0) -> None:
+    def _enqueue(self, key: SchedulerKey, cause: str, after: float = 0.0) -> None:
         assert self._add is not None
         self._add(key, cause, after=after)
 

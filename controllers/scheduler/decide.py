@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
-from controller_manager.api.core import Pod
-from controller_manager.api.model import ObjectMeta
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.model import ObjectMeta
 
 from . import filters, scores
 from .cluster_state import ClusterState

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.devices import DELETE_PROTECTION, RESOURCE_CLAIMS, ConsumerReference, ResourceClaim
-from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound
-from controller_manager.api.resource import key_of
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.devices import DELETE_PROTECTION, RESOURCE_CLAIMS, ConsumerReference, ResourceClaim
+from controller_manager.common.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
 
-from .._device_claims import is_reserved_for
+from ..shared.device_claims import is_reserved_for
 from .devices import ClaimPlan, DevicePlan, Devices, has_failed, is_ready
 from .extended_resources import is_for_extended
 

@@ -7,8 +7,8 @@ rounded up to what the policy allows: to the next of its values, or the next ste
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 
-from controller_manager.api.devices import CapacityRequestPolicy, CapacityRequirements, DeviceCapacity
-from controller_manager.api.quantity import Quantity, parse
+from controller_manager.common.api.devices import CapacityRequestPolicy, CapacityRequirements, DeviceCapacity
+from controller_manager.common.api.quantity import Quantity, parse
 
 
 def consumption(

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import Node, NodeSelector
-from controller_manager.api.devices import CounterConsumption, Device, ResourceSlice
-from controller_manager.api.quantity import parse
-from controller_manager.api.scheduling import NodeMatcher
+from controller_manager.common.api.core import Node, NodeSelector
+from controller_manager.common.api.devices import CounterConsumption, Device, ResourceSlice
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.scheduling import NodeMatcher
 
 # Expressions of which a device remembers whether it meets them.
 _REMEMBERED = 64
@@ -56,7 +56,7 @@ class Candidate:
         known = self._matches.get(expression)
         if known is not None:
             return known, 0
-        from controller_manager.cel.devices import (
+        from controller_manager.common.cel.devices import (
             device_value,
             selects,
         )  # costs a moment, and few clusters have devices

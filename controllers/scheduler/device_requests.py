@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.devices import DeviceClass, DeviceConstraint, DeviceSubRequest, ResourceClaim
+from controller_manager.common.api.devices import DeviceClass, DeviceConstraint, DeviceSubRequest, ResourceClaim
 
 
 class AllocationError(Exception):
     """Claims cannot be allocated, as they are or as pools are now; says why."""
 
 
-class Request(NamedTuple):
+class DeviceRequest(NamedTuple):
     """A request for devices, or an alternative of one: its names, and what of."""
 
     base: str
@@ -32,7 +32,7 @@ class WantedClaim(msgspec.Struct, frozen=True, eq=False):
     """A claim that is to be allocated: its requests, each with its alternatives."""
 
     claim: ResourceClaim
-    requests: tuple[tuple[Request, ...], ...]
+    requests: tuple[tuple[DeviceRequest, ...], ...]
 
     @property
     def constraints(self) -> Sequence[DeviceConstraint]:
@@ -43,14 +43,16 @@ class WantedClaim(msgspec.Struct, frozen=True, eq=False):
 def requests_of(claim: ResourceClaim, device_class: Callable[[str], DeviceClass | None]) -> WantedClaim:
     """Return what a claim asks for. Raises `AllocationError` for what nobody knows."""
 
-    def read(base: str, name: str, wanted: DeviceSubRequest, *, admin: bool = False) -> Request:
+    def read(base: str, name: str, wanted: DeviceSubRequest, *, admin: bool = False) -> DeviceRequest:
         found = device_class(wanted.device_class_name)
         if found is None:
             raise AllocationError(f"request {name or base}: device class {wanted.device_class_name} does not exist")
         every = (one.cel for one in (*found.spec.selectors, *wanted.selectors))
-        return Request(base, name, wanted, found, tuple(one.expression if one else "false" for one in every), admin)
+        return DeviceRequest(
+            base, name, wanted, found, tuple(one.expression if one else "false" for one in every), admin
+        )
 
-    requests: list[tuple[Request, ...]] = []
+    requests: list[tuple[DeviceRequest, ...]] = []
     for one in claim.spec.devices.requests:
         if one.exactly is not None:
             requests.append((read(one.name, "", one.exactly, admin=one.exactly.admin_access),))

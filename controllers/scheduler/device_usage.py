@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.devices import AllocatedDevice, AllocationResult, ResourceClaim
-from controller_manager.api.quantity import parse
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage_migration import is_newer
+from controller_manager.common.api.devices import AllocatedDevice, AllocationResult, ResourceClaim
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage_migration import is_newer
 
-from .._device_claims import devices_of
+from ..shared.device_claims import devices_of
 from .device_pools import DeviceID
 
 

@@ -17,20 +17,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import ContainerExtendedResourceRequest, Node, Pod, Taint
-from controller_manager.api.devices import (
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import ContainerExtendedResourceRequest, Node, Pod, Taint
+from controller_manager.common.api.devices import (
     AllocatedDevice,
     AllocationResult,
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
 )
-from controller_manager.api.resource import Key
-from controller_manager.api.scheduling import NodeMatcher
-from controller_manager.base.random import random_source
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.scheduling import NodeMatcher
+from controller_manager.common.base.random import random_source
 
-from .._device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
+from ..shared.device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
 from .allocation import allocation_of
 from .allocator import Allocation, Attempt, InvalidPoolsError, Picks, allocate
 from .device_pools import Candidate, DevicePools

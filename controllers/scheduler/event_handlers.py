@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
-from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
-from controller_manager.api.devices import (
+from controller_manager.common.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
+from controller_manager.common.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
+from controller_manager.common.api.devices import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     RESOURCE_CLAIMS,
@@ -21,11 +21,11 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from controller_manager.api.resource import Resource
-from controller_manager.api.storage import VOLUME_ATTACHMENTS, PersistentVolumeClaim, VolumeAttachment
-from controller_manager.base import clock
-from controller_manager.base.worker_thread import LARGE
-from controller_manager.controller import Change, Context
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, PersistentVolumeClaim, VolumeAttachment
+from controller_manager.common.base import clock
+from controller_manager.common.base.worker_thread import LARGE
+from controller_manager.framework.controller import Change, Context
 
 from . import filters
 from .binding_cycle import BindingCycle
@@ -40,7 +40,7 @@ from .volumes import BY_VOLUMES, LIMITS
 from .workloads import DefaultSpread
 
 # What evaluates the selectors of devices: few clusters have some, and loading it takes long.
-_SELECTORS = "controller_manager.cel.devices"
+_SELECTORS = "controller_manager.common.cel.devices"
 AT_ONCE = 100
 """Changes that are taken in before other work has its turn."""
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from controller_manager.api.core import Node
-from controller_manager.api.resource import Resource
-from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
+from controller_manager.common.api.core import Node
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
 
 from . import devices, filters, volumes
 from .cluster_state import ClusterState

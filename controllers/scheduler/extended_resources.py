@@ -8,8 +8,8 @@ those, and for what these lack one request together, since they run one after th
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from controller_manager.api.core import PODS, Container, ContainerExtendedResourceRequest, Pod
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import PODS, Container, ContainerExtendedResourceRequest, Pod
+from controller_manager.common.api.devices import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
@@ -17,11 +17,11 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.quantity import parse
-from controller_manager.api.quota.device_claims import EXTENDED_CLAIM
-from controller_manager.api.quota.pods import DEVICE_CLASS
-from controller_manager.base.random import random_source
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.quota.device_claims import EXTENDED_CLAIM
+from controller_manager.common.api.quota.pods import DEVICE_CLASS
+from controller_manager.common.base.random import random_source
 
 ClassByResource = Callable[[str], DeviceClass | None]
 _LONGEST_NAME, _LONGEST_PREFIX = 253, 58

@@ -1,11 +1,11 @@
 """Says why there is no node for a pod: in its condition and an event, and takes back devices that it cannot use."""
 
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import ApiError, Conflict, NotFound
-from controller_manager.api.resource import key_of
-from controller_manager.base import clock
-from controller_manager.client import STRATEGIC_MERGE_PATCH, TransportError
-from controller_manager.controller import Context
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import ApiError, Conflict, NotFound
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.base import clock
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, TransportError
+from controller_manager.framework.controller import Context
 
 from .binding import ERROR as SCHEDULER_ERROR
 from .binding import UNSCHEDULABLE as NO_NODE

@@ -7,9 +7,9 @@ host ports, resources. A rejection is final where no pod that goes would change 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from controller_manager.api.core import Taint
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
+from controller_manager.common.api.core import Taint
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
 
 from .node_info import NodeInfo, conflicts
 from .requirements import Requirements

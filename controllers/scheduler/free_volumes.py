@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
-from controller_manager.api.core import HOSTNAME
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.scheduling import NodeMatcher
-from controller_manager.api.storage import AVAILABLE, PersistentVolume, PersistentVolumeClaim, class_of
+from controller_manager.common.api.core import HOSTNAME
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.scheduling import NodeMatcher
+from controller_manager.common.api.storage import AVAILABLE, PersistentVolume, PersistentVolumeClaim, class_of
 
-from .._claims import size_of
 from ..persistent_volume_binder.volumes import is_bound_to, mismatch
+from ..shared.claims import size_of
 from .node_info import NodeInfo
 from .time_slice import TimeSlice
 

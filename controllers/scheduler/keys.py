@@ -27,10 +27,10 @@ class Preemption(msgspec.Struct, frozen=True):
     uid: str
 
 
-Key = Cycle | Binding | Report | Preemption
+SchedulerKey = Cycle | Binding | Report | Preemption
 
 
 class Enqueue(Protocol):
     """Has something be done, at once or `after` so many seconds; `cause` is for people."""
 
-    def __call__(self, key: Key, cause: str, after: float = 0.0) -> None: ...
+    def __call__(self, key: SchedulerKey, cause: str, after: float = 0.0) -> None: ...

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.base.metrics import Counters, Family, Histograms, Shown
+from controller_manager.common.base.metrics import Counters, Family, Histograms, Shown
 
 from .devices import DevicePlan
 from .scheduler import Scheduler

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import Node, Pod, Taint
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model
-from controller_manager.api.quantity import parse
-from controller_manager.api.resource import Key, key_of
+from controller_manager.common.api.core import Node, Pod, Taint
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.resource import Key, key_of
 
 from .requirements import Amounts, HostPort, Requirements
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import RESTART_ALL_CONTAINERS, NodeSelector, NodeSelectorTerm, Pod, Toleration
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import EMPTY_RAW, Model
-from controller_manager.api.pod_resources import pod_requests
-from controller_manager.api.scheduling import (
+from controller_manager.common.api.core import RESTART_ALL_CONTAINERS, NodeSelector, NodeSelectorTerm, Pod, Toleration
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import EMPTY_RAW, Model
+from controller_manager.common.api.pod_resources import pod_requests
+from controller_manager.common.api.scheduling import (
     NodeMatcher,
     NodeTerm,
     RequiredNodeAffinity,
     SchedulingDirectives,
     required_nodes,
 )
-from controller_manager.api.selectors import LabelSelector, LabelSelectorSpec, Requirement
+from controller_manager.common.api.selectors import LabelSelector, LabelSelectorSpec, Requirement
 
 from .requirements import AffinityTerm, Amounts, HostPort, PreferredNodes, Requirements, SpreadConstraint
 

@@ -11,9 +11,9 @@ others, each from the most important one. Of the nodes where this leaves victims
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.policy import PodDisruptionBudget
-from controller_manager.api.selectors import LabelSelector
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.policy import PodDisruptionBudget
+from controller_manager.common.api.selectors import LabelSelector
 
 from .decide import Decider, NoFit, Relations, Wanted
 from .filters import RESOURCES, Rejection, Rejections, insufficient
@@ -37,7 +37,7 @@ _NODE, _POD = 0.5, 3.0
 _Cost = tuple[int, int, int, int, tuple[int, ...]]
 
 
-class Plan(NamedTuple):
+class PreemptionPlan(NamedTuple):
     """The pods that have to go from a node, of which so many exceed a budget of disruptions."""
 
     node: str
@@ -82,13 +82,13 @@ class DryRun:
         self._most = max(_LEAST_NODES, len(nodes) * _PERCENT // 100)
         self._budgets = [_Protection.of(one) for one in budgets]
         # By node: at which version of the cluster, what it costs, who has to go.
-        self._plans: dict[str, tuple[int, _Cost, Plan]] = {}
+        self._plans: dict[str, tuple[int, _Cost, PreemptionPlan]] = {}
         self._without_violations = False
         self._version, self._relations = decider.state.version, decider.relations(wanted)
         self.began = self._version
         """The version of the cluster when it began."""
 
-    def go_on(self, time: TimeSlice) -> Plan | str | None:
+    def go_on(self, time: TimeSlice) -> PreemptionPlan | str | None:
         """Return who has to go, or in words why that would not help; None if the time is over before that is known."""
         if self._version != self._state.version:
             self._version, self._relations = self._state.version, self._decider.relations(self._wanted)
@@ -101,7 +101,7 @@ class DryRun:
             self._plan(name, time)
         return self._best(time)
 
-    def _best(self, time: TimeSlice) -> Plan | str | None:
+    def _best(self, time: TimeSlice) -> PreemptionPlan | str | None:
         """Return the best plan that is one still."""
         while self._plans:
             name = min(self._plans, key=lambda name: self._plans[name][1])
@@ -121,7 +121,7 @@ class DryRun:
             return
         time.spend(_NODE + _POD * sum(_is_lower(one, self._wanted) for one in node.pods.values()))
         found = select_victims(self._decider, self._wanted, node, self._relations, self._budgets)
-        if isinstance(found, Plan):
+        if isinstance(found, PreemptionPlan):
             self._plans[name] = self._state.version, _cost(found), found
             self._without_violations = self._without_violations or not found.violations
         else:
@@ -157,7 +157,7 @@ def _is_lower(placed: PlacedPod, wanted: Wanted) -> bool:
 
 def select_victims(
     decider: Decider, wanted: Wanted, there: NodeInfo, relations: Relations, budgets: Sequence[_Protection]
-) -> Plan | Rejections:
+) -> PreemptionPlan | Rejections:
     """Return who has to go from a node for a pod; or why that would not help, or that nobody may be asked to."""
     lower = sorted((one for one in there.pods.values() if _is_lower(one, wanted)), key=_importance)
     if not lower:
@@ -183,7 +183,7 @@ def select_victims(
                 relations.change(one, -1)
                 away[one.uid] = one
         victims = tuple(sorted(away.values(), key=_importance))
-        return Plan(there.name, victims, sum(one.uid in away for one in violating)) if victims else _NOBODY
+        return PreemptionPlan(there.name, victims, sum(one.uid in away for one in violating)) if victims else _NOBODY
     finally:
         for one in away.values():
             relations.change(one, 1)
@@ -250,7 +250,7 @@ def _started(placed: PlacedPod) -> str:
     return placed.pod.status.start_time or placed.pod.metadata.creation_timestamp or ""
 
 
-def _cost(plan: Plan) -> _Cost:
+def _cost(plan: PreemptionPlan) -> _Cost:
     """Return what sorts plans from the best one."""
     highest = plan.victims[0].requirements.priority
     total = sum(one.requirements.priority + _LOWEST + 1 for one in plan.victims)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from controller_manager.api.errors import ApiError, Conflict
-from controller_manager.api.resource import key_of
-from controller_manager.base import clock
-from controller_manager.client import TransportError
-from controller_manager.controller import Context
+from controller_manager.common.api.errors import ApiError, Conflict
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.base import clock
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import Context
 
-from .._pods import Eviction, evict
+from ..shared.pods import Eviction, evict
 from .metrics import SchedulerMetrics
 from .pod_requirements import DEFAULT_SCHEDULER
 from .preemption import REASON

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from controller_manager.api.core import Pod
+from controller_manager.common.api.core import Pod
 
 from .requirements import Requirements
 

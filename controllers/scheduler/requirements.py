@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import Toleration
-from controller_manager.api.quantity import Quantity
-from controller_manager.api.scheduling import NodeTerm, RequiredNodeAffinity
-from controller_manager.api.selectors import LabelSelector
+from controller_manager.common.api.core import Toleration
+from controller_manager.common.api.quantity import Quantity
+from controller_manager.common.api.scheduling import NodeTerm, RequiredNodeAffinity
+from controller_manager.common.api.selectors import LabelSelector
 
 _REMEMBERED = 10_000
 

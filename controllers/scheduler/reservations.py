@@ -1,7 +1,7 @@
 """Volumes and devices of pods: what is looked at on nodes, and what is reserved until pods are bound."""
 
-from controller_manager.api.core import Pod
-from controller_manager.api.resource import key_of
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.resource import key_of
 
 from .cluster_state import ClusterState
 from .devices import DevicePlan, Devices, PodDevices

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import Node, Pod, is_pod_terminal
-from controller_manager.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, DeviceClass, ResourceClaim
-from controller_manager.api.policy import PodDisruptionBudget
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import Node, Pod, is_pod_terminal
+from controller_manager.common.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, DeviceClass, ResourceClaim
+from controller_manager.common.api.policy import PodDisruptionBudget
+from controller_manager.common.api.resource import Key
 
-from .._device_claims import known_claims
+from ..shared.device_claims import known_claims
 from . import filters
 from .attempt import SchedulingAttempt
 from .cluster_state import ClusterState
@@ -22,7 +22,7 @@ from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, 
 from .extended_resources import resources_of
 from .node_info import PlacedPod
 from .pod_requirements import are_alike, nominated_node, requirements_of
-from .preemption import IS_WAITING, NEVER, Plan, make_room
+from .preemption import IS_WAITING, NEVER, PreemptionPlan, make_room
 from .queue import QueuedPod, SchedulingQueue
 from .requirements import Requirements, SpreadConstraint
 from .reservations import Reservations
@@ -49,13 +49,13 @@ class Unplaced(NamedTuple):
 
     queued: QueuedPod
     message: str
-    plan: Plan | None = None
+    plan: PreemptionPlan | None = None
     nominated: str | None = None
     unusable: ResourceClaim | None = None
     failed: bool = False
 
 
-Step = Assigned | Unplaced | Unfinished
+SchedulingResult = Assigned | Unplaced | Unfinished
 SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
 
 
@@ -183,7 +183,7 @@ class Scheduler:
 
     # What is to be done.
 
-    def step(self, now: float) -> Step | None:
+    def step(self, now: float) -> SchedulingResult | None:
         """Decide about the pod that is next; None if there is none now. A long attempt goes on with the next step."""
         queued = self.queue.peek(now)
         if queued is None:
@@ -216,7 +216,7 @@ class Scheduler:
             step.queued.pod = placed.pod
             self.queue.fail(step.queued, now)
 
-    def room_made(self, queued: QueuedPod, plan: Plan, now: float, *, succeeded: bool) -> None:
+    def room_made(self, queued: QueuedPod, plan: PreemptionPlan, now: float, *, succeeded: bool) -> None:
         """Pods were asked to go to make room for one; without success it waits for no node in particular."""
         queued.held = False
         if succeeded:
@@ -240,7 +240,7 @@ class Scheduler:
         assert self._attempt is not None
         return self._attempt
 
-    def _go_on(self, attempt: SchedulingAttempt, time: TimeSlice) -> Choice | Plan | str | Unfinished:
+    def _go_on(self, attempt: SchedulingAttempt, time: TimeSlice) -> Choice | PreemptionPlan | str | Unfinished:
         """Return the node for a pod, who has to go for it, or in words why that would not help."""
         if attempt.why is None:
             found = self._decide(attempt, time)
@@ -254,7 +254,7 @@ class Scheduler:
         plan = attempt.room.go_on(time)
         if plan is None:
             return Unfinished()
-        if isinstance(plan, Plan) and attempt.room.began != self.state.version:
+        if isinstance(plan, PreemptionPlan) and attempt.room.began != self.state.version:
             found = self._decide(attempt, time)  # there may be a node by now
             if not isinstance(found, NoFit):
                 return self._confirmed(attempt, found)
@@ -278,7 +278,7 @@ class Scheduler:
             self._happened(_NO_LONGER_WAITING, now)
         return step
 
-    def _park(self, attempt: SchedulingAttempt, plan: Plan | str, now: float) -> Unplaced:
+    def _park(self, attempt: SchedulingAttempt, plan: PreemptionPlan | str, now: float) -> Unplaced:
         queued, why, devices = attempt.queued, attempt.why, attempt.devices
         assert why is not None
         queued.by = why.by
@@ -289,8 +289,8 @@ class Scheduler:
             self.queue.retry(queued, attempt.helped, now)
         return unplaced
 
-    def _without_node(self, queued: QueuedPod, why: NoFit, plan: Plan | str) -> Unplaced:
-        if isinstance(plan, Plan):
+    def _without_node(self, queued: QueuedPod, why: NoFit, plan: PreemptionPlan | str) -> Unplaced:
+        if isinstance(plan, PreemptionPlan):
             queued.held = True
             self._nominate(queued, plan.node)
             return Unplaced(queued, why.message, plan, plan.node)

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from controller_manager.base import clock
-from controller_manager.controller import Requeue
+from controller_manager.common.base import clock
+from controller_manager.framework.controller import Requeue
 
 from .binding_cycle import BindingCycle
 from .decide import Unfinished

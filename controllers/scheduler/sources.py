@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from controller_manager.api.devices import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, DeviceClass
-from controller_manager.api.resource import Resource
-from controller_manager.api.storage import (
+from controller_manager.common.api.devices import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, DeviceClass
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.storage import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
@@ -15,9 +15,9 @@ from controller_manager.api.storage import (
     VOLUME_ATTACHMENTS,
     VolumeAttachment,
 )
-from controller_manager.controller import Context, Key
+from controller_manager.framework.controller import Context, Key
 
-from .._controlled import controlled_by
+from ..shared.controlled import controlled_by
 from .devices import Devices
 from .extended_resources import class_for
 from .storage import Storage

@@ -7,9 +7,9 @@ ranked by the pods in their domains; the more domains, the more a pod counts.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller_manager.api.core import HOSTNAME, ZONE
-from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
-from controller_manager.api.selectors import LabelSelector
+from controller_manager.common.api.core import HOSTNAME, ZONE
+from controller_manager.common.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
+from controller_manager.common.api.selectors import LabelSelector
 
 from .cluster_state import ClusterState, PodCount, PodSelection
 from .filters import SPREAD, Rejection, Rejections

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,

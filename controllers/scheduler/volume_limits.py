@@ -9,12 +9,12 @@ that is attached to the node, or on its way (VolumeAttachment) what its driver c
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from controller_manager.api.core import Pod
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import CSINode, PersistentVolume, class_of
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import CSINode, PersistentVolume, class_of
 
-from .._csi_migration import MOVED_SOURCES, Untranslatable, translate_inline, translate_volume
-from .._volume_plugins import MIGRATED
+from ..shared.csi_migration import MOVED_SOURCES, Untranslatable, translate_inline, translate_volume
+from ..shared.volume_plugins import MIGRATED
 from .node_info import NodeInfo
 from .storage import Storage
 

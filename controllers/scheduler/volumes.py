@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.core import REGION, ZONE, Pod
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.quantity import parse
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.scheduling import NodeMatcher
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import REGION, ZONE, Pod
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.scheduling import NodeMatcher
+from controller_manager.common.api.storage import (
     LOST,
     CSIStorageCapacity,
     PersistentVolume,
@@ -30,7 +30,7 @@ from controller_manager.api.storage import (
     class_of,
 )
 
-from .._claims import claim_name, is_for_pod, size_of
+from ..shared.claims import claim_name, is_for_pod, size_of
 from .cluster_state import ClusterState
 from .filters import Rejection, Rejections
 from .free_volumes import FreeVolumes, matcher_of

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
-from controller_manager.api.core import SERVICES, Pod
-from controller_manager.api.selectors import LabelSelector, Requirement
-from controller_manager.controller import Change, Context, Key, controller_of
+from controller_manager.common.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
+from controller_manager.common.api.core import SERVICES, Pod
+from controller_manager.common.api.selectors import LabelSelector, Requirement
+from controller_manager.framework.controller import Change, Context, Key, controller_of
 
-from .._pods import services_for
+from ..shared.pods import services_for
 from .requirements import Requirements, SpreadConstraint
 from .spread import default_constraints
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.api.core import PODS, Pod, is_pod_terminal
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.common.api.storage import (
     CSI_DRIVERS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -15,12 +15,21 @@ from controller_manager.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.base.metrics import Family, Shown
-from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule, key_of
-from controller_manager.options import Options
+from controller_manager.common.base.metrics import Family, Shown
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    key_of,
+)
 
-from .._claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
-from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes
+from ..shared.claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
+from ..shared.volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes
 from .conflicts import Conflict, Use, VolumeUses
 from .labels import RECURSIVE, SecuredPod
 

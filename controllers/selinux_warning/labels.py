@@ -6,8 +6,8 @@ what is not given is left empty, since only nodes know their defaults.
 
 from collections.abc import Iterator, Mapping
 
-from controller_manager.api.core import Pod
-from controller_manager.api.model import Model, Object
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.model import Model, Object
 
 
 class SELinuxOptions(Model):

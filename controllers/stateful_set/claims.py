@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DELETE, STATEFUL_SETS, StatefulSet
-from controller_manager.api.core import PODS, PersistentVolumeClaimTemplate, Pod
-from controller_manager.api.model import Object, ObjectMeta, OwnerReference
-from controller_manager.api.resource import Resource
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.controller import controller_ref
+from controller_manager.common.api.apps import DELETE, STATEFUL_SETS, StatefulSet
+from controller_manager.common.api.core import PODS, PersistentVolumeClaimTemplate, Pod
+from controller_manager.common.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.framework.controller import controller_ref
 
 from .identity import claim_name, claim_names, ordinals, pod_name
 

@@ -6,16 +6,17 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, StatefulSet
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import ApiError
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters
-from controller_manager.client import TransportError
-from controller_manager.controller import (
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, StatefulSet
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerRefManager,
@@ -30,10 +31,9 @@ from controller_manager.controller import (
     slow_start,
     update_status,
 )
-from controller_manager.controller.writes import LARGEST_BATCH
-from controller_manager.options import Int32, Options, flag
+from controller_manager.framework.controller.writes import LARGEST_BATCH
 
-from .._controlled import (
+from ..shared.controlled import (
     BY_CONTROLLER,
     OwnedObjects,
     claimable_by,
@@ -43,8 +43,8 @@ from .._controlled import (
     selects,
     stale_syncs,
 )
-from .._pods import workload_facts
-from .decide import Observed, Row, by_ordinal, decide
+from ..shared.pods import workload_facts
+from .decide import PodActions, StatefulSetState, by_ordinal, decide
 from .identity import claim_names, ordinal_of
 from .metrics import StatefulSetMetrics
 from .pod_control import StatefulPodControl
@@ -124,7 +124,7 @@ class StatefulSetController:
 
     async def _sync(self, owner: StatefulSet, recorded: Recorded, pods: Sequence[Pod]) -> Requeue | None:
         now, find = clock.utc_now(), partial(self._find, owner.metadata.namespace)
-        seen = Observed(owner, by_ordinal(owner, pods), find, recorded.update, now, self._limits)
+        seen = StatefulSetState(owner, by_ordinal(owner, pods), find, recorded.update, now, self._limits)
         control = StatefulPodControl(self._client, self._events, owner, recorded, find)
         failure = await self._carry_out(control, decide(seen), ordered=seen.ordered)
         self._own.wrote(owner, *control.made)
@@ -143,7 +143,7 @@ class StatefulSetController:
         return Requeue(seconds) if seconds is not None else None
 
     async def _carry_out(
-        self, control: StatefulPodControl, rows: Sequence[Row], *, ordered: bool
+        self, control: StatefulPodControl, rows: Sequence[PodActions], *, ordered: bool
     ) -> ApiError | TransportError | None:
         """Take the steps; return the first failure, behind which there are no more."""
         for row in rows:

@@ -29,11 +29,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.api.apps import ON_DELETE, PARALLEL, RollingUpdateStatefulSet, StatefulSet
-from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
+from controller_manager.common.api.apps import ON_DELETE, PARALLEL, RollingUpdateStatefulSet, StatefulSet
+from controller_manager.common.api.core import Pod, is_pod_ready, is_pod_terminal
 
-from .._int_or_percent import part_of
-from .._pods import is_available
+from ..shared.int_or_percent import part_of
+from ..shared.pods import is_available
 from .claims import Find, disowned, is_any_missing, is_any_stale
 from .identity import identity_patch, ordinal_of, ordinals, revision_of
 
@@ -41,7 +41,7 @@ from .identity import identity_patch, ordinal_of, ordinals, revision_of
 BURST = 500
 
 
-class Action(Enum):
+class PodVerb(Enum):
     """What is done with one pod."""
 
     CREATE = auto()
@@ -51,19 +51,19 @@ class Action(Enum):
     """See to the claims, the identity and the volumes; of a pod that is to go, to the owners of the claims alone."""
 
 
-class Step(NamedTuple):
+class PodAction(NamedTuple):
     """An action on the pod of that number, which is None if there is none yet."""
 
-    action: Action
+    action: PodVerb
     ordinal: int
     pod: Pod | None = None
 
 
 # Steps that may be taken at the same time, unless the set is ordered.
-Row = Sequence[Step]
+PodActions = Sequence[PodAction]
 
 
-class Observed(msgspec.Struct, frozen=True):
+class StatefulSetState(msgspec.Struct, frozen=True):
     """A stateful set, its pods by number, its claims by name, and the name of the revision of its present template.
 
     `limits` says whether more than one pod may be unavailable in an update (KEP-961).
@@ -108,7 +108,7 @@ def by_ordinal(owner: StatefulSet, pods: Iterable[Pod]) -> dict[int, Pod]:
     return {ordinal: pod for ordinal, pod in found if ordinal is not None}
 
 
-def decide(seen: Observed) -> Sequence[Row]:
+def decide(seen: StatefulSetState) -> Sequence[PodActions]:
     """Return the steps of a look, in rows: one is begun once that before is done, and nothing of it failed."""
     if seen.owner.metadata.deletion_timestamp is not None:
         return ()
@@ -116,8 +116,8 @@ def decide(seen: Observed) -> Sequence[Row]:
     if waits:
         return (staying,)
     condemned = sorted((one for one in seen.pods if one not in ordinals(seen.owner)), reverse=True)
-    disposed = [Step(Action.REPAIR, one, seen.pods[one]) for one in condemned if _is_disowned(seen, one)]
-    going = [Step(Action.DELETE, one, seen.pods[one]) for one in _may_go(seen, condemned)]
+    disposed = [PodAction(PodVerb.REPAIR, one, seen.pods[one]) for one in condemned if _is_disowned(seen, one)]
+    going = [PodAction(PodVerb.DELETE, one, seen.pods[one]) for one in _may_go(seen, condemned)]
     if seen.ordered and condemned:
         return (staying, disposed, going)
     return (staying, disposed, going, list(_update(seen, staying)))
@@ -130,42 +130,42 @@ def max_unavailable(owner: StatefulSet) -> int:
     return 1 if given is None else max(1, part_of(owner.spec.replicas, given, round_up=False))
 
 
-def _staying(seen: Observed) -> tuple[Row, bool]:
+def _staying(seen: StatefulSetState) -> tuple[PodActions, bool]:
     """Return the steps on pods that are to stay, and whether that is all for now."""
-    steps: list[Step] = []
+    steps: list[PodAction] = []
     missing = 0
     for ordinal in ordinals(seen.owner):
         action, waits = _action_on(seen, ordinal)
         if action is not None:
-            steps.append(Step(action, ordinal, seen.pods.get(ordinal)))
-            missing += action is Action.CREATE
+            steps.append(PodAction(action, ordinal, seen.pods.get(ordinal)))
+            missing += action is PodVerb.CREATE
         if (waits and seen.ordered) or missing == BURST:
             return steps, True
     return steps, False
 
 
-def _action_on(seen: Observed, ordinal: int) -> tuple[Action | None, bool]:
+def _action_on(seen: StatefulSetState, ordinal: int) -> tuple[PodVerb | None, bool]:
     """Return what is done with a pod that is to stay, and whether the next one waits for it, if they are ordered."""
     pod, owner = seen.pods.get(ordinal), seen.owner
     if pod is None:
-        return None if is_any_stale(owner, ordinal, seen.find) else Action.CREATE, True
+        return None if is_any_stale(owner, ordinal, seen.find) else PodVerb.CREATE, True
     if is_pod_terminal(pod):
-        return Action.DELETE if pod.metadata.deletion_timestamp is None else None, True
+        return PodVerb.DELETE if pod.metadata.deletion_timestamp is None else None, True
     disowned_claims = _is_disowned(seen, ordinal)
     if pod.status.phase == "Pending" and (disowned_claims or is_any_missing(owner, ordinal, seen.find)):
-        return Action.REPAIR, True
+        return PodVerb.REPAIR, True
     available = seen.available(ordinal)
     if not available and seen.ordered:
         return None, True
     is_whole = not disowned_claims and not identity_patch(owner, pod, ordinal)
-    return None if is_whole else Action.REPAIR, not available
+    return None if is_whole else PodVerb.REPAIR, not available
 
 
-def _is_disowned(seen: Observed, ordinal: int) -> bool:
+def _is_disowned(seen: StatefulSetState, ordinal: int) -> bool:
     return any(disowned(seen.owner, seen.pods[ordinal], ordinal, seen.find))
 
 
-def _may_go(seen: Observed, condemned: Sequence[int]) -> Iterator[int]:
+def _may_go(seen: StatefulSetState, condemned: Sequence[int]) -> Iterator[int]:
     """Yield which of these numbers, the highest first, go now."""
     if not seen.ordered:
         yield from (one for one in condemned if seen.pods[one].metadata.deletion_timestamp is None)
@@ -177,7 +177,7 @@ def _may_go(seen: Observed, condemned: Sequence[int]) -> Iterator[int]:
         yield condemned[0]
 
 
-def _update(seen: Observed, staying: Row) -> Iterator[Step]:
+def _update(seen: StatefulSetState, staying: PodActions) -> Iterator[PodAction]:
     """Yield the pods that are deleted since another template took the place of theirs, from the highest number on.
 
     One at a time, up to the first pod that is not available; its own is deleted whether it is or not. With `limits` it
@@ -188,23 +188,23 @@ def _update(seen: Observed, staying: Row) -> Iterator[Step]:
         return
     rolling, row = strategy.rolling_update or RollingUpdateStatefulSet(), ordinals(seen.owner)
     numbers = range(row.start + rolling.partition, row.stop)
-    busy = {step.ordinal for step in staying if step.action is not Action.REPAIR}
+    busy = {step.ordinal for step in staying if step.action is not PodVerb.REPAIR}
     if seen.limits:
         found = (one for one in sorted(seen.pods, reverse=True) if one in numbers and one not in busy)
         outdated = [one for one in found if _is_outdated(seen, one)]
         spare = max(0, max_unavailable(seen.owner) - seen.unavailable)
-        yield from (Step(Action.DELETE, one, seen.pods[one]) for one in outdated[:spare])
+        yield from (PodAction(PodVerb.DELETE, one, seen.pods[one]) for one in outdated[:spare])
         return
     for ordinal in reversed(numbers):
         if ordinal in busy or ordinal not in seen.pods:
             return
         if _is_outdated(seen, ordinal):
-            yield Step(Action.DELETE, ordinal, seen.pods[ordinal])
+            yield PodAction(PodVerb.DELETE, ordinal, seen.pods[ordinal])
             return
         if not seen.available(ordinal):
             return
 
 
-def _is_outdated(seen: Observed, ordinal: int) -> bool:
+def _is_outdated(seen: StatefulSetState, ordinal: int) -> bool:
     pod = seen.pods[ordinal]
     return revision_of(pod) != seen.revision and pod.metadata.deletion_timestamp is None

@@ -2,9 +2,9 @@
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.apps import StatefulSet
-from controller_manager.base.metrics import Family, Gauges
-from controller_manager.controller import Key
+from controller_manager.common.api.apps import StatefulSet
+from controller_manager.common.base.metrics import Family, Gauges
+from controller_manager.framework.controller import Key
 
 from .decide import max_unavailable
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from controller_manager.api.apps import StatefulSet
-from controller_manager.api.core import Pod
-from controller_manager.api.errors import ApiError, conflict
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.client import Client
-from controller_manager.client.events import Recorder
-from controller_manager.controller import PodControl, try_write
-from controller_manager.controller.pod_control import FAILED_CREATE, SUCCESSFUL_CREATE
+from controller_manager.common.api.apps import StatefulSet
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.errors import ApiError, conflict
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.framework.client import Client
+from controller_manager.framework.client.events import Recorder
+from controller_manager.framework.controller import PodControl, try_write
+from controller_manager.framework.controller.pod_control import FAILED_CREATE, SUCCESSFUL_CREATE
 
 from .claims import Find, disowned, has_other_controller, new_claims
-from .decide import Action, Step
+from .decide import PodAction, PodVerb
 from .identity import identity_patch, new_pod, ordinals
 from .revisions import Recorded
 
@@ -36,15 +36,15 @@ class StatefulPodControl:
         self.made: list[Pod] = []
         self.deleted: list[Pod] = []
 
-    async def take(self, step: Step) -> None:
+    async def take(self, step: PodAction) -> None:
         """Carry out a step. Raises what the server refuses, and Conflict where something has to be waited for."""
         match step:
-            case Step(Action.CREATE, ordinal):
+            case PodAction(PodVerb.CREATE, ordinal):
                 await self._create(ordinal)
-            case Step(Action.DELETE, _, Pod() as pod):
+            case PodAction(PodVerb.DELETE, _, Pod() as pod):
                 await self._control.delete(self._owner, pod)
                 self.deleted.append(pod)
-            case Step(Action.REPAIR, ordinal, Pod() as pod):
+            case PodAction(PodVerb.REPAIR, ordinal, Pod() as pod):
                 await self._repair(pod, ordinal)
 
     async def _create(self, ordinal: int) -> None:

@@ -4,20 +4,20 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from controller_manager.api.apps import (
+from controller_manager.common.api.apps import (
     ROLLING_UPDATE,
     STATEFUL_SETS,
     ControllerRevision,
     StatefulSet,
 )
-from controller_manager.api.core import Pod, PodTemplateSpec
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.client import Client
-from controller_manager.controller import ControllerHistory, TerminalError
-from controller_manager.controller.history import template_patch
+from controller_manager.common.api.core import Pod, PodTemplateSpec
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.framework.client import Client
+from controller_manager.framework.controller import ControllerHistory, TerminalError
+from controller_manager.framework.controller.history import template_patch
 
 from .identity import revision_of
 

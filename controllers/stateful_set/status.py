@@ -5,10 +5,10 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from controller_manager.api.apps import ROLLING_UPDATE, StatefulSet, StatefulSetStatus
-from controller_manager.api.core import Pod
+from controller_manager.common.api.apps import ROLLING_UPDATE, StatefulSet, StatefulSetStatus
+from controller_manager.common.api.core import Pod
 
-from .._pods import is_available, until_next_available
+from ..shared.pods import is_available, until_next_available
 from .decide import is_running
 from .identity import revision_of
 from .revisions import Recorded

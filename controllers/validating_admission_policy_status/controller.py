@@ -1,8 +1,8 @@
 """Tells in the status of validating admission policies what is wrong with the types of their expressions."""
 
-from controller_manager.api.admissionregistration import GROUP, VALIDATING_ADMISSION_POLICIES
-from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule
-from controller_manager.options import Int32, Options, flag
+from controller_manager.common.api.admissionregistration import GROUP, VALIDATING_ADMISSION_POLICIES
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule
 
 from .schemas import Schemas
 from .types import Kinds, param_kind

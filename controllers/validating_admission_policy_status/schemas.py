@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from controller_manager.client.client import Client
-from controller_manager.client.rest_client import Call
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.client.rest_client import Call
 
 from .types import GroupVersionKind
 
@@ -45,7 +45,7 @@ class Schemas:
 
 def declared_in(document: Mapping[str, Any], kind: GroupVersionKind) -> Any:
     """Return the type of a kind that a document describes; None if it does not."""
-    from controller_manager.cel.schema_types import declared_type  # CEL, which a manager can do without
+    from controller_manager.common.cel.schema_types import declared_type  # CEL, which a manager can do without
 
     schemas = document["components"]["schemas"]
     for name, schema in schemas.items():

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from controller_manager.api.admissionregistration import ValidatingAdmissionPolicySpec
-from controller_manager.cel.admission import Composition, typed_environment
-from controller_manager.cel.types import DYN, Type
+from controller_manager.common.api.admissionregistration import ValidatingAdmissionPolicySpec
+from controller_manager.common.cel.admission import Composition, typed_environment
+from controller_manager.common.cel.types import DYN, Type
 
 from .types import GroupVersionKind
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.admissionregistration import ParamKind, ResourceRule, ValidatingAdmissionPolicySpec
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, ServedResource, resources
+from controller_manager.common.api.admissionregistration import ParamKind, ResourceRule, ValidatingAdmissionPolicySpec
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.framework.client import Client
+from controller_manager.framework.client.discovery import Discovery, ServedResource, resources
 
 _Named = tuple[str, str, str]  # group, version and plural
 MOST = 10

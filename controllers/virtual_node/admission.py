@@ -19,13 +19,13 @@ who gives them is elsewhere.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.conditions import is_condition_true
-from controller_manager.api.core import Node, Pod, Taint, is_pod_terminal
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
+from controller_manager.common.api.conditions import is_condition_true
+from controller_manager.common.api.core import Node, Pod, Taint, is_pod_terminal
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
 
 from ..scheduler.node_info import Room, conflicts
 from ..scheduler.pod_requirements import requirements_of

@@ -18,7 +18,7 @@ from .pods import (
     VirtualPod,
     Waiting,
 )
-from .stages import Stage, back_off
+from .stages import LifecycleStage, back_off
 
 KILLED = 137
 _NOT_BEGUN = ("", "ContainerCreating", "PodInitializing")
@@ -61,7 +61,7 @@ def allotted(container: Container) -> Resources:
     return Resources(limits=container.resources.limits, requests=container.resources.requests)
 
 
-def blocked(status: ContainerStatus, stage: Stage) -> ContainerStatus:
+def blocked(status: ContainerStatus, stage: LifecycleStage) -> ContainerStatus:
     """Return the status of a container that cannot start."""
     waiting = Waiting(reason=stage.spec.reason or "ErrImagePull", message=stage.spec.message)
     return replace(status, state=ContainerState(waiting=waiting))

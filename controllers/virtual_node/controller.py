@@ -9,15 +9,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod, is_pod_terminal
-from controller_manager.api.errors import AlreadyExists, Conflict, NotFound
-from controller_manager.api.resource import key_of
-from controller_manager.api.timestamps import format_time
-from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import (
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod, is_pod_terminal
+from controller_manager.common.api.errors import AlreadyExists, Conflict, NotFound
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base import clock
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.options import Int32, Options, StringList, StringMap, flag
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework.controller import (
     Add,
     Change,
     Context,
@@ -28,16 +29,15 @@ from controller_manager.controller import (
     PolicyRule,
     Requeue,
 )
-from controller_manager.options import Int32, Options, StringList, StringMap, flag
 
-from .._pods import PODS_BY_NODE, pods_on
 from ..scheduler.node_info import room_of
 from ..scheduler.pod_requirements import requirements_of
+from ..shared.pods import PODS_BY_NODE, pods_on
 from .addresses import Addresses
 from .admission import AdmittedPods, Refusal, refusal_of
 from .critical_pods import victims_for
 from .heartbeats import Heartbeats
-from .lifecycle import Decision, Place, decide, preempted, refused
+from .lifecycle import Place, PodDecision, decide, preempted, refused
 from .nodes import (
     OF_FLAGS,
     NodeSettings,
@@ -239,7 +239,7 @@ class VirtualNodeController:
             self._events.event(pod, told.type, told.reason, told.message)
         return Requeue(max(0.0, decision.due - clock.wall_seconds())) if decision.due < math.inf else None
 
-    async def _decided(self, pod: Pod, view: VirtualPod, place: Place) -> Decision:
+    async def _decided(self, pod: Pod, view: VirtualPod, place: Place) -> PodDecision:
         now = clock.wall_seconds()
         if self._admitted.ends(pod):
             step = partial(preempted, view, place, now)
@@ -281,7 +281,7 @@ class VirtualNodeController:
         room = room_of(node.status.allocatable or self._settings.capacity)
         return refusal_of(pod, node, room, others, compares=self._compares)
 
-    async def _write(self, pod: Pod, decision: Decision) -> None:
+    async def _write(self, pod: Pod, decision: PodDecision) -> None:
         key, uid = key_of(pod), pod.metadata.uid
         if decision.status:
             body: Mapping[str, Any] = {"metadata": {"uid": uid}, "status": decision.status}

@@ -8,9 +8,9 @@ smaller one.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.core import Pod
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model
 
 from ..scheduler.requirements import Requirements
 

@@ -5,13 +5,13 @@ import zlib
 
 import msgspec
 
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.errors import NotFound
-from controller_manager.api.timestamps import format_micro
-from controller_manager.base import clock
-from controller_manager.base.log import Logger
-from controller_manager.client import Client
-from controller_manager.controller import Key, in_parallel
+from controller_manager.common.api.coordination import LEASES, Lease
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.timestamps import format_micro
+from controller_manager.common.base import clock
+from controller_manager.common.base.log import Logger
+from controller_manager.framework.client import Client
+from controller_manager.framework.controller import Key, in_parallel
 
 LEASE_SECONDS = 40
 _NAMESPACE = "kube-node-lease"

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from controller_manager.api.errors import ApiError, BadRequest
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base import clock
-from controller_manager.serving.certificates import Contexts, SelfSigned
-from controller_manager.serving.http import refusal
-from controller_manager.serving.http_server import CannotListen, HTTPServer
+from controller_manager.common.api.errors import ApiError, BadRequest
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base import clock
+from controller_manager.common.serving.certificates import Contexts, SelfSigned
+from controller_manager.common.serving.http import refusal
+from controller_manager.common.serving.http_server import CannotListen, HTTPServer
 
-from .logs import Line, LogOptions, Run, log_of, log_options, run_of
+from .logs import ContainerRun, Line, LogOptions, log_of, log_options, run_of
 from .pods import VirtualPod
 
 __all__ = ["CannotListen", "KubeletAPI"]
@@ -74,7 +74,7 @@ class KubeletAPI:
         return Response(200, _TEXT, body if options.limit is None else body[: options.limit])
 
     async def _follow(
-        self, key: Key, container: str, run: Run, lines: Iterable[Line], options: LogOptions
+        self, key: Key, container: str, run: ContainerRun, lines: Iterable[Line], options: LogOptions
     ) -> AsyncIterator[bytes]:
         """Tell what is written until the run has ended."""
         last, left = clock.wall_seconds(), options.limit

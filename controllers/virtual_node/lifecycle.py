@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict, replace
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import PodIP
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import PodIP
+from controller_manager.common.api.timestamps import format_time
 
 from . import containers
 from .admission import Refusal
@@ -30,7 +30,7 @@ from .containers import KILLED, state_of
 from .phase import conditions_of, phase_of
 from .pod_life import PodLife
 from .pods import Container, ContainerKind, ContainerStatus, PodStatus, VirtualPod, moment
-from .stages import Stage, Stages, back_off
+from .stages import LifecycleStage, Stages, back_off
 
 # Steps that one decision takes: stages may lead in a circle that takes no time.
 _MOST_STEPS, _STEPS_PER_CONTAINER = 1000, 10
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     pod_ips: tuple[str, ...]
 
 
-class Told(NamedTuple):
+class LifecycleEvent(NamedTuple):
     """An event about a pod."""
 
     reason: str
@@ -65,7 +65,7 @@ class Told(NamedTuple):
     type: str = "Warning"
 
 
-class Decision(NamedTuple):
+class PodDecision(NamedTuple):
     """What changes in the status of a pod, by the names of its fields; when the next stage is due; whether the pod is
     to be deleted for good; what there is to tell.
     """
@@ -73,15 +73,15 @@ class Decision(NamedTuple):
     status: Mapping[str, Any]
     due: float
     removes: bool
-    events: tuple[Told, ...] = ()
+    events: tuple[LifecycleEvent, ...] = ()
 
 
-def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decision:
+def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> PodDecision:
     """Return what is due of a pod now; `due` is infinite if nothing more will be by itself."""
     seen, text = pod.status, format_time(datetime.fromtimestamp(now, UTC))
     is_leaving = pod.metadata.deletion_timestamp is not None
     if pod.is_over:
-        return Decision({}, math.inf, _is_removed(pod))
+        return PodDecision({}, math.inf, _is_removed(pod))
     pod = _followed(_admitted(pod, place, text), text)
     pod, due, told = _advanced(pod, stages, now, text)
     is_final = is_leaving and not _runs(pod)
@@ -90,15 +90,15 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decisio
     status = _concluded(pod, place, text, is_final=is_final)
     removes = is_final and _is_removed(pod)
     if removes and not pod.metadata.finalizers:
-        return Decision({}, math.inf, True, tuple(told))  # nobody would see how it ended
-    return Decision(_changes(seen, status), math.inf if is_final else due, removes, tuple(told))
+        return PodDecision({}, math.inf, True, tuple(told))  # nobody would see how it ended
+    return PodDecision(_changes(seen, status), math.inf if is_final else due, removes, tuple(told))
 
 
-def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[VirtualPod, float, list[Told]]:
+def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[VirtualPod, float, list[LifecycleEvent]]:
     """Return an admitted pod after all steps that are due, when the next one is, and the events of those taken."""
     if pod.status.reason == _EXPIRED:
         return pod, math.inf, []
-    told: list[Told] = []
+    told: list[LifecycleEvent] = []
     deadline = _deadline_of(pod)
     life = PodLife(pod, stages)
     due = math.inf
@@ -131,7 +131,7 @@ def _changes(seen: PodStatus, status: PodStatus) -> dict[str, Any]:
     return changes
 
 
-def refused(pod: VirtualPod, refusal: Refusal, now: float) -> Decision:
+def refused(pod: VirtualPod, refusal: Refusal, now: float) -> PodDecision:
     """Return what is to be said of a pod that its node does not take."""
     status = {
         "observedGeneration": pod.metadata.generation,
@@ -140,10 +140,10 @@ def refused(pod: VirtualPod, refusal: Refusal, now: float) -> Decision:
         "message": refusal.message,
         "startTime": format_time(datetime.fromtimestamp(now, UTC)),
     }
-    return Decision(status, math.inf, False, (Told(refusal.reason, refusal.message),))
+    return PodDecision(status, math.inf, False, (LifecycleEvent(refusal.reason, refusal.message),))
 
 
-def preempted(pod: VirtualPod, place: Place, now: float) -> Decision:
+def preempted(pod: VirtualPod, place: Place, now: float) -> PodDecision:
     """Return what is due of a pod that ends for a critical one."""
     text, said = format_time(datetime.fromtimestamp(now, UTC)), "the room of the pod is needed for a critical one"
     seen, pod = pod.status, _killed(_admitted(pod, place, text), text, PREEMPTED, said)
@@ -158,7 +158,7 @@ def preempted(pod: VirtualPod, place: Place, now: float) -> Decision:
     others = tuple(one for one in pod.status.conditions if one.type != disrupted.type)
     pod = replace(pod, status=replace(pod.status, conditions=(*others, disrupted)))
     status = _concluded(pod, place, text, is_final=False)
-    return Decision(_changes(seen, status), math.inf, False, (Told(PREEMPTED, said),))
+    return PodDecision(_changes(seen, status), math.inf, False, (LifecycleEvent(PREEMPTED, said),))
 
 
 def _runs(pod: VirtualPod) -> bool:
@@ -170,14 +170,14 @@ def _is_removed(pod: VirtualPod) -> bool:
     return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_grace_period_seconds != 0
 
 
-def _events(stage: Stage, status: ContainerStatus) -> list[Told]:
+def _events(stage: LifecycleStage, status: ContainerStatus) -> list[LifecycleEvent]:
     if stage.to == "back-off" and not back_off(status):
         return []
     spec = stage.spec
     said = spec.message or f"stage {stage.name}"
-    told = [Told(spec.event, f"container {status.name}: {said}")] if spec.event else []
+    told = [LifecycleEvent(spec.event, f"container {status.name}: {said}")] if spec.event else []
     if stage.to == "killed":
-        told.append(Told("Killing", f"container {status.name} is killed: {said}", "Normal"))
+        told.append(LifecycleEvent("Killing", f"container {status.name} is killed: {said}", "Normal"))
     return told
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.timestamps import time_of
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.timestamps import time_of
 
 from .pods import ContainerStatus, Terminated, VirtualPod, moment
 
@@ -36,7 +36,7 @@ class Line(NamedTuple):
         return f"{when}000Z {self.text}\n".encode() if timestamp else f"{self.text}\n".encode()
 
 
-class Run(NamedTuple):
+class ContainerRun(NamedTuple):
     """One run of a container, which may go on."""
 
     status: ContainerStatus
@@ -56,7 +56,7 @@ class Run(NamedTuple):
             yield Line(last, f"simulated: ends with exit code {self.end.exit_code}")
 
 
-def run_of(pod: VirtualPod, container: str, *, previous: bool) -> Run:
+def run_of(pod: VirtualPod, container: str, *, previous: bool) -> ContainerRun:
     """Return the run of a container whose log is wanted. Raises BadRequest if there is none."""
     status = next((one for one in pod.statuses() if one.name == container), None)
     name = pod.metadata.name
@@ -64,18 +64,18 @@ def run_of(pod: VirtualPod, container: str, *, previous: bool) -> Run:
         raise BadRequest(f'container "{container}" in pod "{name}" is not known to its node')
     state = status.last_state if previous else status.state
     if state.running is not None:
-        return Run(status, moment(state.running.started_at), None)
+        return ContainerRun(status, moment(state.running.started_at), None)
     if state.waiting is not None and not previous and status.last_state.terminated is not None:
         state = status.last_state
     if state.terminated is not None:
-        return Run(status, moment(state.terminated.started_at), state.terminated)
+        return ContainerRun(status, moment(state.terminated.started_at), state.terminated)
     if previous:
         raise BadRequest(f'previous terminated container "{container}" in pod "{name}" not found')
     reason = state.waiting.reason if state.waiting is not None else "unknown"
     raise BadRequest(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
 
 
-def log_of(run: Run, options: LogOptions, now: float) -> list[Line]:
+def log_of(run: ContainerRun, options: LogOptions, now: float) -> list[Line]:
     """Return what there is of a log now."""
     longest = 100_000  # lines, of some days
     first = max(options.since, (now if run.end is None else moment(run.end.finished_at)) - longest * EVERY, 0.0)

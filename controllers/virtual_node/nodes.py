@@ -4,10 +4,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import HOSTNAME, REGION, RESTART_ALL_CONTAINERS, VIRTUAL_POOL, ZONE, Node
-from controller_manager.api.platform import API_VERSION, PLATFORM_DOMAIN
-from controller_manager.api.timestamps import time_of
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import HOSTNAME, REGION, RESTART_ALL_CONTAINERS, VIRTUAL_POOL, ZONE, Node
+from controller_manager.common.api.platform import API_VERSION, PLATFORM_DOMAIN
+from controller_manager.common.api.timestamps import time_of
 
 from .stages import DOMAIN
 

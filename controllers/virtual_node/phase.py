@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controller_manager.api.conditions import Condition, condition_of, is_condition_true, with_conditions
+from controller_manager.common.api.conditions import Condition, condition_of, is_condition_true, with_conditions
 
 from .containers import restarts
 from .pods import Container, ContainerKind, ContainerStatus, VirtualPod

@@ -14,14 +14,14 @@ from . import containers
 from .containers import KILLED, state_of
 from .phase import init_has_failed, init_is_done
 from .pods import Container, ContainerKind, ContainerStatus, VirtualPod, moment
-from .stages import Stage, Stages
+from .stages import LifecycleStage, Stages
 
 
 class Step(NamedTuple):
     """A stage that the container at `position` comes to at a time; `killed` if its grace period ends before that."""
 
     at: float
-    stage: Stage
+    stage: LifecycleStage
     position: int
     killed: bool = False
 

@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import PodIP
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import EMPTY_RAW, Model, ObjectMeta
-from controller_manager.api.timestamps import time_of
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import PodIP
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import EMPTY_RAW, Model, ObjectMeta
+from controller_manager.common.api.timestamps import time_of
 
 ContainerKind = Literal["init", "sidecar", "main", "ephemeral"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.selectors import LabelSelector
-from controller_manager.controller import ConfigError
-from controller_manager.options.types import parse_duration
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.selectors import LabelSelector
+from controller_manager.common.options.types import parse_duration
+from controller_manager.framework.controller import ConfigError
 
 from .pods import Container, ContainerKind, ContainerStatus, Probe, VirtualPod
 
@@ -62,7 +62,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     event: str = ""
 
 
-class Stage:
+class LifecycleStage:
     """A stage of some containers. Raises ValueError saying what is wrong with the spec."""
 
     def __init__(self, spec: StageSpec) -> None:
@@ -79,10 +79,10 @@ class Stage:
             raise ValueError(f"selector: {error.message}") from None
         self._delay, self._jitter = _seconds(spec.delay, "delay"), _seconds(spec.jitter, "jitter")
 
-    def without_delay(self) -> "Stage":
+    def without_delay(self) -> "LifecycleStage":
         """Return the same stage as it is where nothing takes time, but for what is said never to come."""
         delay = self.spec.delay if self.spec.delay == _NEVER else "0s"
-        return Stage(msgspec.structs.replace(self.spec, delay=delay, jitter="0s"))
+        return LifecycleStage(msgspec.structs.replace(self.spec, delay=delay, jitter="0s"))
 
     def fits_pod(self, pod: VirtualPod) -> bool:
         """Return whether the stage is for containers of that pod."""
@@ -219,7 +219,7 @@ def back_off(status: ContainerStatus) -> float:
 class Stages:
     """A table of stages, the most important first."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    def __init__(self, stages: Sequence[LifecycleStage]) -> None:
         self.listed = tuple(stages)
         self._by_state = {state: tuple(one for one in stages if state in one.spec.from_) for state in STATES}
 
@@ -227,9 +227,9 @@ class Stages:
         """Return the stages that fit a pod."""
         return Stages([one for one in self.listed if one.fits_pod(pod)])
 
-    def of(self, state: str, kind: ContainerKind, container: Container, restarts: int) -> Iterable[Stage]:
+    def of(self, state: str, kind: ContainerKind, container: Container, restarts: int) -> Iterable[LifecycleStage]:
         """Return the stages that a container may come to from a state: the first that fits for each other state."""
-        found: dict[str, Stage] = {}
+        found: dict[str, LifecycleStage] = {}
         for stage in self._by_state[state]:
             if stage.to not in found and stage.fits(kind, container, restarts):
                 found[stage.to] = stage
@@ -245,13 +245,13 @@ def load_stages(file: str, *, instant: bool) -> Stages:
 
 
 @lru_cache(maxsize=2)
-def _shipped(*, instant: bool) -> tuple[Stage, ...]:
+def _shipped(*, instant: bool) -> tuple[LifecycleStage, ...]:
     """Return the stages that come with this program; reading them takes longer than a manager of a test to start."""
     found = _read(Path(__file__).with_name("stages.yaml"), "")
     return tuple(one.without_delay() for one in found) if instant else tuple(found)
 
 
-def stages_of(tree: Any) -> list[Stage]:
+def stages_of(tree: Any) -> list[LifecycleStage]:
     """Return the stages of a document. Raises ValueError naming the stage, and what of it is wrong."""
     listed = tree.get("stages") if isinstance(tree, Mapping) else None
     if not isinstance(listed, list):
@@ -259,14 +259,14 @@ def stages_of(tree: Any) -> list[Stage]:
     found = []
     for number, one in enumerate(listed):
         try:
-            found.append(Stage(msgspec.convert(one, StageSpec)))
+            found.append(LifecycleStage(msgspec.convert(one, StageSpec)))
         except ValueError as error:
             raise ValueError(f"stages[{number}]: {error}") from None
     return found
 
 
-def _read(file: Path, flag: str) -> list[Stage]:
-    from controller_manager.base.plain_yaml import read_yaml  # most managers read no such file
+def _read(file: Path, flag: str) -> list[LifecycleStage]:
+    from controller_manager.common.base.plain_yaml import read_yaml  # most managers read no such file
 
     try:
         return stages_of(read_yaml(file.read_bytes()))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from apiserver_stub.storage.interface import Compare, Deliver, Ended, Listing, Record, Storage, Write
+from apiserver_stub.storage.interface import Compare, Deliver, Listing, OnWatchEnd, Record, Storage, Write
 
 
 class LaggingStorage:
@@ -52,7 +52,7 @@ class LaggingStorage:
     def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
         return self.inner.txn(writes, compares)
 
-    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
         def take(records: Sequence[Record], revision: int) -> None:
             if self.held:
                 self._late.append(lambda: deliver(records, revision))

@@ -8,22 +8,22 @@ from typing import Any, cast
 
 from prometheus_client.core import Metric
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn.keys import own_key
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
+from apiserver_stub.process.workers.metric_sums import MetricSums, report, shown
 from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.embedded import StorageRules
 from apiserver_stub.storage.shared.storage import SharedStorage
-from apiserver_stub.storage_factory import embedded_storage
+from apiserver_stub.storage.worker import Worker
 from apiserver_stub.watch_cache.row import decode_error_of
-from apiserver_stub.worker import Worker
-from apiserver_stub.workers.metric_sums import MetricSums, report, shown
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import all_of
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.on_disk import OnDisk
 from tests.apiserver_stub.owned import Owner

@@ -16,13 +16,13 @@ import pytest
 import structlog.testing
 from cryptography import x509
 
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.process import serve
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving import tls
-from controller_manager.serving.listening import CannotListen, listen
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.serve import serve
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.listening import CannotListen, listen
 
 AES, CHACHA = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.config_file import (
+from apiserver_stub.common.config_file import (
     ConfigDocument,
     ConfigFileError,
     ConfigModel,
@@ -15,8 +15,8 @@ from apiserver_stub.config_file import (
     read_config,
     refuse_causes,
 )
-from controller_manager.api.errors import Cause
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.errors import Cause
+from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing.virtual import run
 
 V1 = "apiserver.config.k8s.io/v1"

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.apiextensions.resources import resources_of
-from apiserver_stub.discovery import Discovery
-from apiserver_stub.discovery.handler import AGGREGATED
+from apiserver_stub.apis.apiextensions.resources import resources_of
+from apiserver_stub.apis.discovery import Discovery
+from apiserver_stub.apis.discovery.handler import AGGREGATED
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api.errors import NotAcceptable, NotFound
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.errors import NotAcceptable, NotFound
+from controller_manager.common.api.wire import Request, Response
 
 DISCOVERY = Discovery(built_in())
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Unusable
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.options import FlagError
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import FlagError
 
 ADMIN = Certificate("admin")
 NAMESPACES = "/api/v1/namespaces"

@@ -11,36 +11,36 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.api_request import APIRequest, Item, Reply, RequestContext, Stream
-from apiserver_stub.audit import Auditor
-from apiserver_stub.audit.metrics import AuditMetrics
-from apiserver_stub.audit.policy import Policy, PolicyEvaluator, PolicyRule
 from apiserver_stub.authn.impersonation import Impersonated
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.request_info import RequestInfo
-from apiserver_stub.server import Filters, Handlers, Server, on_behalf
+from apiserver_stub.request.api_request import APIRequest, Item, Reply, RequestContext, ResponseStream
+from apiserver_stub.request.audit import Auditor
+from apiserver_stub.request.audit.metrics import AuditMetrics
+from apiserver_stub.request.audit.policy import AuditPolicy, PolicyEvaluator, PolicyRule
+from apiserver_stub.request.request_info import RequestInfo
+from apiserver_stub.request.telemetry import Telemetry
+from apiserver_stub.server.handler_chain import Filters, Handlers, Server, on_behalf
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
-from controller_manager.api.errors import ApiError, Forbidden, TooManyRequests, Unauthorized
-from controller_manager.api.timestamps import parse_time
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.base.log import get_logger
-from controller_manager.serving.access_metrics import AccessMetrics
-from controller_manager.serving.authentication import RequestAuthenticator, User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.errors import ApiError, Forbidden, TooManyRequests, Unauthorized
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.access_metrics import AccessMetrics
+from controller_manager.common.serving.authentication import RequestAuthenticator, User
+from controller_manager.common.serving.authorization import (
     NO_RULES,
     Access,
     AlwaysAllowedPaths,
-    Attributes,
     Authorization,
+    AuthorizerAttributes,
     Decision,
     Rules,
 )
-from controller_manager.transport.duplex import pipe
+from controller_manager.common.transport.duplex import pipe
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
@@ -102,7 +102,7 @@ class Stages:
         if "seat released" not in self.notes:
             self.release()
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         await self.stage("authorize", f"{attributes.user.name} {attributes.verb} {attributes.resource}")
         denied = attributes.verb == "delete"
         if attributes.verb == "patch":
@@ -159,7 +159,7 @@ class Stages:
         pass
 
     def auditor(self) -> Auditor:
-        policy = Policy(api_version="", kind="", rules=(PolicyRule(level="Metadata"),))
+        policy = AuditPolicy(api_version="", kind="", rules=(PolicyRule(level="Metadata"),))
         return Auditor(PolicyEvaluator(policy), [self], AuditMetrics(CollectorRegistry(), get_logger("test")))
 
     def told(self) -> list[tuple[str, int]]:
@@ -362,7 +362,7 @@ async def break_off(body: Any) -> None:
 async def test_a_stream_is_counted_and_audited_until_its_end(
     stages: Stages, path: str, verb: str, read: Callable[[Any], Any]
 ) -> None:
-    stages.answer_with = Reply(Stream(numbers))
+    stages.answer_with = Reply(ResponseStream(numbers))
     response = await stages.server().handle(get(path))
     assert (stages.under_way(), stages.streams()) == (0, {verb: 1})
     assert stages.told() == [("RequestReceived", 0), ("ResponseStarted", 200)]

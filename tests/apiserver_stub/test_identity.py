@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.identity import is_over, server_id
+from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.storage_factory import embedded_storage
-from apiserver_stub.storage_versions import encodings, told
-from controller_manager.api.apiserver_internal import ServerStorageVersion
-from controller_manager.api.timestamps import format_micro
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.clock import utc_now
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
+from apiserver_stub.server.identity import is_over, server_id
+from apiserver_stub.server.storage_versions import encodings, told
+from controller_manager.common.api.apiserver_internal import ServerStorageVersion
+from controller_manager.common.api.timestamps import format_micro
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 ADMIN = Certificate("admin", ("system:masters",))

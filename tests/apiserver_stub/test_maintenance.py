@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -187,7 +187,7 @@ def test_commands_explain_themselves() -> None:
 
 @pytest.mark.e2e
 def test_none_of_them_waits_for_the_server_to_be_imported() -> None:
-    code = "import sys\nfrom apiserver_stub.main import main\nsys.argv = ['x', '--help']\n"
+    code = "import sys\nfrom apiserver_stub.process.main import main\nsys.argv = ['x', '--help']\n"
     code += "try:\n    main()\nexcept SystemExit:\n    print(sorted({'aiohttp', 'cryptography'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

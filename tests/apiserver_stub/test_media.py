@@ -14,13 +14,13 @@ import cbor2
 import pytest
 import yaml
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
+from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.encode import cbor, protobuf
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.protobuf.wire import fields
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.http_server import HTTPServer
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.protobuf.wire import fields
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.http_server import HTTPServer
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"

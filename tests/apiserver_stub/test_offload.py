@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.common.offload import Offload, is_large
 from apiserver_stub.encode.body import JSON, JSON_PATCH, YAML, is_large_request
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.offload import Offload, is_large
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.clock import wall_seconds
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import all_of
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import all_of
 
 pytestmark = pytest.mark.virtual
 

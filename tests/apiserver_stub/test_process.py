@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.serving.tls import issue, make_ca
+from controller_manager.common.serving.tls import issue, make_ca
 
 pytestmark = pytest.mark.e2e
 
@@ -260,7 +260,7 @@ def test_a_second_signal_ends_it_at_once_and_says_so(start: Callable[..., Proces
 
 
 def test_the_log_is_as_its_flags_say(start: Callable[..., Process], tmp_path: Path) -> None:
-    process = start("--storage-backend=memory", "-v=1", "--vmodule=apiserver_stub/server=4,main=2")
+    process = start("--storage-backend=memory", "-v=1", "--vmodule=apiserver_stub/server/handler_chain=4,main=2")
     assert process.get("/version")[0] == 200
     assert process.stop() == 0
     assert 'FLAG: --shutdown-delay-duration="0s"\n' in process.log
@@ -299,7 +299,7 @@ def test_a_signal_before_anything_was_started_ends_it_well(number: signal.Signal
 
 def test_help_and_version_load_neither_the_server_nor_the_store() -> None:
     unwanted = ("aiohttp", "cryptography", "sqlite3", "asyncio", "structlog", "prometheus_client")
-    code = "import sys; sys.argv = ['x', sys.argv[1]]; from apiserver_stub.main import main\n"
+    code = "import sys; sys.argv = ['x', sys.argv[1]]; from apiserver_stub.process.main import main\n"
     code += f"try:\n    main()\nexcept SystemExit:\n    print([name for name in {unwanted} if name in sys.modules])"
     for asked in ("--help", "--version"):
         done = subprocess.run(
@@ -309,7 +309,7 @@ def test_help_and_version_load_neither_the_server_nor_the_store() -> None:
 
 
 def test_a_server_without_sockets_loads_nothing_that_it_may_never_need() -> None:
-    unwanted = ["aiohttp", "grpc", "opentelemetry", "nacl", "controller_manager.cel"]
-    code = f"import sys, apiserver_stub.build; print([name for name in {unwanted} if name in sys.modules])"
+    unwanted = ["aiohttp", "grpc", "opentelemetry", "nacl", "controller_manager.common.cel"]
+    code = f"import sys, apiserver_stub.process.build; print([name for name in {unwanted} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.request_info import RequestInfo, check_path, is_on, last_values, resolve
-from controller_manager.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound
+from apiserver_stub.request.request_info import RequestInfo, check_path, is_on, last_values, resolve
+from controller_manager.common.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound
 
 KINDS = built_in()
 APPS = ("apps", "v1")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from apiserver_stub.flags import ServingOptions
-from apiserver_stub.response_headers import with_headers
-from controller_manager.api.wire import Request, Response
+from apiserver_stub.common.flags import ServingOptions
+from apiserver_stub.server.response_headers import with_headers
+from controller_manager.common.api.wire import Request, Response
 
 # What a real API server of 1.36 adds for an allowed origin.
 CORS = {

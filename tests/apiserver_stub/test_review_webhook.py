@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from apiserver_stub.review_webhook import Backoff, ReviewError, ReviewLimits, ReviewWebhook
-from controller_manager.transport.transport import ConfigError
+from apiserver_stub.webhooks.review_client import RetryBackoff, ReviewError, ReviewLimits, ReviewWebhook
+from controller_manager.common.transport.transport import ConfigError
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
 REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": "jane"}}
@@ -33,7 +33,7 @@ async def opened(hook: Webhook) -> AsyncIterator[Open]:
     every: list[ReviewWebhook] = []
 
     def open_one(file: str = "", limits: ReviewLimits = LIMITS, **more: Any) -> ReviewWebhook:
-        backoff = Backoff(initial=0.001)
+        backoff = RetryBackoff(initial=0.001)
         every.append(ReviewWebhook(file or kubeconfig(hook), "--some-flag", limits, backoff, **more))
         return every[-1]
 
@@ -209,7 +209,7 @@ async def test_a_server_that_hangs_ends_in_time(hook: Webhook, opened: Open) -> 
     assert (await refused(webhook)).timed_out
     assert seen == ["timeout"]
     hook.answer = lambda _: web.Response(status=500)
-    slow = ReviewWebhook(kubeconfig(hook), "--some-flag", ReviewLimits(question=0.1), Backoff(initial=60))
+    slow = ReviewWebhook(kubeconfig(hook), "--some-flag", ReviewLimits(question=0.1), RetryBackoff(initial=60))
     assert (await refused(slow)).answered == 500
     await slow.close()
 
@@ -267,7 +267,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 def test_pauses_grow_by_half_and_a_random_part() -> None:
     for _ in range(100):
-        pauses = list(Backoff().pauses())
+        pauses = list(RetryBackoff().pauses())
         assert len(pauses) == 4
         for pause, low in zip(pauses, (0.5, 0.75, 1.125, 1.6875), strict=True):
             assert low <= pause <= low * 1.2

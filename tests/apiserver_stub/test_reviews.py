@@ -9,26 +9,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.api_request import APIRequest, Item
 from apiserver_stub.authn.tokens import Recognized, TokenRefused, authentication_reviews
 from apiserver_stub.authz import access_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
+from apiserver_stub.authz.reviews import Reviews
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.offload import Offload
-from apiserver_stub.reviews import Reviews
+from apiserver_stub.request.api_request import APIRequest, Item
 from apiserver_stub.verbs.decode import read_new
-from controller_manager.api.errors import BadRequest, Invalid
-from controller_manager.api.reviews import ResourceAttributes
-from controller_manager.api.selectors import LONGEST_SELECTOR, MOST_CONDITIONS
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.errors import BadRequest, Invalid
+from controller_manager.common.api.reviews import ResourceAttributes
+from controller_manager.common.api.selectors import LONGEST_SELECTOR, MOST_CONDITIONS
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
     NO_OPINION,
-    Attributes,
+    AllowedResources,
     Authorization,
+    AuthorizerAttributes,
     Decision,
     NonResourceRule,
-    ResourceRule,
     Rules,
 )
 
@@ -40,13 +40,13 @@ AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 class JanesAuthorizer:
     """Jane may get pods in the namespace `a`; nobody may delete; about the rest there is no opinion."""
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         await asyncio.sleep(0)
         if attributes.verb == "delete":
             return Authorization(Decision.DENY, "nobody deletes")
         if attributes.verb == "patch":
             return Authorization(Decision.NO_OPINION, "", "nobody knows")
-        pods = Attributes(attributes.user, "get", "", version="*", resource="pods", namespace="a")
+        pods = AuthorizerAttributes(attributes.user, "get", "", version="*", resource="pods", namespace="a")
         allowed = (attributes.user.name == "jane" and attributes == pods) or attributes.path == "/metrics"
         return Authorization(Decision.ALLOW) if allowed else NO_OPINION
 
@@ -54,7 +54,7 @@ class JanesAuthorizer:
         await asyncio.sleep(0)
         if (user.name, namespace) != ("jane", "a"):
             return Rules(incomplete=True, error="only of Jane is it known")
-        return Rules((ResourceRule(("get",), ("",), ("pods",), ("p",)),), (NonResourceRule(("*",), ("/metrics",)),))
+        return Rules((AllowedResources(("get",), ("",), ("pods",), ("p",)),), (NonResourceRule(("*",), ("/metrics",)),))
 
 
 async def find(token: str, audiences: Sequence[str]) -> Recognized | None:

@@ -11,14 +11,14 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Reply
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.server import Handlers
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.log import Levels, Streams, configure
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.request.api_request import APIRequest, Reply
+from apiserver_stub.server.handler_chain import Handlers
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.log import Levels, Streams, configure
+from controller_manager.common.base.runtime import Runtime
 
 ADMIN = Certificate("admin", ("system:masters",))
 PODS = "/api/v1/namespaces/default/pods"

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.service_resolver import ServiceAddress, ServiceResolver
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import ApiError, NotFound, ServiceUnavailable
+from apiserver_stub.webhooks.service_resolver import ServiceAddress, ServiceResolver
+from controller_manager.common.api.errors import ApiError, NotFound, ServiceUnavailable
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 PORTS = [{"name": "https", "port": 443}, {"name": "other", "port": 8443}]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from apiserver_stub.service_resolver import ServiceAddress
-from apiserver_stub.webhooks import WebhookClient, WebhookConfig, WebhookError, WebhookLimits, decode_review
-from controller_manager.api.errors import ServiceUnavailable
+from apiserver_stub.webhooks.client import WebhookClient, WebhookConfig, WebhookError, WebhookLimits, decode_review
+from apiserver_stub.webhooks.service_resolver import ServiceAddress
+from controller_manager.common.api.errors import ServiceUnavailable
 from tests.apiserver_stub.webhook import Webhook
 
 

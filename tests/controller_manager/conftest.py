@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.log import get_logger
-from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.log import get_logger
+from controller_manager.framework.client import Client, InProcessTransport, TransportError
 
 get_logger("tests")  # what captures logs takes structlog for configured from then on, so that we must come first
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.autoscaling import (
+from controller_manager.common.api.autoscaling import (
     HorizontalPodAutoscaler,
     MetricSpec,
     MetricStatus,
 )
-from controller_manager.api.core import Pod
+from controller_manager.common.api.core import Pod
 from controllers.horizontal_pod_autoscaler.decision import (
     ScalingDefaults,
 )

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import Pod
-from controller_manager.api.devices import DeviceClass, ResourceClaim, ResourceSlice
-from controller_manager.api.resource import Key, key_of
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from controller_manager.common.api.resource import Key, key_of
 from controllers.scheduler.device_pools import DevicePools
 from controllers.scheduler.devices import Devices
 from tests.controllers.scheduling import pod

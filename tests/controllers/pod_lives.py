@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.timestamps import format_time
 from controllers.virtual_node.lifecycle import Place, decide
 from controllers.virtual_node.pods import POD
 from controllers.virtual_node.stages import Stages, load_stages, stages_of

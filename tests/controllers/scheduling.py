@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import Node, Pod
-from controller_manager.api.policy import PodDisruptionBudget
+from controller_manager.common.api.core import Node, Pod
+from controller_manager.common.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit, Wanted
 from controllers.scheduler.node_info import PlacedPod
 from controllers.scheduler.pod_requirements import requirements_of
-from controllers.scheduler.preemption import Plan, make_room
+from controllers.scheduler.preemption import PreemptionPlan, make_room
 from controllers.scheduler.time_slice import TimeSlice
 
 Tree = Mapping[str, Any]
@@ -80,7 +80,7 @@ def _may_be(state: ClusterState, name: str, one: Pod) -> bool:
     return decider.fits(want, state.nodes[name], decider.relations(want))
 
 
-def room_for(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionBudget) -> Plan | str:
+def room_for(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionBudget) -> PreemptionPlan | str:
     """Who has to go for a pod, or why nobody has to."""
     found = make_room(decider, want, why, budgets)
     plan = found if isinstance(found, str) else found.go_on(TimeSlice())

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import Node, Pod
-from controller_manager.api.storage import VolumeAttachment
-from controller_manager.controller import Key
-from controllers._volume_specs import CSI, VolumeSpec
+from controller_manager.common.api.core import Node, Pod
+from controller_manager.common.api.storage import VolumeAttachment
+from controller_manager.framework.controller import Key
 from controllers.attach_detach.attachments import (
     TIMEOUT,
     attachment_name,
@@ -34,10 +33,11 @@ from controllers.attach_detach.state import (
     ActualState,
     AttachableVolume,
     DesiredState,
-    Operation,
-    Outcome,
+    OperationResult,
     Verb,
+    VolumeOperation,
 )
+from controllers.shared.volume_specs import CSI, VolumeSpec
 
 Step = Attach | Detach | Refuse
 ONE = VolumeSpec("kubernetes.io/csi/d^h", CSI, "v", "d", "h", "v", exclusive=True)
@@ -201,36 +201,41 @@ def found(uid: str = "1", *, deleted: bool = False, **status: Any) -> VolumeAtta
     return VolumeAttachment.decode(json.dumps({"metadata": meta, "status": status}).encode())
 
 
-PENDING, DONE = Outcome(), Outcome(done=True)
+PENDING, DONE = OperationResult(), OperationResult(done=True)
 
 
 @pytest.mark.parametrize(
     ("shown", "seen", "late", "expected"),
     [
         (None, False, False, PENDING),
-        (None, True, False, Outcome(problem="the VolumeAttachment was deleted")),
+        (None, True, False, OperationResult(problem="the VolumeAttachment was deleted")),
         (found(), False, False, PENDING),
         (found(attached=True), False, False, DONE),
         (found(attached=True), False, True, DONE),
         (found("of old", attached=True), False, False, PENDING),
-        (found("of old", attached=True), True, False, Outcome(problem="the VolumeAttachment was deleted")),
-        (found(attached=True, deleted=True), False, False, Outcome(problem="the VolumeAttachment is being deleted")),
-        (found(attached=False, attachError={"message": "no"}), False, False, Outcome(problem="no")),
+        (found("of old", attached=True), True, False, OperationResult(problem="the VolumeAttachment was deleted")),
+        (
+            found(attached=True, deleted=True),
+            False,
+            False,
+            OperationResult(problem="the VolumeAttachment is being deleted"),
+        ),
+        (found(attached=False, attachError={"message": "no"}), False, False, OperationResult(problem="no")),
         (found(attached=True, attachError={"message": "no"}), False, False, DONE),
     ],
 )
 def test_what_became_of_an_attachment(
-    shown: VolumeAttachment | None, seen: bool, late: bool, expected: Outcome
+    shown: VolumeAttachment | None, seen: bool, late: bool, expected: OperationResult
 ) -> None:
-    operation = Operation(Verb.ATTACH, NOW, uid="1", seen=seen)
+    operation = VolumeOperation(Verb.ATTACH, NOW, uid="1", seen=seen)
     assert judge_attachment(shown, operation, NOW + (TIMEOUT if late else 1)) == expected
 
 
 def test_what_became_of_a_detachment() -> None:
-    operation = Operation(Verb.DETACH, NOW)
+    operation = VolumeOperation(Verb.DETACH, NOW)
     assert judge_detachment(None, operation, NOW) == DONE
     assert judge_detachment(found(attached=True), operation, NOW) == PENDING
-    assert judge_detachment(found(detachError={"message": "busy"}), operation, NOW) == Outcome(problem="busy")
+    assert judge_detachment(found(detachError={"message": "busy"}), operation, NOW) == OperationResult(problem="busy")
     late = judge_detachment(found(), operation, NOW + TIMEOUT)
     assert "timed out" in late.problem
 

@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     API_CLIENT,
     APPROVED,
     DENIED,
@@ -17,13 +17,13 @@ from controller_manager.api.certificates import (
     RequestSpec,
     RequestStatus,
 )
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.timestamps import format_time
 from controller_manager.testing.certificates import CLIENT_USAGES, authority, signing_request
-from controllers._certificate_requests import Asked
 from controllers.certificate_approving import NODE, SELF, claims, is_judged, next_look
 from controllers.certificate_cleaning import end_of, expiry_of
 from controllers.certificate_signing import is_waiting
+from controllers.shared.certificate_requests import Asked
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from controller_manager.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
-from controller_manager.serving.tls import KeyPair
+from controller_manager.common.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
+from controller_manager.common.serving.tls import KeyPair
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,
     SERVER_USAGES,
@@ -26,10 +26,10 @@ from controller_manager.testing.certificates import (
     private_pem,
     request_pem,
 )
-from controllers._certificate_requests import CHECKS, Asked, UnusableRequest, asked_for, read_request
 from controllers.certificate_signing import SigningOptions
 from controllers.certificate_signing.authority import extended_usage, key_usage, read_authority
 from controllers.certificate_signing.validity import validity
+from controllers.shared.certificate_requests import CHECKS, Asked, UnusableRequest, asked_for, read_request
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FAR = NOW + timedelta(days=10_000)

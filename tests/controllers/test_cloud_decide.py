@@ -6,15 +6,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Node, NodeAddress, Service
-from controller_manager.cache import Change
-from controller_manager.cloud_provider import Route, source_ranges
-from controllers._cloud import EXCLUDED, TO_BE_DELETED, backends, identities
+from controller_manager.common.api.core import Node, NodeAddress, Service
+from controller_manager.framework.cache import Change
+from controller_manager.framework.cloud_provider import Route, source_ranges
 from controllers.cloud_node_lifecycle import SHUTDOWN
-from controllers.cloud_node_lifecycle import Step as NodeStep
+from controllers.cloud_node_lifecycle import LoadBalancerAction as NodeStep
 from controllers.cloud_node_lifecycle import decide as decide_node
 from controllers.node_route import condition_for, is_ours, plan_routes
-from controllers.service_load_balancers import FINALIZER, Ensured, Step, decide, needs_update, nodes_changed
+from controllers.service_load_balancers import (
+    FINALIZER,
+    Ensured,
+    LoadBalancerAction,
+    decide,
+    needs_update,
+    nodes_changed,
+)
+from controllers.shared.cloud import EXCLUDED, TO_BE_DELETED, backends, identities
 
 Tree = dict[str, Any]
 
@@ -38,23 +45,33 @@ HELD = (FINALIZER,)
 @pytest.mark.parametrize(
     ("found", "ensured", "nodes", "step"),
     [
-        pytest.param(service(), None, {}, Step.ENSURE, id="new"),
-        pytest.param(service(HELD), None, {}, Step.ENSURE, id="after a restart"),
-        pytest.param(service(HELD), ENSURED, {"a": "x"}, Step.NOTHING, id="as it was"),
-        pytest.param(service(HELD), ENSURED, {"a": "x", "b": ""}, Step.UPDATE, id="one node more"),
-        pytest.param(service(HELD), ENSURED, {"a": "y"}, Step.UPDATE, id="another machine"),
-        pytest.param(service(HELD, ports=[{"port": 81}]), ENSURED, {}, Step.ENSURE, id="another port"),
-        pytest.param(service(HELD, gone=NOW), ENSURED, {"a": "x"}, Step.CLEAN_UP, id="being deleted"),
-        pytest.param(service(HELD, gone=NOW), None, {}, Step.CLEAN_UP, id="being deleted after a restart"),
-        pytest.param(service(gone=NOW, type="ClusterIP"), None, {}, Step.NOTHING, id="being deleted, never ours"),
-        pytest.param(service(HELD, type="ClusterIP"), None, {}, Step.CLEAN_UP, id="of another type"),
-        pytest.param(service(type="ClusterIP"), ENSURED, {}, Step.CLEAN_UP, id="of another type, without finalizer"),
-        pytest.param(service(type="ClusterIP"), None, {}, Step.NOTHING, id="never wanted one"),
-        pytest.param(service(loadBalancerClass="a/b"), None, {}, Step.NOTHING, id="of a class"),
-        pytest.param(service(HELD, loadBalancerClass="a/b"), ENSURED, {}, Step.CLEAN_UP, id="of a class now"),
+        pytest.param(service(), None, {}, LoadBalancerAction.ENSURE, id="new"),
+        pytest.param(service(HELD), None, {}, LoadBalancerAction.ENSURE, id="after a restart"),
+        pytest.param(service(HELD), ENSURED, {"a": "x"}, LoadBalancerAction.NOTHING, id="as it was"),
+        pytest.param(service(HELD), ENSURED, {"a": "x", "b": ""}, LoadBalancerAction.UPDATE, id="one node more"),
+        pytest.param(service(HELD), ENSURED, {"a": "y"}, LoadBalancerAction.UPDATE, id="another machine"),
+        pytest.param(service(HELD, ports=[{"port": 81}]), ENSURED, {}, LoadBalancerAction.ENSURE, id="another port"),
+        pytest.param(service(HELD, gone=NOW), ENSURED, {"a": "x"}, LoadBalancerAction.CLEAN_UP, id="being deleted"),
+        pytest.param(
+            service(HELD, gone=NOW), None, {}, LoadBalancerAction.CLEAN_UP, id="being deleted after a restart"
+        ),
+        pytest.param(
+            service(gone=NOW, type="ClusterIP"), None, {}, LoadBalancerAction.NOTHING, id="being deleted, never ours"
+        ),
+        pytest.param(service(HELD, type="ClusterIP"), None, {}, LoadBalancerAction.CLEAN_UP, id="of another type"),
+        pytest.param(
+            service(type="ClusterIP"), ENSURED, {}, LoadBalancerAction.CLEAN_UP, id="of another type, without finalizer"
+        ),
+        pytest.param(service(type="ClusterIP"), None, {}, LoadBalancerAction.NOTHING, id="never wanted one"),
+        pytest.param(service(loadBalancerClass="a/b"), None, {}, LoadBalancerAction.NOTHING, id="of a class"),
+        pytest.param(
+            service(HELD, loadBalancerClass="a/b"), ENSURED, {}, LoadBalancerAction.CLEAN_UP, id="of a class now"
+        ),
     ],
 )
-def test_what_is_done_about_a_service(found: Service, ensured: Ensured | None, nodes: Any, step: Step) -> None:
+def test_what_is_done_about_a_service(
+    found: Service, ensured: Ensured | None, nodes: Any, step: LoadBalancerAction
+) -> None:
     assert decide(found, ensured, nodes) is step
 
 

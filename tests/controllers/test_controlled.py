@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import NAMESPACES, Namespace, Pod, PodStatus
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.controller import Change
-from controllers._controlled import owners_concerned
-from controllers._pods import is_active, is_available, is_terminating, until_available
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import NAMESPACES, Namespace, Pod, PodStatus
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.framework.controller import Change
+from controllers.shared.controlled import owners_concerned
+from controllers.shared.pods import is_active, is_available, is_terminating, until_available
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

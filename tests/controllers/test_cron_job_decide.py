@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.batch import CronJob, Job
+from controller_manager.common.api.batch import CronJob, Job
 from controllers.cron_job.decide import (
     Start,
     new_job,

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.apps import DaemonSet
-from controller_manager.api.core import Node, NodeSpec, Pod, Taint, Toleration
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controllers._pods import is_active
+from controller_manager.common.api.apps import DaemonSet
+from controller_manager.common.api.core import Node, NodeSpec, Pod, Taint, Toleration
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
 from controllers.daemon_set.backoff import FIRST, LONGEST, FailedPodsBackoff
-from controllers.daemon_set.decide import Limits, Observed, by_node, decide, limits_of, next_look, status_of
+from controllers.daemon_set.decide import DaemonSetState, UpdateLimits, by_node, decide, limits_of, next_look, status_of
 from controllers.daemon_set.placement import (
     AUTOMATIC,
     AUTOMATIC_ON_HOST_NETWORK,
@@ -25,7 +24,8 @@ from controllers.daemon_set.placement import (
     placement_of,
     with_automatic,
 )
-from controllers.daemon_set.templates import GENERATION, HASH, Template, generation_of, is_updated
+from controllers.daemon_set.templates import GENERATION, HASH, DaemonTemplate, generation_of, is_updated
+from controllers.shared.pods import is_active
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 RUN, STAY, NONE = Fit.RUN, Fit.STAY, Fit.NONE
@@ -69,8 +69,8 @@ def pod(text: str) -> Pod:
     return Pod.decode(json.dumps(tree).encode())
 
 
-def observed(owner: DaemonSet, fits: Mapping[str, Fit], pods: Sequence[str]) -> Observed:
-    return Observed(owner, fits, by_node(map(pod, pods)), "new", "", NOW)
+def observed(owner: DaemonSet, fits: Mapping[str, Fit], pods: Sequence[str]) -> DaemonSetState:
+    return DaemonSetState(owner, fits, by_node(map(pod, pods)), "new", "", NOW)
 
 
 def never_waits(_: str) -> float:
@@ -192,16 +192,16 @@ def test_a_clock_that_is_ahead_is_looked_at_again() -> None:
 @pytest.mark.parametrize(
     ("surge", "unavailable", "wanted", "limits"),
     [
-        (0, 1, 10, Limits(0, 1)),
-        ("25%", 0, 10, Limits(3, 0)),
-        (0, "25%", 10, Limits(0, 3)),
-        (0, 0, 10, Limits(0, 1)),
-        (0, 0, 0, Limits(0, 0)),
-        (None, None, 3, Limits(0, 1)),
-        ("1%", 0, 3, Limits(1, 0)),
+        (0, 1, 10, UpdateLimits(0, 1)),
+        ("25%", 0, 10, UpdateLimits(3, 0)),
+        (0, "25%", 10, UpdateLimits(0, 3)),
+        (0, 0, 10, UpdateLimits(0, 1)),
+        (0, 0, 0, UpdateLimits(0, 0)),
+        (None, None, 3, UpdateLimits(0, 1)),
+        ("1%", 0, 3, UpdateLimits(1, 0)),
     ],
 )
-def test_limits(surge: Part, unavailable: Part, wanted: int, limits: Limits) -> None:
+def test_limits(surge: Part, unavailable: Part, wanted: int, limits: UpdateLimits) -> None:
     assert limits_of(daemon_set(surge, unavailable), wanted) == limits
 
 
@@ -257,7 +257,7 @@ def test_no_decision_breaks_the_limits(some: list[tuple[str, list[str]]], surge:
     assert len(gone) == len(found.delete)
 
 
-def available_nodes(seen: Observed, gone: set[str]) -> set[str]:
+def available_nodes(seen: DaemonSetState, gone: set[str]) -> set[str]:
     """The nodes that a pod serves, without those that are gone."""
     return {
         node
@@ -349,7 +349,7 @@ def test_which_changes_of_nodes_concern_a_set(
 def test_the_pod_of_a_node() -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
     affinity = {"nodeAffinity": {**preferred, **requires("x", "y")["nodeAffinity"]}, "podAffinity": {"z": 1}}
-    made = json.loads(Template(daemon_set(affinity=affinity, hostNetwork=True), "code").pod("a").raw)
+    made = json.loads(DaemonTemplate(daemon_set(affinity=affinity, hostNetwork=True), "code").pod("a").raw)
     assert made["metadata"]["labels"] == {"app": "web", HASH: "code", GENERATION: "4"}
     assert made["metadata"]["generateName"] == "web-"
     spec = made["spec"]

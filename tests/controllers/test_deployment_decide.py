@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.apps import (
+from controller_manager.common.api.apps import (
     Deployment,
     DeploymentSpec,
     DeploymentStatus,
@@ -21,11 +21,11 @@ from controller_manager.api.apps import (
     ReplicaSetStatus,
     RollingUpdateDeployment,
 )
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import PodTemplateSpec
-from controller_manager.api.model import ObjectMeta
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import PodTemplateSpec
+from controller_manager.common.api.model import ObjectMeta
 from controllers.deployment import revisions
-from controllers.deployment.limits import Limits, limits_of
+from controllers.deployment.limits import SurgeLimits, limits_of
 from controllers.deployment.sizes import have_ended, is_scaled, newest_size, none_of, proportional, rolling
 from controllers.deployment.status import next_look, pause_condition, rollout_status, status_of
 from controllers.deployment.templates import HASH, is_same, new_replica_set, template_hash
@@ -90,20 +90,20 @@ def sized(
 @pytest.mark.parametrize(
     ("replicas", "surge", "unavailable", "limits"),
     [
-        pytest.param(10, 3, 2, Limits(3, 2), id="numbers"),
-        pytest.param(10, "25%", "25%", Limits(3, 2), id="up for the surge, down for the others"),
-        pytest.param(2, "0%", "1%", Limits(0, 1), id="both would be 0"),
-        pytest.param(0, 0, 0, Limits(0, 0), id="no replicas"),
-        pytest.param(0, "25%", 3, Limits(0, 0), id="no replicas, none unavailable"),
-        pytest.param(3, 0, 9, Limits(0, 3), id="no more than there are"),
-        pytest.param(3, None, None, Limits(0, 1), id="nothing said"),
-        pytest.param(3, "many", "few", Limits(0, 1), id="nonsense"),
-        pytest.param(3, "200%", 0, Limits(6, 0), id="more than all"),
+        pytest.param(10, 3, 2, SurgeLimits(3, 2), id="numbers"),
+        pytest.param(10, "25%", "25%", SurgeLimits(3, 2), id="up for the surge, down for the others"),
+        pytest.param(2, "0%", "1%", SurgeLimits(0, 1), id="both would be 0"),
+        pytest.param(0, 0, 0, SurgeLimits(0, 0), id="no replicas"),
+        pytest.param(0, "25%", 3, SurgeLimits(0, 0), id="no replicas, none unavailable"),
+        pytest.param(3, 0, 9, SurgeLimits(0, 3), id="no more than there are"),
+        pytest.param(3, None, None, SurgeLimits(0, 1), id="nothing said"),
+        pytest.param(3, "many", "few", SurgeLimits(0, 1), id="nonsense"),
+        pytest.param(3, "200%", 0, SurgeLimits(6, 0), id="more than all"),
     ],
 )
-def test_limits(replicas: int, surge: Part, unavailable: Part, limits: Limits) -> None:
+def test_limits(replicas: int, surge: Part, unavailable: Part, limits: SurgeLimits) -> None:
     assert limits_of(deployment(replicas, surge, unavailable)) == limits
-    assert limits_of(deployment(replicas, surge, unavailable, kind="Recreate")) == Limits(0, 0)
+    assert limits_of(deployment(replicas, surge, unavailable, kind="Recreate")) == SurgeLimits(0, 0)
 
 
 @pytest.mark.parametrize(

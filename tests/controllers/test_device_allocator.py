@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from controller_manager.api.devices import AllocationResult, ResourceClaim, ResourceSlice
+from controller_manager.common.api.devices import AllocationResult, ResourceClaim, ResourceSlice
 from controllers.scheduler import allocator
 from controllers.scheduler.allocator import Attempt, allocate
 from controllers.scheduler.device_requests import AllocationError, requests_of

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import Pod
-from controller_manager.api.devices import ConsumerReference, ResourceClaim, ResourceSlice
-from controller_manager.api.quantity import parse
-from controller_manager.api.resource import Key, key_of
-from controllers._device_claims import devices_of
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.devices import ConsumerReference, ResourceClaim, ResourceSlice
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.resource import Key, key_of
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider
 from controllers.scheduler.devices import ClaimPlan, Devices, PodDevices
 from controllers.scheduler.scheduler import Assigned, Scheduler
+from controllers.shared.device_claims import devices_of
 from tests.controllers.device_world import claim, device, device_class, published, request, user
 from tests.controllers.scheduling import node, wanted
 

@@ -4,8 +4,8 @@ from math import inf
 
 import pytest
 
-from controller_manager.api.core import Taint, Toleration
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import Taint, Toleration
+from controller_manager.common.api.devices import (
     AllocatedDevice,
     Device,
     DeviceTaintRule,
@@ -15,8 +15,7 @@ from controller_manager.api.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from controller_manager.api.model import ObjectMeta
-from controllers._device_claims import selector_of
+from controller_manager.common.api.model import ObjectMeta
 from controllers.device_taint_eviction.decide import (
     Counts,
     causes,
@@ -24,6 +23,7 @@ from controllers.device_taint_eviction.decide import (
     published_devices,
     tolerated_seconds,
 )
+from controllers.shared.device_claims import selector_of
 
 ADDED = "1970-01-01T00:01:40Z"  # a hundred seconds after the epoch
 NO_EXECUTE = Taint(key="k", value="v", effect="NoExecute", time_added=ADDED)

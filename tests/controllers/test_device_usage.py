@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.devices import ResourceClaim
-from controller_manager.api.resource import key_of
+from controller_manager.common.api.devices import ResourceClaim
+from controller_manager.common.api.resource import key_of
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Decider
 from controllers.scheduler.device_pools import DeviceID

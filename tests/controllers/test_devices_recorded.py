@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from controller_manager.common.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from controllers.scheduler.devices import Devices, PodDevices
 from controllers.scheduler.node_info import NodeInfo
 from tests.controllers.device_world import device_class, user, world

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import Pod
-from controller_manager.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from controller_manager.common.api.timestamps import format_time
 from controllers.disruption import (
     Count,
     announced_since,

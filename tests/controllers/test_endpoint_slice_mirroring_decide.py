@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controller_manager.api.core import Endpoints
+from controller_manager.common.api.core import Endpoints
 from controllers import endpoint_slice_mirroring as mirroring
 
 

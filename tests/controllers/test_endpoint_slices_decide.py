@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Pod, Service
-from controller_manager.api.discovery import Endpoint, EndpointSlice
-from controllers._pods import HEADLESS, TRIGGER_TIME
+from controller_manager.common.api.core import Pod, Service
+from controller_manager.common.api.discovery import Endpoint, EndpointSlice
 from controllers.endpoint_slices import decide as made
 from controllers.endpoint_slices.zones import NO_NODE_INFORMATION, Refused
+from controllers.shared.pods import HEADLESS, TRIGGER_TIME
 
 ZONES = {"n1": "a", "n2": "b", "n3": ""}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.core import ZONE, Node
-from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointHints, ForZone
+from controller_manager.common.api.core import ZONE, Node
+from controller_manager.common.api.discovery import Endpoint, EndpointConditions, EndpointHints, ForZone
 from controllers.endpoint_slices import zones
 from controllers.endpoint_slices.zones import Capacity, Refused, hinted, shares
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Pod, Service
+from controller_manager.common.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Pod, Service
 from controllers import endpoints as ep
-from controllers._pods import HEADLESS, TRIGGER_TIME
+from controllers.shared.pods import HEADLESS, TRIGGER_TIME
 
 
 def service(**spec: Any) -> Service:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.base.programs import Ended
+from controller_manager.common.base.programs import ProgramResult
 from controllers.attach_detach.flex_call import Answer, Capabilities, DriverError, NotSupportedError, judge
-from controllers.attach_detach.flex_drivers import Driver, Program, find_programs, to_initialize
+from controllers.attach_detach.flex_drivers import Driver, DriverProgram, find_programs, to_initialize
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from controllers.attach_detach.flex_drivers import Driver, Program, find_program
     ],
 )
 def test_what_a_driver_answers(output: str, answer: Answer) -> None:
-    assert judge("attach", Ended(0, output.encode())) == answer
+    assert judge("attach", ProgramResult(0, output.encode())) == answer
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_what_a_driver_answers(output: str, answer: Answer) -> None:
 )
 def test_what_is_a_failure(status: int, output: str, problem: str) -> None:
     with pytest.raises(DriverError) as caught:
-        judge("attach", Ended(status, output.encode()))
+        judge("attach", ProgramResult(status, output.encode()))
     assert str(caught.value) == problem
 
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_what_is_not_supported(status: int) -> None:
     with pytest.raises(NotSupportedError):
-        judge("attach", Ended(status, b'{"status": "Not supported", "message": "x"}'))
+        judge("attach", ProgramResult(status, b'{"status": "Not supported", "message": "x"}'))
 
 
 def test_programs_are_found_by_the_names_of_their_drivers(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_programs_are_found_by_the_names_of_their_drivers(tmp_path: Path) -> Non
 
 def test_a_driver_is_initialized_once_and_again_when_it_changes_or_has_failed() -> None:
     drivers: dict[str, Driver] = {}
-    first, second = Program("/d/d", (1,)), Program("/d/d", (2,))
+    first, second = DriverProgram("/d/d", (1,)), DriverProgram("/d/d", (2,))
 
-    def look(now: float, *programs: Program) -> list[str]:
+    def look(now: float, *programs: DriverProgram) -> list[str]:
         return list(to_initialize(drivers, dict(zip("d", programs, strict=False)), now))
 
     assert look(0, first) == ["d"]

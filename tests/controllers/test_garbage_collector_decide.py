@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.client.discovery import Discovery, ServedResource
+from controller_manager.common.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.framework.client.discovery import Discovery, ServedResource
 from controllers.garbage_collector.graph_builder import KnownResources
-from controllers.garbage_collector.live import Delete, Outcome, OwnerState, SetOwners, Stay, decide
+from controllers.garbage_collector.live import Delete, OwnerDecision, OwnerState, SetOwners, Stay, decide
 
 SOLID, GONE, WAITING = OwnerState.SOLID, OwnerState.GONE, OwnerState.WAITING
 FIRST, SECOND, THIRD = (
@@ -37,7 +37,7 @@ BACKGROUND, FOREGROUND, ORPHAN = Delete("Background"), Delete("Foreground"), Del
     ],
 )
 def test_what_becomes_of_an_object(
-    states: tuple[OwnerState, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: Outcome
+    states: tuple[OwnerState, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: OwnerDecision
 ) -> None:
     owners = (FIRST, SECOND, THIRD)[: len(states)]
     assert decide(ObjectMeta(owner_references=owners, finalizers=finalizers), states, has_dependents) == expected

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
 from controllers.garbage_collector.graph import (
     Absent,
     Graph,

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.autoscaling import (
+from controller_manager.common.api.autoscaling import (
     Behavior,
     ScalingPolicy,
     ScalingRules,
 )
-from controller_manager.api.resource import Key
-from controller_manager.api.selectors import LabelSelector, LabelSelectorSpec, SelectorRequirement
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.selectors import LabelSelector, LabelSelectorSpec, SelectorRequirement
 from controllers.horizontal_pod_autoscaler.decision import (
     ScalingDefaults,
     bounds_of,

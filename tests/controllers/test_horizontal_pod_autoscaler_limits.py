@@ -6,7 +6,7 @@ Rules are told as `window policy limit/period ...`: "60 Max 4/15 100%/15" holds 
 
 import pytest
 
-from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
+from controller_manager.common.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
 from controllers.horizontal_pod_autoscaler.limits import Bounds, History, normalize, normalize_with_behavior
 
 BOUNDS = Bounds(2, 20)

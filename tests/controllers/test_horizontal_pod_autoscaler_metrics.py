@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.core import Pod
+from controller_manager.common.api.core import Pod
 from controllers.horizontal_pod_autoscaler.decision import (
     ScalingDefaults,
     tolerance_of,

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.autoscaling import MetricSpec
-from controller_manager.api.core import Pod
+from controller_manager.common.api.autoscaling import MetricSpec
+from controller_manager.common.api.core import Pod
 from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, TargetState, propose
 from controllers.horizontal_pod_autoscaler.replicas import Startup, Tolerance
 

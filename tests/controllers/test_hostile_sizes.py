@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Taint, Toleration
-from controller_manager.api.discovery import Endpoint, EndpointSlice, SlicePort
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
-from controller_manager.api.selectors import LabelSelectorSpec, SelectorRequirement
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.core import (
+    EndpointAddress,
+    EndpointPort,
+    Endpoints,
+    EndpointSubset,
+    Taint,
+    Toleration,
+)
+from controller_manager.common.api.discovery import Endpoint, EndpointSlice, SlicePort
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from controller_manager.common.api.selectors import LabelSelectorSpec, SelectorRequirement
+from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import builders
 from controller_manager.testing.certificates import authority, hosts, request_pem
-from controllers._certificate_requests import asked_for, read_request
-from controllers._slices import SliceGroup, arrange, identity
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import Validity
 from controllers.disruption import selects
@@ -25,6 +30,8 @@ from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
 from controllers.garbage_collector.graph import Graph, ObjectIdentity, Task, claim_of
 from controllers.horizontal_pod_autoscaler.limits import History
+from controllers.shared.certificate_requests import asked_for, read_request
+from controllers.shared.slices import SliceGroup, arrange, identity
 from controllers.taint_eviction import countdown
 from tests.controllers import pod_lives
 

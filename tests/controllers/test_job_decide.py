@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.batch import (
+from controller_manager.common.api.batch import (
     COMPLETE,
     FAILED,
     FAILURE_TARGET,
@@ -20,10 +20,10 @@ from controller_manager.api.batch import (
     JobStatus,
     PodFailurePolicy,
 )
-from controller_manager.api.core import Pod
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.timestamps import format_time
 from controllers.job.accounting import MOST_UNCOUNTED, account, finish, settle
-from controllers.job.backoff import INDEX_FAILURES, INDEX_IGNORED, NO_FAILURE, Backoff, finished_at
+from controllers.job.backoff import INDEX_FAILURES, INDEX_IGNORED, NO_FAILURE, JobBackoff, finished_at
 from controllers.job.decide import MOST_PODS, condition, ending_of, is_complete, plan
 from controllers.job.indexes import COMPLETION_INDEX, index_of
 from controllers.job.observation import Observation, is_tracked, observe
@@ -73,7 +73,7 @@ def pod(
     return Pod.decode(msgspec.json.encode(tree))
 
 
-def seen(made: Job, *pods: Pod, backoff: Backoff = NO_FAILURE) -> Observation:
+def seen(made: Job, *pods: Pod, backoff: JobBackoff = NO_FAILURE) -> Observation:
     return observe(made, pods, backoff, NOW)
 
 
@@ -172,20 +172,20 @@ def test_which_indexes_a_job_runs(made: Job, pods: Sequence[Pod], create: list[i
     ("before", "succeeded", "failed", "after"),
     [
         (NO_FAILURE, [], [], NO_FAILURE),
-        (NO_FAILURE, [], [50], Backoff(1, 50)),
-        (Backoff(2, 10), [], [50, 40], Backoff(4, 50)),
-        (Backoff(2, 10), [60], [50], NO_FAILURE),
-        (Backoff(2, 10), [45], [50, 40, 55], Backoff(2, 55)),
-        (Backoff(2, 10), [50], [50], NO_FAILURE),
+        (NO_FAILURE, [], [50], JobBackoff(1, 50)),
+        (JobBackoff(2, 10), [], [50, 40], JobBackoff(4, 50)),
+        (JobBackoff(2, 10), [60], [50], NO_FAILURE),
+        (JobBackoff(2, 10), [45], [50, 40, 55], JobBackoff(2, 55)),
+        (JobBackoff(2, 10), [50], [50], NO_FAILURE),
     ],
 )
-def test_failures_in_a_row(before: Backoff, succeeded: list[int], failed: list[int], after: Backoff) -> None:
+def test_failures_in_a_row(before: JobBackoff, succeeded: list[int], failed: list[int], after: JobBackoff) -> None:
     base = NOW.timestamp() - 1000
 
     def ended(times: list[int], phase: str) -> list[Pod]:
         return [pod(f"{phase}{time}", phase, ended=1000 - time) for time in times]
 
-    start = before if before is NO_FAILURE else Backoff(before.failures, base + before.last)
+    start = before if before is NO_FAILURE else JobBackoff(before.failures, base + before.last)
     found = start.after(ended(succeeded, "Succeeded"), ended(failed, "Failed"))
     assert (found.failures, found.last - base if found.failures else 0.0) == after
 
@@ -194,8 +194,8 @@ def test_failures_in_a_row(before: Backoff, succeeded: list[int], failed: list[i
     ("failures", "pause"), [(0, 0), (1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (8, 600), (10_000, 600)]
 )
 def test_the_pause_doubles_up_to_ten_minutes(failures: int, pause: float) -> None:
-    assert Backoff(failures, 1000.0).remaining(1000.0) == pause
-    assert Backoff(failures, 1000.0).remaining(2000.0) == 0
+    assert JobBackoff(failures, 1000.0).remaining(1000.0) == pause
+    assert JobBackoff(failures, 1000.0).remaining(2000.0) == 0
 
 
 def test_when_a_pod_ended() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.job.indexes import Indexes, Range
+from controllers.job.indexes import Indexes, IndexRange
 
 SETS = st.sets(st.integers(0, 40))
 
@@ -42,5 +42,5 @@ def test_they_behave_as_sets(one: set[int], other: set[int], completions: int, c
 @given(SETS)
 def test_ranges_never_touch(one: set[int]) -> None:
     ranges = Indexes.of(one).ranges
-    assert all(isinstance(each, Range) and each.first <= each.last for each in ranges)
+    assert all(isinstance(each, IndexRange) and each.first <= each.last for each in ranges)
     assert all(later.first > earlier.last + 1 for earlier, later in itertools.pairwise(ranges))

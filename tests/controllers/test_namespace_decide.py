@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.api.timestamps import format_time
-from controller_manager.client.discovery import ServedResource
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.framework.client.discovery import ServedResource
 from controllers.namespace.outcome import (
     PassOutcome,
     Remains,

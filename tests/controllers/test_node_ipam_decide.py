@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.core import Node
-from controllers._node_ranges import NodeRangeOptions, ranges_of
+from controller_manager.common.api.core import Node
 from controllers.node_ipam.cidr_set import CIDRSet, RangeAllocator
+from controllers.shared.node_ranges import NodeRangeOptions, ranges_of
 
 
 def taken(cidr_set: CIDRSet, count: int) -> list[str]:

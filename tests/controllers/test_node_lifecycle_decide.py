@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
-from controller_manager.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
+from controller_manager.common.api.coordination import LEASES, Lease, LeaseSpec
+from controller_manager.common.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import builders
 from controllers.node_lifecycle.desired import Evict, desired_taints, is_evicted, silenced, unready, zone_of
 from controllers.node_lifecycle.node_health import Grace, HealthChanges, HeartbeatMonitor, NodeHealth, Silence

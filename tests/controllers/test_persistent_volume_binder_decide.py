@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.storage import PersistentVolume, PersistentVolumeClaim
+from controller_manager.common.api.storage import PersistentVolume, PersistentVolumeClaim
 from controllers.persistent_volume_binder.changes import (
     bound_claim,
     bound_volume,

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.storage import PersistentVolume, PersistentVolumeClaim
-from controller_manager.cache import Change
-from controllers._claims import size_of
+from controller_manager.common.api.storage import PersistentVolume, PersistentVolumeClaim
+from controller_manager.framework.cache import Change
 from controllers.persistent_volume_binder.changes import bound_volume
 from controllers.persistent_volume_binder.volumes import VolumeIndex, is_bound_to, mismatch
+from controllers.shared.claims import size_of
 from tests.scenarios.storage import claim, volume
 
 ONCE, MANY, READ = "ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany"

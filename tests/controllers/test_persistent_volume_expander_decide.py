@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controllers.persistent_volume_expander import Step, awaiting_node, decide, finished, in_progress, target_size
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controllers.persistent_volume_expander import (
+    ExpandAction,
+    awaiting_node,
+    decide,
+    finished,
+    in_progress,
+    target_size,
+)
 from tests.scenarios.storage import claim, decoded, volume
 
 PRE = "volume.alpha.kubernetes.io/pre-resize-capacity"
@@ -29,23 +36,23 @@ def bound(wants: str, has: str, progress: str = "", begun: str = "") -> Persiste
 @pytest.mark.parametrize(
     ("wants", "has", "source", "size", "remembers", "progress", "step"),
     [
-        ("1Gi", "1Gi", CSI, "1Gi", False, "", Step.NOTHING),
-        ("1Gi", "2Gi", FLEX, "2Gi", False, "", Step.NOTHING),
-        ("1024Mi", "1Gi", CSI, "1Gi", False, "", Step.NOTHING),
-        ("2Gi", "1Gi", CSI, "1Gi", False, "", Step.EXTERNAL),
-        ("1Gi", "1Gi", CSI, "1Gi", True, "", Step.EXTERNAL),
-        ("2Gi", "1Gi", {}, "1Gi", False, "", Step.EXTERNAL),
-        ("2Gi", "1Gi", EBS, "1Gi", False, "", Step.MIGRATED),
-        ("2Gi", "1Gi", FLEX, "1Gi", False, "", Step.EXPAND),
-        ("2Gi", "1Gi", FLEX, "2Gi", False, "ControllerResizeInProgress", Step.EXPAND),
-        ("2Gi", "1Gi", FLEX, "2Gi", True, "NodeResizePending", Step.NOTHING),
-        ("2Gi", "1Gi", FLEX, "2Gi", True, "NodeResizeInProgress", Step.NOTHING),
-        ("2Gi", "1Gi", FLEX, "2Gi", True, "NodeResizeInfeasible", Step.AWAIT_NODE),
-        ("2Gi", "2Gi", FLEX, "2Gi", True, "", Step.FORGET),
+        ("1Gi", "1Gi", CSI, "1Gi", False, "", ExpandAction.NOTHING),
+        ("1Gi", "2Gi", FLEX, "2Gi", False, "", ExpandAction.NOTHING),
+        ("1024Mi", "1Gi", CSI, "1Gi", False, "", ExpandAction.NOTHING),
+        ("2Gi", "1Gi", CSI, "1Gi", False, "", ExpandAction.EXTERNAL),
+        ("1Gi", "1Gi", CSI, "1Gi", True, "", ExpandAction.EXTERNAL),
+        ("2Gi", "1Gi", {}, "1Gi", False, "", ExpandAction.EXTERNAL),
+        ("2Gi", "1Gi", EBS, "1Gi", False, "", ExpandAction.MIGRATED),
+        ("2Gi", "1Gi", FLEX, "1Gi", False, "", ExpandAction.EXPAND),
+        ("2Gi", "1Gi", FLEX, "2Gi", False, "ControllerResizeInProgress", ExpandAction.EXPAND),
+        ("2Gi", "1Gi", FLEX, "2Gi", True, "NodeResizePending", ExpandAction.NOTHING),
+        ("2Gi", "1Gi", FLEX, "2Gi", True, "NodeResizeInProgress", ExpandAction.NOTHING),
+        ("2Gi", "1Gi", FLEX, "2Gi", True, "NodeResizeInfeasible", ExpandAction.AWAIT_NODE),
+        ("2Gi", "2Gi", FLEX, "2Gi", True, "", ExpandAction.FORGET),
     ],
 )
 def test_who_expands(
-    wants: str, has: str, source: dict[str, Any], size: str, remembers: bool, progress: str, step: Step
+    wants: str, has: str, source: dict[str, Any], size: str, remembers: bool, progress: str, step: ExpandAction
 ) -> None:
     meta = {"annotations": {PRE: "1Gi"}} if remembers else {}
     given = {"hostPath": None, **source} if source else {}
@@ -85,4 +92,4 @@ def test_conditions_of_resizing_follow_one_another() -> None:
 
 
 def test_a_claim_of_nobody() -> None:
-    assert decide(claim(), volume()) is Step.EXTERNAL
+    assert decide(claim(), volume()) is ExpandAction.EXTERNAL

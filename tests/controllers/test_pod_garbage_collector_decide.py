@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller_manager.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Taint
-from controller_manager.api.model import ObjectMeta
+from controller_manager.common.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Taint
+from controller_manager.common.api.model import ObjectMeta
 from controllers.pod_garbage_collector import (
     Victim,
     by_node,

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus
-from controller_manager.api.model import ObjectMeta
-from controllers._pod_ranking import DELETION_COST, first_to_go, progress_of
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus
+from controller_manager.common.api.model import ObjectMeta
+from controllers.shared.pod_ranking import DELETION_COST, first_to_go, progress_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 OLD, MIDDLE, YOUNG = "2026-01-01T00:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T11:59:59Z"

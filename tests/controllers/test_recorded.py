@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, Scale
-from controller_manager.api.certificates import REQUESTS
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import (
+from controller_manager.app import catalog
+from controller_manager.app.manager import Manager
+from controller_manager.app.program import flag_set
+from controller_manager.common.api import errors
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, Scale
+from controller_manager.common.api.certificates import REQUESTS
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import (
     CONFIG_MAPS,
     ENDPOINTS,
     EVENTS,
@@ -25,20 +28,17 @@ from controller_manager.api.core import (
     SERVICES,
     TokenRequest,
 )
-from controller_manager.api.discovery import ENDPOINT_SLICES
-from controller_manager.api.model import PartialObject
-from controller_manager.api.networking import IP_ADDRESSES, SERVICE_CIDRS
-from controller_manager.api.resource import Resource
-from controller_manager.api.reviews import SubjectAccessReview, TokenReview
-from controller_manager.api.wire import Request, Response
-from controller_manager.app import catalog
-from controller_manager.app.manager import Manager
-from controller_manager.app.program import flag_set
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import Client, InProcessTransport
-from controller_manager.client.codec import Codec
-from controller_manager.client.discovery import resources
+from controller_manager.common.api.discovery import ENDPOINT_SLICES
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.networking import IP_ADDRESSES, SERVICE_CIDRS
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.reviews import SubjectAccessReview, TokenReview
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.framework.client.codec import Codec
+from controller_manager.framework.client.discovery import resources
 from controller_manager.testing import FaultyNetwork
 from controller_manager.testing.certificates import authority, write_authority
 from controllers.horizontal_pod_autoscaler.metrics_client import resource_samples

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import Pod, PodStatus, PodTemplateSpec
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.model import ObjectMeta
+from controller_manager.common.api.apps import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import Pod, PodStatus, PodTemplateSpec
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.model import ObjectMeta
 from controllers.replica_set.replicas import decide, next_look, status_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

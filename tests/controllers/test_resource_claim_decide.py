@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller_manager.api.core import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
+from controller_manager.common.api.devices import (
     DELETE_PROTECTION,
     POD_CLAIM,
     AllocationResult,
@@ -11,12 +11,12 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.quota.device_claims import EXTENDED_CLAIM
-from controller_manager.api.resource import Key
-from controllers._device_claims import is_over
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.quota.device_claims import EXTENDED_CLAIM
+from controller_manager.common.api.resource import Key
 from controllers.resource_claim.decide import prefix, released, to_make, to_reserve
 from controllers.resource_claim.metrics import source_of
+from controllers.shared.device_claims import is_over
 
 MADE = PodResourceClaim(name="made", resource_claim_template_name="t")
 GIVEN = PodResourceClaim(name="given", resource_claim_name="c")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.devices import (
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.devices import (
     AllocatedDevice,
     AllocationResult,
     Device,
@@ -17,7 +17,7 @@ from controller_manager.api.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from controller_manager.api.model import ObjectMeta
+from controller_manager.common.api.model import ObjectMeta
 from controllers.resource_pool_status_request import answer, seconds_left
 
 

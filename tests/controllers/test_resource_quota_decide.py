@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller_manager.api.core import ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
-from controller_manager.api.pod_resources import parsed
+from controller_manager.common.api.core import ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
+from controller_manager.common.api.pod_resources import parsed
 from controllers.resource_quota.controller import Count, decide
 
 Amounts = Mapping[str, str]

@@ -5,11 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller_manager.api.core import ConfigMap
-from controller_manager.base.log import get_logger
-from controller_manager.client import ConfigError
-from controller_manager.serving.tls import make_ca
-from controllers._service_accounts import RootCAs, ServiceAccountOptions
+from controller_manager.common.api.core import ConfigMap
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.framework.client import ConfigError
 from controllers.root_ca_publisher import (
     ABOUT,
     DATA,
@@ -18,6 +17,7 @@ from controllers.root_ca_publisher import (
     check,
     desired,
 )
+from controllers.shared.service_accounts import RootCAs, ServiceAccountOptions
 
 PEM = make_ca("one", days=1).certificate.decode()
 OTHER = make_ca("other", days=1).certificate.decode()

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from msgspec.structs import force_setattr
 
-from controller_manager.api.core import Pod
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.resource import Key
 from controllers.scheduler import scheduler as scheduler_module
 from controllers.scheduler.decide import Decider, Unfinished
-from controllers.scheduler.scheduler import Assigned, Scheduler, Step, Unplaced
+from controllers.scheduler.scheduler import Assigned, Scheduler, SchedulingResult, Unplaced
 from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import BY_VOLUMES
 from tests.controllers import device_world
@@ -33,7 +33,7 @@ def of(*nodes: int, placed: Mapping[str, list[Pod]] | None = None, **more: Any) 
     return Scheduler(Decider(cluster(hosts, placed)), ("default-scheduler",), **more)
 
 
-def ended(scheduler: Scheduler, between: Callable[[int], None] = lambda _: None) -> tuple[Step | None, int]:
+def ended(scheduler: Scheduler, between: Callable[[int], None] = lambda _: None) -> tuple[SchedulingResult | None, int]:
     """What an attempt came to, and after how many slices; `between` is called after each of the others."""
     for number in range(1, 500):
         step = scheduler.step(0.0)

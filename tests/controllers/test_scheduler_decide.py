@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import Node, Pod
+from controller_manager.common.api.core import Node, Pod
 from controllers.scheduler import scheduler as scheduler_module
 from controllers.scheduler.cluster_state import ClusterState, PodSelection
 from controllers.scheduler.decide import Choice, Decider, NoFit, Unfinished

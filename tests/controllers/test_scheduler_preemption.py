@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Pod
-from controller_manager.api.policy import PodDisruptionBudget
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Decider, NoFit
 from tests.controllers.scheduling import cluster, node, plan, pod, room_for, wanted

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.kinds.pod_life import merge_label_keys
-from controller_manager.api.core import Pod, PodStatus
-from controller_manager.api.policy import PodDisruptionBudget
+from apiserver_stub.kinds.strategies.pods import merge_label_keys
+from controller_manager.common.api.core import Pod, PodStatus
+from controller_manager.common.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit
 from tests.controllers.scheduling import cluster, node, place, pod, room_for, wanted

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Node, Pod
+from controller_manager.common.api.core import Node, Pod
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Pod
-from controller_manager.api.model import Object
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.networking import ServiceCIDR, ServiceCIDRSpec
-from controllers.service_cidrs import FINALIZER, GRACE, Step, decide
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.networking import ServiceCIDR, ServiceCIDRSpec
+from controllers.service_cidrs import FINALIZER, GRACE, CIDRAction, decide
 
-FINALIZE, READY, KEEP, WAIT, RELEASE = Step.FINALIZE, Step.READY, Step.KEEP, Step.WAIT, Step.RELEASE
+FINALIZE, READY, KEEP, WAIT, RELEASE = (
+    CIDRAction.FINALIZE,
+    CIDRAction.READY,
+    CIDRAction.KEEP,
+    CIDRAction.WAIT,
+    CIDRAction.RELEASE,
+)
 
 
 def range_of(
@@ -28,7 +34,7 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(("finalizers", "step"), [((), FINALIZE), (("a/b",), FINALIZE), ((FINALIZER, "a/b"), READY)])
-def test_one_that_stays_has_a_finalizer_and_is_ready(finalizers: tuple[str, ...], step: Step) -> None:
+def test_one_that_stays_has_a_finalizer_and_is_ready(finalizers: tuple[str, ...], step: CIDRAction) -> None:
     mine = range_of("10.0.0.0/24", finalizers=finalizers)
     assert decide(mine, [mine], ["10.0.0.7"], None) is step
 
@@ -70,7 +76,7 @@ def test_one_that_stays_has_a_finalizer_and_is_ready(finalizers: tuple[str, ...]
     ],
 )
 def test_one_that_is_deleted_stays_while_addresses_need_it(
-    mine: tuple[str, ...], others: list[ServiceCIDR], addresses: list[str], step: Step
+    mine: tuple[str, ...], others: list[ServiceCIDR], addresses: list[str], step: CIDRAction
 ) -> None:
     deleted = range_of(*mine, gone=LONG_AGO)
     assert decide(deleted, [deleted, *others], addresses, GRACE) is step

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.core import SERVICES, Service
-from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
-from controller_manager.api.model import ObjectMeta
-from controllers._slices import Identity, SliceGroup, SliceWrites, Style, Wanted, arrange, identity
+from controller_manager.common.api.core import SERVICES, Service
+from controller_manager.common.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
+from controller_manager.common.api.model import ObjectMeta
+from controllers.shared.slices import SliceGroup, SliceIdentity, SliceWrites, Style, Wanted, arrange, identity
 
 OWNER = Service(metadata=ObjectMeta(namespace="ns", name="web", uid="uid-web"))
 STYLE = Style(OWNER, SERVICES, {"app": "web"})
@@ -27,7 +27,7 @@ def endpoint(number: int, ready: bool = True) -> Endpoint:
     return Endpoint(addresses=(f"10.0.0.{100 + number}",), conditions=EndpointConditions(ready=ready))
 
 
-def wanted(**groups: Iterable[Endpoint]) -> dict[SliceGroup, dict[Identity, Endpoint]]:
+def wanted(**groups: Iterable[Endpoint]) -> dict[SliceGroup, dict[SliceIdentity, Endpoint]]:
     by_name = {"web": WEB, "six": SIX, "dns": DNS}
     return {by_name[name]: {identity(e): e for e in endpoints} for name, endpoints in groups.items()}
 

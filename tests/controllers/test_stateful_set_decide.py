@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import STATEFUL_SETS, ControllerRevision, StatefulSet, StatefulSetStatus
-from controller_manager.api.core import Pod
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.storage import PersistentVolumeClaim
-from controller_manager.controller import TerminalError
-from controller_manager.controller.history import template_patch
+from controller_manager.common.api.apps import STATEFUL_SETS, ControllerRevision, StatefulSet, StatefulSetStatus
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.storage import PersistentVolumeClaim
+from controller_manager.framework.controller import TerminalError
+from controller_manager.framework.controller.history import template_patch
 from controllers.stateful_set.claims import new_claims, owners_of_claim
 from controllers.stateful_set.controller import pods_left
-from controllers.stateful_set.decide import Action, Observed, by_ordinal, decide, max_unavailable
+from controllers.stateful_set.decide import PodVerb, StatefulSetState, by_ordinal, decide, max_unavailable
 from controllers.stateful_set.identity import identity_patch, new_pod, ordinal_of
 from controllers.stateful_set.revisions import Recorded, is_before_update, template_of
 from controllers.stateful_set.status import next_look, status_of
@@ -64,7 +64,7 @@ def pods(forms: str, start: int = 0) -> dict[int, Pod]:
     return {number: pod(number, form) for number, form in enumerate(forms.split(), start) if form != "."}
 
 
-SIGNS = {Action.CREATE: "+", Action.DELETE: "-", Action.REPAIR: "~"}
+SIGNS = {PodVerb.CREATE: "+", PodVerb.DELETE: "-", PodVerb.REPAIR: "~"}
 
 
 def steps(
@@ -72,7 +72,7 @@ def steps(
 ) -> str:
     """The steps in order, rows divided by a bar."""
     found = {claim.metadata.name: claim for claim in claims}
-    rows = decide(Observed(of, there, found.get, NEW, NOW, limits))
+    rows = decide(StatefulSetState(of, there, found.get, NEW, NOW, limits))
     return " | ".join(" ".join(f"{SIGNS[step.action]}{step.ordinal}" for step in row) for row in rows if row)
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.apiextensions import CustomResourceDefinition
-from controller_manager.api.apiserver_internal import StorageVersion
-from controller_manager.api.certificates import ClusterTrustBundle
-from controller_manager.api.coordination import Lease
-from controller_manager.api.storage_migration import StorageVersionMigration, comparable, is_newer
+from controller_manager.common.api.apiextensions import CustomResourceDefinition
+from controller_manager.common.api.apiserver_internal import StorageVersion
+from controller_manager.common.api.certificates import ClusterTrustBundle
+from controller_manager.common.api.coordination import Lease
+from controller_manager.common.api.storage_migration import StorageVersionMigration, comparable, is_newer
 from controllers.storage_version_gc import is_identity, remaining, servers_of
 from controllers.storage_version_migrator import What, decide, ended, outcome
 from controllers.trust_bundle_publisher import SIGNER, name_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller_manager.api.core import Taint, Toleration
+from controller_manager.common.api.core import Taint, Toleration
 from controllers.taint_eviction import Endured, countdown
 
 TAINT = Taint(key="k", value="5", effect="NoExecute")

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Node, Pod
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import Node, Pod
+from controller_manager.common.api.resource import Key
 from controllers.scheduler.node_info import room_of
 from controllers.scheduler.pod_requirements import requirements_of
 from controllers.virtual_node.admission import AdmittedPods, refusal_of

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import NODES, NodeStatus
-from controller_manager.api.errors import BadRequest, NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time
+from controller_manager.common.api.core import NODES, NodeStatus
+from controller_manager.common.api.errors import BadRequest, NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_time
 from controller_manager.testing import Cluster
 from controllers.virtual_node.logs import log_of, log_options, run_of
 from controllers.virtual_node.pods import POD, VirtualPod

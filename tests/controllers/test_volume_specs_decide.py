@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Pod, Volume
-from controller_manager.api.storage import PersistentVolume
-from controllers._volume_specs import has_volumes, spec_of_inline, spec_of_name, spec_of_volume
+from controller_manager.common.api.core import Pod, Volume
+from controller_manager.common.api.storage import PersistentVolume
+from controllers.shared.volume_specs import has_volumes, spec_of_inline, spec_of_name, spec_of_volume
 from tests.scenarios.volumes import volume
 
 Tree = dict[str, Any]

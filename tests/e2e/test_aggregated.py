@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.serving.tls import KeyPair, issue, make_ca
+from controller_manager.common.serving.tls import KeyPair, issue, make_ca
 from tests.e2e.conftest import ApiProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from msgspec.structs import replace
 
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     APPROVED,
     NODE_CLIENT,
     NODE_SERVING,
@@ -22,8 +22,8 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
     RequestCondition,
 )
-from controller_manager.api.resource import Key
-from controller_manager.serving.tls import KeyPair, issue, make_ca
+from controller_manager.common.api.resource import Key
+from controller_manager.common.serving.tls import KeyPair, issue, make_ca
 from controller_manager.testing import Cluster
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.serving.tls import KeyPair, issue
+from controller_manager.common.serving.tls import KeyPair, issue
 from tests.e2e.conftest import JOE, Up, free_port, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.serving.tls import KeyPair, issue, make_ca
+from controller_manager.common.serving.tls import KeyPair, issue, make_ca
 
 pytestmark = pytest.mark.e2e
 

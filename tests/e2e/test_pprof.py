@@ -129,7 +129,7 @@ def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
             break
     assert "Type: cpu" in top
     assert re.search(r"Duration: 1[.\d]*s, Total samples = \d", top)
-    assert "controller_manager.controller.runner.Controller._reconcile" in top
+    assert "controller_manager.framework.controller.runner.Controller._reconcile" in top
     assert re.search(rf" controller: Total .*\n(?: .*\n)*? .*: {CONTROLLER}\n", tags)
     assert f": {CONTROLLER} default/pprof-" in tags
     assert "controllers.endpoints.EndpointsController.reconcile" in mine
@@ -146,7 +146,7 @@ def test_where_memory_goes(manager: Manager) -> None:
     everything = ("-top", "-nodecount=1000", "-nodefraction=0")
     file = manager.fetch("heap?gc=1")
     assert "Type: inuse_space" in manager.pprof("-top", file)
-    assert "controller_manager.api.core.services.Service" in manager.pprof(*everything, "-inuse_objects", file)
+    assert "controller_manager.common.api.core.services.Service" in manager.pprof(*everything, "-inuse_objects", file)
     assert "Type: alloc_space" in manager.pprof("-top", manager.fetch("allocs"))
 
 
@@ -154,9 +154,9 @@ def test_what_is_allocated_meanwhile(manager: Manager, work: None) -> None:
     for _ in range(TRIES):
         file = manager.fetch("heap?seconds=1")
         top = manager.pprof("-top", "-cum", "-nodecount=1000", "-nodefraction=0", file)
-        if "controller_manager.cache.informer.Informer." in top:
+        if "controller_manager.framework.cache.informer.Informer." in top:
             break
-    assert "controller_manager.cache.informer.Informer." in top
+    assert "controller_manager.framework.cache.informer.Informer." in top
 
 
 def test_what_tasks_and_threads_do(manager: Manager) -> None:

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 from kubernetes import config
 
 from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode
-from controller_manager.api.protobuf.wire import fields
-from controller_manager.base.plain_yaml import without_nulls
+from controller_manager.common.api.protobuf.wire import fields
+from controller_manager.common.base.plain_yaml import without_nulls
 
 pytestmark = pytest.mark.e2e
 

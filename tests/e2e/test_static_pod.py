@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.serving.tls import issue, make_ca
+from controller_manager.common.serving.tls import issue, make_ca
 from tests.e2e.conftest import ApiProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up"), pytest.mark.needs("kubectl")]

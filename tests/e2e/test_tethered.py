@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-COMMAND = (sys.executable, "-m", "controller_manager.tethered", "--loaded=ahead", "program", "word")
+COMMAND = (sys.executable, "-m", "controller_manager.common.base.tethered", "--loaded=ahead", "program", "word")
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.routes import ServingOptions, pages_server
-from controller_manager.component.secure_serving import SniPair
-from controller_manager.serving import tls
-from controller_manager.serving.http_server import HTTPServer
-from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.component.secure_serving import SniPair
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.serving.trust import CLIENTS, Trust
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller_manager.base.random import random_source
+from controller_manager.common.base.random import random_source
 from tests.e2e.conftest import Admin, ApiProcess
 from tests.e2e.test_sudden_death import PATH, Attempt, State, Watcher, Writer, state_of, trust, written
 from tests.etcd import running
@@ -227,8 +227,8 @@ class Impatient(ApiProcess):
     PROGRAM = (
         "-c",
         """
-from apiserver_stub import main
-from apiserver_stub.workers import control, supervisor
+from apiserver_stub.process import main
+from apiserver_stub.process.workers import control, supervisor
 control.BEAT, supervisor._HUNG = 0.1, 30
 main.main()
 """,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 WRITTEN = Path(__file__).with_name("surface.txt")
 PACKAGES = (
-    "controller_manager.cel",
-    "controller_manager.client",
-    "controller_manager.cloud_provider",
-    "controller_manager.controller",
+    "controller_manager.common.cel",
+    "controller_manager.framework.client",
+    "controller_manager.framework.cloud_provider",
+    "controller_manager.framework.controller",
     "controller_manager.framework",
-    "controller_manager.options",
+    "controller_manager.common.options",
     "controller_manager.testing",
 )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 SOURCE = """\
 from controller_manager.framework import Model, Object, ObjectMeta
 from controller_manager.framework import ControlerSpec  # has no attribute "ControlerSpec"
-from controller_manager.controller import GiveUp  # has no attribute "GiveUp"
+from controller_manager.framework.controller import GiveUp  # has no attribute "GiveUp"
 from controller_manager.testing import Clustr  # has no attribute "Clustr"
-from controller_manager.client import HttpTransprt  # has no attribute "HttpTransprt"
+from controller_manager.framework.client import HttpTransprt  # has no attribute "HttpTransprt"
 
 
 class Spec(Model):

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-import controller_manager.api
-import controller_manager.client
-from controller_manager.api import (
+import controller_manager.common.api
+import controller_manager.framework.client
+from controller_manager.common.api import (
     autoscaling,
     batch,
     certificates,
@@ -28,7 +28,7 @@ from controller_manager.api import (
     selectors,
     storage,
 )
-from controller_manager.api.decode import Decoder
+from controller_manager.common.api.decode import Decoder
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -94,7 +94,7 @@ def test_every_field_of_the_schema_is_modelled(root: Path, type_: type[model.Mod
 
 def _models() -> list[type[model.Model]]:
     """Every model that is decoded from what a server sends, wherever it is declared."""
-    for package in (controller_manager.api, controller_manager.client):
+    for package in (controller_manager.common.api, controller_manager.framework.client):
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
     found, left = set(), [model.Model]
@@ -128,7 +128,7 @@ def test_nothing_that_go_may_write_as_null_is_required(type_: type[model.Model])
 def test_models_are_decoded_in_one_way(root: Path) -> None:
     """Whatever a server sends goes through `Decoder`, which knows what `null` means."""
     direct = re.compile(r"msgspec\.json\.Decoder\(|msgspec\.json\.decode\([^)]*type=")
-    allowed = {f"controller_manager/api/{name}.py" for name in ("decode", "diff", "protobuf/table")}
+    allowed = {f"controller_manager/common/api/{name}.py" for name in ("decode", "diff", "protobuf/table")}
     sources = [path for part in ("controller_manager", "controllers") for path in (root / part).rglob("*.py")]
     found = {str(path.relative_to(root)) for path in sources if direct.search(path.read_text())}
     assert found <= allowed

@@ -12,7 +12,7 @@ DOCUMENTED = {
     *("_getframe", "_current_frames", "_exit"),  # of sys and os
     "_proxy_to_logger",  # of structlog, for wrappers of one's own
 }
-ADAPTERS = {"controller_manager/base/standard_library.py": {"_ssl", "_sslobj", "_fut_waiter"}}
+ADAPTERS = {"controller_manager/common/base/standard_library.py": {"_ssl", "_sslobj", "_fut_waiter"}}
 """The one module for each library that has no public name for what is needed; the tests of the module try each name."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 
 from .conftest import CONFIGS, Api
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request.request_info import RequestInfo
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"

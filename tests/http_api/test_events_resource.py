@@ -118,7 +118,7 @@ async def test_the_endpoints(api: Any) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def test_strangers_are_unauthorized(api: Any, method: str) -> None:
     """Authentication, rule 1: every operation on events may answer 401."""
-    from controller_manager.api.wire import Request
+    from controller_manager.common.api.wire import Request
 
     for path in (EVENTS, f"{EVENTS}/e"):
         answer = await api.server.handle(Request(method, path))

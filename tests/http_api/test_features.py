@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.flags import FLAGS, FeatureOptions
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.options import FlagError
+from apiserver_stub.common.flags import FLAGS, ServerFeatureOptions
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.options import FlagError
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
@@ -21,7 +21,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 )
 def test_gates_and_their_defaults(gate: str, on: bool) -> None:
     """Versioning, rule 3."""
-    options = FLAGS.parse([])[FeatureOptions]
+    options = FLAGS.parse([])[ServerFeatureOptions]
     assert {gate.name: enabled for gate, enabled in options.read()}[gate] is on
 
 

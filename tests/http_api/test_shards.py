@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.sharding import NAMESPACE, UID, even_shard
+from controller_manager.common.api.sharding import NAMESPACE, UID, even_shard
 
 GATE = "--feature-gates=ShardedListAndWatch=true"
 CONFIGS = "/api/v1/configmaps?labelSelector=x=y"

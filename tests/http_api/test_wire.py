@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.serving.http import date_line, head
+from controller_manager.common.serving.http import date_line, head
 
 from .conftest import CONFIGS, Api
 

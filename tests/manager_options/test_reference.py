@@ -2,15 +2,15 @@
 
 import pytest
 
-from apiserver_stub.flags.features import FeatureOptions as ServerFeatures
+from apiserver_stub.common.flags.features import ServerFeatureOptions as ServerFeatures
 from controller_manager.app import catalog
 from controller_manager.app.catalog import installed
-from controller_manager.app.features import READ, FeatureOptions
+from controller_manager.app.features import READ, ServerFeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.app.reference import page, unread_gates
-from controller_manager.component.features import known_gates
-from controller_manager.options import gates_at
-from controller_manager.options.command_line import help_text, inert_flags
+from controller_manager.common.component.features import known_gates
+from controller_manager.common.options import gates_at
+from controller_manager.common.options.command_line import help_text, inert_flags
 
 FLAGS = flag_set(installed())
 INERT = [flag for flags in inert_flags(FLAGS).values() for flag in flags]
@@ -54,7 +54,7 @@ def test_help_says_which_controllers_there_are(help_shown):
 
 def test_gates_that_are_on_by_default_are_read_or_accounted_for() -> None:
     """Each is in one group, and the first group is what the API server reads."""
-    on = {gate.name for gate in gates_at(known_gates(), FeatureOptions().version) if gate.default}
+    on = {gate.name for gate in gates_at(known_gates(), ServerFeatureOptions().version) if gate.default}
     groups = unread_gates()
     unread = frozenset().union(*groups.values())
     assert on - unread - READ.keys() == set()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing.virtual import VirtualLoop
 
 ADMIN = Certificate("admin", ("system:masters",))

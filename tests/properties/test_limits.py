@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime, collect_garbage_seldom
-from controller_manager.client import Client, InProcessTransport
-from controller_manager.leader import Elector, LeaderMetrics, LeaseTimings
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
+from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.framework.leader import Elector, LeaderMetrics, LeaseTimings
 
 SOMEBODY = Certificate("somebody", ())
 CONFIGS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.common.offload import is_large
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.offload import is_large
-from controller_manager.api.errors import ApiError
-from controller_manager.api.wire import Request
 from controller_manager.app.pages.ui import STATE_PATH, ClusterView, ui_handlers
-from controller_manager.base.runtime import Runtime, collect_garbage_seldom
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache import Informers
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.cache import Informers
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import NODE_FLAGS, RUN_PODS
 from tests.properties.hostile_objects import every, large, template

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Certificate, Request
 
 ADMIN = Certificate("admin", ("system:masters",))
 PODS, CONFIGS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps"

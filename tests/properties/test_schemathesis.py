@@ -23,12 +23,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from apiserver_stub.apis.openapi.definitions import name_of
+from apiserver_stub.apis.openapi.operation import root_of
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.openapi.definitions import name_of
-from apiserver_stub.openapi.operation import root_of
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.plain_yaml import without_nulls
-from controller_manager.serving.http import parse_target
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.plain_yaml import without_nulls
+from controller_manager.common.serving.http import parse_target
 
 EXAMPLES, SEED = int(os.environ.get("EXAMPLES", "0")), int(os.environ.get("SEED", "7"))
 KINDS = {(kind.api_version, kind.kind): kind for kind in built_in().all()}

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
-from controller_manager.api.core import EVENTS
-from controller_manager.api.resource import Key
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
+from controller_manager.common.api.core import EVENTS
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.metering import Meter, Workload
 

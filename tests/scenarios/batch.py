@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.batch import CRON_JOBS, JOBS, CronJob, Job, end_of
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import Key
+from controller_manager.common.api.batch import CRON_JOBS, JOBS, CronJob, Job, end_of
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controllers.job.indexes import index_of
 

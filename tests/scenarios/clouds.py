@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import EVENTS, NODES, SERVICES, Node, Service
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import EVENTS, NODES, SERVICES, Node, Service
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud
 

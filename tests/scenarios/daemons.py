@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, ControllerRevision, DaemonSet
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.controller.history import in_order
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, ControllerRevision, DaemonSet
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.controller.history import in_order
 from controller_manager.testing import Cluster
 from controllers.daemon_set.placement import node_of
 from tests.scenarios.workloads import owned, template

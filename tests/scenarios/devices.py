@@ -8,21 +8,21 @@ from typing import Any, Self
 import msgspec
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import EVENTS, PODS, Pod
+from controller_manager.common.api.devices import (
     DELETE_PROTECTION,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import TransportError
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.resource import Key, Resource, key_of
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
-from controllers._device_claims import is_over, known_claims
+from controllers.shared.device_claims import is_over, known_claims
 
 Tree = dict[str, Any]
 LOOK = 0.3  # seconds between two looks of the scheduler

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.model import Object, ObjectMeta, OwnerReference
-from controller_manager.api.resource import Key, Resource
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.common.api.resource import Key, Resource
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from controller_manager.api.errors import ApiError
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.errors import ApiError
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 
 Tree = dict[str, Any]

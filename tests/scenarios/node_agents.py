@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.resource import Key
-from controller_manager.base import clock
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base import clock
+from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.agents import Agents
 from controllers.node_lifecycle import SPECS

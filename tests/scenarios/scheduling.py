@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
-from controller_manager.api.resource import Key
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import EVENTS, NODES, PODS, Node, Pod
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controllers.scheduler.pod_requirements import nominated_node
 

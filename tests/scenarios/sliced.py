@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import EVENTS, NODES, PODS, SERVICES, ZONE, Node, Service
-from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, EndpointSlice
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import EVENTS, NODES, PODS, SERVICES, ZONE, Node, Service
+from controller_manager.common.api.discovery import ENDPOINT_SLICES, MANAGED_BY, EndpointSlice
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster, builders
 from controllers.endpoint_slices.decide import MANAGER
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, ControllerRevision, StatefulSet
-from controller_manager.api.core import PODS, Pod, is_pod_ready
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS
-from controller_manager.controller.history import in_order
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, ControllerRevision, StatefulSet
+from controller_manager.common.api.core import PODS, Pod, is_pod_ready
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
+from controller_manager.framework.controller.history import in_order
 from controller_manager.testing import Cluster
 from tests.scenarios.workloads import pods
 

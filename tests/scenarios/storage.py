@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import EVENTS, PODS, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,

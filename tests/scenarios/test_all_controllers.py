@@ -3,8 +3,8 @@
 import pytest
 
 from controller_manager.app import catalog
-from controller_manager.app.features import FeatureOptions
-from controller_manager.controller.runner import Phase
+from controller_manager.app.features import ManagerFeatureOptions
+from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster
 from controller_manager.testing.cloud import SimulatedCloud
 from tests.scenarios.clouds import manage
@@ -15,7 +15,7 @@ RANGES = ("--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16")
 @pytest.mark.virtual
 async def test_all_controllers_run_beside_one_another() -> None:
     """What two of them register under one name, for instance, would crash the second."""
-    names = [spec.name for spec in catalog.installed() if all(map(FeatureOptions().enabled, spec.gates))]
+    names = [spec.name for spec in catalog.installed() if all(map(ManagerFeatureOptions().enabled, spec.gates))]
     async with Cluster() as cluster:
         replica = await manage(cluster, SimulatedCloud(), *RANGES, f"--controllers={','.join(names)}")
         await cluster.settle()

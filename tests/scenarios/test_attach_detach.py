@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import EVENTS, NODES, PODS
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import CSI_DRIVERS, VOLUME_ATTACHMENTS
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.core import EVENTS, NODES, PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import CSI_DRIVERS, VOLUME_ATTACHMENTS
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.replica import Replica

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import NODES, PODS, Node, Pod
-from controller_manager.api.model import Object
-from controller_manager.api.resource import key_of
-from controller_manager.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
-from controller_manager.base.clock import monotonic
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.core import NODES, PODS, Node, Pod
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector

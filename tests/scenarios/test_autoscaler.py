@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.autoscaling import scale_of
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import Object
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.autoscaling import scale_of
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 from tests.scenarios.autoscaled import HPAS, QUEUE, WEB, conditions_of, events, external, look, manage, shop

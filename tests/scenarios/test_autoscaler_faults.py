@@ -12,13 +12,13 @@ import math
 import orjson
 import pytest
 
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
-from controller_manager.api.errors import ApiError
-from controller_manager.api.metrics import RESOURCE_METRICS
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.metrics import RESOURCE_METRICS
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 

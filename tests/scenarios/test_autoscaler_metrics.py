@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from controller_manager.api.errors import InternalError
-from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, autoscaler
 from tests.scenarios.autoscaled import HPAS, QUEUE, conditions_of, events, external, look, manage, shop

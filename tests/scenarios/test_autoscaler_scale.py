@@ -7,7 +7,7 @@ that takes ten times as long.
 
 import pytest
 
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 

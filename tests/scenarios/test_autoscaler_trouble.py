@@ -2,10 +2,10 @@
 
 import pytest
 
-from controller_manager.api.errors import InternalError
-from controller_manager.api.metrics import EXTERNAL_METRICS
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.metrics import EXTERNAL_METRICS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 from tests.scenarios.autoscaled import HPAS, ONLY, conditions_of, events, external, manage, shop

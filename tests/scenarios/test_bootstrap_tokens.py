@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, SECRETS, ConfigMap, Secret
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.core import CONFIG_MAPS, SECRETS, ConfigMap, Secret
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import Cluster
 from controllers.bootstrap_tokens import CLUSTER_INFO, SPECS, SigningKey, detached_signature
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import CONFIG_MAPS, SECRETS, Secret
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.core import CONFIG_MAPS, SECRETS, Secret
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.bootstrap_tokens import CLUSTER_INFO, detached_signature, ends_at, signing_key

@@ -12,7 +12,7 @@ from cryptography import x509
 from msgspec.structs import replace
 
 from apiserver_stub.storage.interface import Write
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     API_CLIENT,
     APPROVED,
     DENIED,
@@ -24,15 +24,15 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
     RequestCondition,
 )
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
-from controller_manager.api.rbac import GROUP as RBAC
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.clock import utc_now
-from controller_manager.client import Client, ConfigError
-from controller_manager.serving.tls import KeyPair
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
+from controller_manager.common.api.rbac import GROUP as RBAC
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.serving.tls import KeyPair
+from controller_manager.framework.client import Client, ConfigError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,

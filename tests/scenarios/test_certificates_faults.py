@@ -25,7 +25,7 @@ from cryptography import x509
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.certificates import (
+from controller_manager.common.api.certificates import (
     API_CLIENT,
     APPROVED,
     DENIED,
@@ -35,16 +35,16 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
     RequestCondition,
 )
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
-from controller_manager.api.rbac import GROUP as RBAC
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import parse_time
-from controller_manager.api.wire import Certificate
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
+from controller_manager.common.api.rbac import GROUP as RBAC
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.api.wire import Certificate
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     SERVER_USAGES,

@@ -12,12 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 import controllers
-from controller_manager.api.core import NAMESPACES, PODS, SERVICES
-from controller_manager.api.resource import Key
 from controller_manager.app import catalog
-from controller_manager.base.random import random_source
-from controller_manager.client import events
-from controller_manager.controller import (
+from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
+from controller_manager.common.options import Options
+from controller_manager.framework.client import events
+from controller_manager.framework.controller import (
     Context,
     ControllerSpec,
     For,
@@ -26,7 +27,6 @@ from controller_manager.controller import (
     TerminalError,
     cache_barrier,
 )
-from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders, hot_loops, timeline
 from controllers.garbage_collector import graph
 

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
-from controller_manager.api.model import ObjectMeta
-from controller_manager.base.random import random_source
-from controller_manager.controller import (
+from controller_manager.common.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerRefManager,

@@ -17,20 +17,20 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import NODES, SERVICES, Node
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import monotonic
-from controller_manager.base.random import random_source
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import NODES, SERVICES, Node
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud
 from controller_manager.testing.fault_injector import RATE
 from controller_manager.testing.faults import LONGEST_DELAY
-from controllers._cloud import EXCLUDED, backends
-from controllers._node_ranges import ranges_of
 from controllers.cloud_node_lifecycle import has_taint, is_ready
 from controllers.service_load_balancers import FINALIZER, wants_load_balancer
+from controllers.shared.cloud import EXCLUDED, backends
+from controllers.shared.node_ranges import ranges_of
 from tests.scenarios.clouds import add_node, add_service, manage, say
 from tests.scenarios.trials import one_of
 

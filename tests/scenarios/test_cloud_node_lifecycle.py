@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller_manager.api.core import NODES
-from controller_manager.api.resource import Key
-from controller_manager.cloud_provider import CloudError
+from controller_manager.common.api.core import NODES
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.cloud_provider import CloudError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud
 from controllers.cloud_node_lifecycle import SHUTDOWN

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.rbac import CLUSTER_ROLES, AggregationRule, ClusterRole, RoleRule
-from controller_manager.api.resource import Key
-from controller_manager.api.selectors import LabelSelectorSpec, SelectorRequirement
-from controller_manager.base.random import random_source
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.rbac import CLUSTER_ROLES, AggregationRule, ClusterRole, RoleRule
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.selectors import LabelSelectorSpec, SelectorRequirement
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controllers.clusterrole_aggregation import MANAGER, SPECS, gathered
 

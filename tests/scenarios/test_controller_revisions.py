@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, STATEFUL_SETS
-from controller_manager.api.resource import key_of
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, STATEFUL_SETS
+from controller_manager.common.api.resource import key_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.daemons import join

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.batch import CRON_JOBS, JOBS, CronJob, Job
-from controller_manager.api.core import NAMESPACES
-from controller_manager.api.errors import InternalError
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.batch import CRON_JOBS, JOBS, CronJob, Job
+from controller_manager.common.api.core import NAMESPACES
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.cron_job.decide import SCHEDULED_AT

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.batch import CRON_JOBS, JOBS, Job, is_finished
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now, wall_seconds
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.batch import CRON_JOBS, JOBS, Job, is_finished
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now, wall_seconds
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.batch import cron_job

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference
-from controller_manager.api.resource import Key, Resource
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.model import Model, Object, ObjectMeta, OwnerReference
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.metering import Meter
 from tests.scenarios.autoscaled import QUEUE, external

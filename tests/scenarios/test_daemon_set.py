@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
-from controller_manager.api.core import NAMESPACES, NODES, PODS
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Response
-from controller_manager.base import clock
-from controller_manager.controller import controller_of
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
+from controller_manager.common.api.core import NAMESPACES, NODES, PODS
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Response
+from controller_manager.common.base import clock
+from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import AUTOMATIC

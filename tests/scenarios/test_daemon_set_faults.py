@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
-from controller_manager.api.core import NODES, PODS, Node, is_pod_ready
-from controller_manager.api.errors import AlreadyExists, NotFound
-from controller_manager.api.resource import Key
-from controller_manager.controller.history import in_order, is_equal
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
+from controller_manager.common.api.core import NODES, PODS, Node, is_pod_ready
+from controller_manager.common.api.errors import AlreadyExists, NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.controller.history import in_order, is_equal
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent

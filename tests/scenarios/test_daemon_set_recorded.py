@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
-from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.resource import Key
-from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller.history import in_order
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
+from controller_manager.common.api.core import EVENTS, PODS, Pod
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework.controller.history import in_order
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import node_of

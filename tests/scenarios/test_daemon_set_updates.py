@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
-from controller_manager.base import clock
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base import clock
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.templates import HASH

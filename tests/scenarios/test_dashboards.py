@@ -11,17 +11,17 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from controller_manager.api.autoscaling import (
+from controller_manager.common.api.autoscaling import (
     HORIZONTAL_POD_AUTOSCALERS,
     AutoscalerSpec,
     HorizontalPodAutoscaler,
     ObjectInNamespace,
 )
-from controller_manager.api.core import NAMESPACES, NODES, PODS, Namespace, Node
-from controller_manager.api.errors import InternalError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving.http import refusal
+from controller_manager.common.api.core import NAMESPACES, NODES, PODS, Namespace, Node
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.http import refusal
 from controller_manager.testing import Cluster, builders
 
 pytestmark = pytest.mark.virtual

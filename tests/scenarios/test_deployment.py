@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, Deployment, ReplicaSet
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import EVENTS, NAMESPACES, PODS
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Response
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS, Deployment, ReplicaSet
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import EVENTS, NAMESPACES, PODS
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Response
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.deployment.revisions import DESIRED, HISTORY, MAXIMUM, REVISION, ROLLBACK

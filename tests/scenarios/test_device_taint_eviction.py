@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.devices import (
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.devices import (
     DEVICE_TAINT_RULES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     DeviceTaintRule,
     ResourceSlice,
 )
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import Cluster
 from tests.scenarios.devices import allocate, bind, claim, claim_of, end, events, pod, tree
 from tests.scenarios.test_manager_flags import most_in_work

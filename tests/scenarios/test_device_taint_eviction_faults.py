@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS
-from controller_manager.api.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
-from controller_manager.api.errors import ApiError
-from controller_manager.base.clock import wall_seconds
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.test_device_taint_eviction import FLAGS, Tree, publish, taint, toleration, use

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.apps import REPLICA_SETS, ReplicaSet
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
-from controller_manager.api.resource import Key
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.apps import REPLICA_SETS, ReplicaSet
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controllers.disruption import SPECS
 from tests.scenarios.workloads import events, replica_set

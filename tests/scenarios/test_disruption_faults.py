@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.apps import REPLICA_SETS
-from controller_manager.api.core import PODS, Pod, is_pod_ready
-from controller_manager.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
-from controller_manager.api.timestamps import time_of
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
+from controller_manager.common.api.apps import REPLICA_SETS
+from controller_manager.common.api.core import PODS, Pod, is_pod_ready
+from controller_manager.common.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent

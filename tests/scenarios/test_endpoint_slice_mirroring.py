@@ -5,13 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, EVENTS, SERVICES, Endpoints
-from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, SKIP_MIRROR, EndpointSlice
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.wire import Request
+from controller_manager.common.api.core import ENDPOINTS, EVENTS, SERVICES, Endpoints
+from controller_manager.common.api.discovery import (
+    ENDPOINT_SLICES,
+    MANAGED_BY,
+    SERVICE_NAME,
+    SKIP_MIRROR,
+    EndpointSlice,
+)
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.wire import Request
 from controller_manager.testing import Cluster, builders
-from controllers._pods import LEADER, TRIGGER_TIME
 from controllers.endpoint_slice_mirroring import LAST_APPLIED, MANAGER
+from controllers.shared.pods import LEADER, TRIGGER_TIME
 
 pytestmark = pytest.mark.virtual
 

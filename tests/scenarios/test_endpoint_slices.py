@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import NAMESPACES, PODS, SERVICES
-from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, EndpointSlice
-from controller_manager.api.errors import InternalError, NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES
+from controller_manager.common.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, EndpointSlice
+from controller_manager.common.api.errors import InternalError, NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
-from controllers._pods import TRIGGER_TIME
 from controllers.endpoint_slices.decide import MANAGER
+from controllers.shared.pods import TRIGGER_TIME
 from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices
 
 pytestmark = pytest.mark.virtual

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller_manager.api.core import NODES, SERVICES, ZONE
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import NODES, SERVICES, ZONE
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controllers.endpoint_slices.decide import TOPOLOGY_MODE
 from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices

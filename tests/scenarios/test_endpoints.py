@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     ENDPOINTS,
     NAMESPACES,
     PODS,
@@ -16,13 +16,13 @@ from controller_manager.api.core import (
     EndpointSubset,
     Pod,
 )
-from controller_manager.api.discovery import ENDPOINT_SLICES
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
+from controller_manager.common.api.discovery import ENDPOINT_SLICES
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster, builders
-from controllers._pods import HEADLESS, LEADER
 from controllers.endpoints import MANAGED_BY, MANAGER
+from controllers.shared.pods import HEADLESS, LEADER
 
 pytestmark = pytest.mark.virtual
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     ENDPOINTS,
     NODES,
     PODS,
@@ -31,15 +31,15 @@ from controller_manager.api.core import (
     Service,
     is_pod_ready,
 )
-from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.wire import Request
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.discovery import ENDPOINT_SLICES, EndpointSlice
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
-from controllers._slice_writer import service_of
+from controllers.shared.slice_writer import service_of
 from tests.scenarios.trials import one_of
 
 ACTIONS = 20

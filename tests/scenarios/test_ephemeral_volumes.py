@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from controller_manager.api.core import EVENTS, PODS, RESOURCE_QUOTAS, ResourceQuota
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.common.api.core import EVENTS, PODS, RESOURCE_QUOTAS, ResourceQuota
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.testing import Cluster
 from controllers.ephemeral_volumes import SPECS
 from tests.scenarios.test_manager_flags import most_in_work

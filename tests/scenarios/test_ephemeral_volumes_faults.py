@@ -14,12 +14,16 @@ from typing import TypeVar
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, VOLUME_ATTRIBUTES_CLASSES, PersistentVolumeClaim
-from controller_manager.base.random import random_source
-from controller_manager.controller import controller_of
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage import (
+    PERSISTENT_VOLUME_CLAIMS,
+    VOLUME_ATTRIBUTES_CLASSES,
+    PersistentVolumeClaim,
+)
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.volume_attributes_class_protection import FINALIZER

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import NODES, PODS, Pod
-from controller_manager.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, ResourceClaim
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Response
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import NODES, PODS, Pod
+from controller_manager.common.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, ResourceClaim
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Response
 from controller_manager.testing import Cluster
-from controllers._device_claims import devices_of
+from controllers.shared.device_claims import devices_of
 
 pytestmark = pytest.mark.virtual
 FLAGS = ("--leader-elect=false", "--controllers=scheduler,resourceclaim-controller,garbage-collector-controller")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from controller_manager.api.core import EVENTS, NODES, PODS
-from controller_manager.api.resource import Key
+from controller_manager.common.api.core import EVENTS, NODES, PODS
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controller_manager.testing.replica import Replica
 from controllers.attach_detach import SPECS

@@ -2,13 +2,13 @@
 
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, ConfigMap, Node
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache import Informers
+from controller_manager.common.api.core import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, ConfigMap, Node
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.cache import Informers
 from controller_manager.testing import Cluster, builders
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph_builder import Monitors

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES
-from controller_manager.api.model import Object, OwnerReference, PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.api.wire import Request, Response
-from controller_manager.base import clock
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES
+from controller_manager.common.api.model import Object, OwnerReference, PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base import clock
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.garbage_collector.controller import REDISCOVERY
 from tests.scenarios.garbage import _json, delete, make, manage, own, owned_by, owners, there

@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
-from controller_manager.api.resource import Key
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting

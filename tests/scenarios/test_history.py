@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.model import ObjectMeta
-from controller_manager.base.random import random_source
-from controller_manager.controller import (
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.controller import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     ConfigMap,
@@ -31,7 +31,7 @@ from controller_manager.controller import (
     controller_of,
     key_of,
 )
-from controller_manager.controller.history import in_order
+from controller_manager.framework.controller.history import in_order
 from controller_manager.testing import Cluster
 
 T = TypeVar("T")

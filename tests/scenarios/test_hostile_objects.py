@@ -22,8 +22,8 @@ from cryptography.x509.oid import ExtensionOID
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
-from controller_manager.api.certificates import (
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
+from controller_manager.common.api.certificates import (
     API_CLIENT,
     APPROVED,
     FAILED,
@@ -32,13 +32,13 @@ from controller_manager.api.certificates import (
     NODE_SERVING,
     REQUESTS,
 )
-from controller_manager.api.core import CONFIG_MAPS
-from controller_manager.api.errors import Forbidden, Invalid
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.tasks import all_of
-from controller_manager.client.rest_client import Call
-from controller_manager.controller import Context
+from controller_manager.common.api.core import CONFIG_MAPS
+from controller_manager.common.api.errors import Forbidden, Invalid
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.tasks import all_of
+from controller_manager.framework.client.rest_client import Call
+from controller_manager.framework.controller import Context
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.batch import JOBS, Job
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.base.tasks import Tasks
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.batch import JOBS, Job
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import COMPLETION_INDEX, index_of

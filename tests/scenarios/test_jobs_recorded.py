@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.testing import Cluster
 from tests.scenarios.hands import CronHand, Hand, JobHand, Tree, asked_of
 

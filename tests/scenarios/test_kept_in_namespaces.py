@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, ConfigMap, Namespace
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.random import random_source
-from controller_manager.client import ConfigError
-from controller_manager.serving.tls import make_ca
+from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, ConfigMap, Namespace
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.random import random_source
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.framework.client import ConfigError
 from controller_manager.testing import Cluster, Replica, builders
 
 PEM = make_ca("pods trust it", days=1).certificate.decode()

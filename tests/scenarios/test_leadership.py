@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import ENDPOINTS, EVENTS, SERVICES
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.base.random import random_source
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import ENDPOINTS, EVENTS, SERVICES
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
 
 LEASE = Key("kube-system", "cluster-controller-manager")

@@ -17,7 +17,7 @@ from datetime import date, timedelta
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     CONFIG_MAPS,
     PODS,
     SECRETS,
@@ -27,13 +27,13 @@ from controller_manager.api.core import (
     Secret,
     ServiceAccount,
 )
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.base.clock import monotonic, utc_now
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers import legacy_token_cleaner

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     ENDPOINTS,
     NAMESPACES,
     PODS,
@@ -14,11 +14,11 @@ from controller_manager.api.core import (
     Endpoints,
     EndpointSubset,
 )
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
-from controller_manager.controller import Context, ControllerSpec, For
-from controller_manager.options import Options
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For
 from controller_manager.testing import Cluster, Replica, builders
 
 pytestmark = pytest.mark.virtual

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
-from controller_manager.base.random import random_source
-from controller_manager.controller import Context, ControllerSpec, For, Requeue
-from controller_manager.options import Options
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For, Requeue
 from controller_manager.testing import Cluster, Replica, builders, run
 
 SHARED = Key("kube-system", "hand-over")

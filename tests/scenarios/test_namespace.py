@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.core import NAMESPACES, PODS, SERVICES, Namespace
-from controller_manager.api.errors import Forbidden, NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.coordination import LEASES, Lease
+from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES, Namespace
+from controller_manager.common.api.errors import Forbidden, NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders
 
 pytestmark = pytest.mark.virtual

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import all_of
-from controller_manager.client import Client, InProcessTransport
-from controller_manager.client.discovery import DiscoveryClient, ServedResource
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import all_of
+from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.framework.client.discovery import DiscoveryClient, ServedResource
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
 from controllers.namespace.resources_deleter import ATTEMPTS, NamespacedResourcesDeleter

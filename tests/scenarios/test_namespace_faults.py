@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     CONFIG_MAPS,
     NAMESPACES,
     PODS,
@@ -29,10 +29,10 @@ from controller_manager.api.core import (
     Pod,
     ServiceAccount,
 )
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.random import random_source
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
 from tests.scenarios.trials import SmallDiscovery
 

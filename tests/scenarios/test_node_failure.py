@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from controller_manager.api.core import NODES, PODS, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import monotonic
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.core import NODES, PODS, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.agents import Agents
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import EVENTS, NODES, Node
-from controller_manager.api.errors import InternalError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.program import flag_set
-from controller_manager.options import FlagError
+from controller_manager.common.api.core import EVENTS, NODES, Node
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.options import FlagError
 from controller_manager.testing import Cluster, Replica
 from controllers.node_ipam import SPECS
 

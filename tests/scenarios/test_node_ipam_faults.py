@@ -13,14 +13,14 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from controllers._node_ranges import ranges_of
+from controllers.shared.node_ranges import ranges_of
 from tests.scenarios.trials import one_of
 
 SERVICES = "10.0.0.0/28"

@@ -12,11 +12,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import EVENTS, NODES, PODS, Node, NodeStatus, Pod
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import EVENTS, NODES, PODS, Node, NodeStatus, Pod
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.virtual import VirtualLoop
 from controllers.node_lifecycle.desired import is_evicted, status_of

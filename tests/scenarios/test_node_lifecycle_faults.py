@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from apiserver_stub.storage.interface import Write, as_of
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import NODES
-from controller_manager.api.model import PartialObject
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import NODES
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.agents import Agents
 from controllers.node_lifecycle import SPECS

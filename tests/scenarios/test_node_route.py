@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import NODES
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
-from controller_manager.cloud_provider import CloudError, Route
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import NODES
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.framework.cloud_provider import CloudError, Route
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedRoutes
 from controllers.node_route import CONDITION, WATCHES

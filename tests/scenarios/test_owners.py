@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 
 pytestmark = pytest.mark.virtual

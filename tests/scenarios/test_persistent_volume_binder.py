@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import ObjectReference
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import ObjectReference
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE,
 )
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.replica import Replica

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import AlreadyExists
-from controller_manager.api.resource import key_of
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import AlreadyExists
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.storage import (
     BOUND,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -26,12 +26,12 @@ from controller_manager.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.base.random import random_source
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
-from controllers._claims import size_of
+from controllers.shared.claims import size_of
 from tests.scenarios.storage import add, claim, storage_class, volume
 from tests.scenarios.trials import one_of
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import ObjectReference
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import ObjectReference
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     STORAGE,
     PersistentVolumeClaimStatus,

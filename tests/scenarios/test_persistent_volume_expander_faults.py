@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import key_of
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE,
@@ -23,8 +23,8 @@ from controller_manager.api.storage import (
 )
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from controllers._claims import size_of
 from controllers.persistent_volume_expander import finished
+from controllers.shared.claims import size_of
 from tests.scenarios.storage import the_claim, the_volume
 from tests.scenarios.test_persistent_volume_expander import FLEX, ON, make_bound
 from tests.scenarios.trials import calm, go_on, is_quiet, one_of

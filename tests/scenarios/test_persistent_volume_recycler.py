@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
 )
 from controller_manager.testing import Cluster

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import EVENTS, PODS
-from controller_manager.api.resource import Resource
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import EVENTS, PODS
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 
 pytestmark = pytest.mark.virtual

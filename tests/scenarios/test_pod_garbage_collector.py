@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import NODES, PODS, Node, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.core import NODES, PODS, Node, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.transport import whole_body
 from controller_manager.testing import Cluster
-from controller_manager.transport.transport import whole_body
 
 pytestmark = pytest.mark.virtual
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import NODES, PODS, SERVICES, Node
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.cloud_provider import CloudContext
+from controller_manager.common.api.core import NODES, PODS, SERVICES, Node
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.cloud_provider import CloudContext
 from controller_manager.testing import Cluster, builders
 
 README = (Path(__file__).parents[2] / "README.md").read_text()

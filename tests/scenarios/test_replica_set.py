@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, ReplicaSet
-from controller_manager.api.core import EVENTS, NAMESPACES, PODS
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.controller import controller_of
+from controller_manager.common.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, ReplicaSet
+from controller_manager.common.api.core import EVENTS, NAMESPACES, PODS
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.test_manager_flags import most_in_work

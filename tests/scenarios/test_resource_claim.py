@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.devices import (
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.devices import (
     DELETE_PROTECTION,
     POD_CLAIM,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.transport import whole_body
 from controller_manager.testing import Cluster
-from controller_manager.transport.transport import whole_body
 from tests.scenarios.devices import (
     DeviceScheduler,
     allocate,

@@ -12,14 +12,14 @@ import contextlib
 
 import pytest
 
-from controller_manager.api.core import PODS
-from controller_manager.api.devices import POD_CLAIM, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.devices import POD_CLAIM, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from controllers._device_claims import is_over, known_claims
+from controllers.shared.device_claims import is_over, known_claims
 from tests.scenarios.devices import DeviceScheduler, Reservations, claim, claims, end, pod, template
 from tests.scenarios.trials import one_of
 

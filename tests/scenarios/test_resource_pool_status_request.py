@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.devices import (
+from controller_manager.common.api.devices import (
     RESOURCE_CLAIMS,
     RESOURCE_POOL_STATUS_REQUESTS,
     RESOURCE_SLICES,
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
 from controller_manager.testing import Cluster
 from tests.scenarios.devices import allocate, claim, tree
 

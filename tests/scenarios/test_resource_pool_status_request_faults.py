@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.devices import (
+from controller_manager.common.api.devices import (
     RESOURCE_CLAIMS,
     RESOURCE_POOL_STATUS_REQUESTS,
     RESOURCE_SLICES,
@@ -24,11 +24,11 @@ from controller_manager.api.devices import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.devices import allocate, claim

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from apiserver_stub.storage.interface import Write
-from controller_manager.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
-from controller_manager.api.core import ResourceQuotaSpec as Spec
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
+from controller_manager.common.api.core import ResourceQuotaSpec as Spec
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
 from tests.apiserver_stub.whole_server.recorded import difference, outcome

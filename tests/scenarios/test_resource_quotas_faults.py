@@ -16,17 +16,17 @@ import msgspec
 import pytest
 
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
-from controller_manager.api.core import ResourceQuotaSpec as Spec
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.pod_resources import parsed, plus
-from controller_manager.api.quota import DeviceClasses, Evaluators, Scope
-from controller_manager.api.resource import Key, key_of
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
+from controller_manager.common.api.core import ResourceQuotaSpec as Spec
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.pod_resources import parsed, plus
+from controller_manager.common.api.quota import DeviceClasses, Evaluators, QuotaScope
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
 from tests.scenarios.test_custom_resources import DEFINITIONS, WIDGETS, definition, send, widget
@@ -226,7 +226,7 @@ async def counted(cluster: Cluster, quota: ResourceQuota) -> dict[str, str]:
         found = plus(found, parsed(dict.fromkeys(names, "0")))
         for item in items:
             measured = evaluator.measure(item)
-            if measured.is_in_all(map(Scope, quota.spec.scopes)):
+            if measured.is_in_all(map(QuotaScope, quota.spec.scopes)):
                 usage = measured.usage_at(utc_now())
                 found = plus(found, {name: usage[name] for name in names if name in usage})
     return {name: str(amount) for name, amount in found.items()}

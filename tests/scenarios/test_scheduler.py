@@ -5,14 +5,14 @@ import contextlib
 import msgspec
 import pytest
 
-from controller_manager.api.apps import REPLICA_SETS
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import NODES, PODS
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import Object
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.random import random_source
+from controller_manager.common.api.apps import REPLICA_SETS
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import NODES, PODS
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.scheduler import SPECS

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.devices import (
+from controller_manager.common.api.devices import (
     DELETE_PROTECTION,
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
@@ -16,10 +16,10 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from controller_manager.api.resource import Key
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
-from controllers._device_claims import devices_of
 from controllers.scheduler import event_handlers
+from controllers.shared.device_claims import devices_of
 from tests.scenarios.scheduling import FLAGS, Tree, condition, make_node, make_pod, nodes_of, told
 
 pytestmark = pytest.mark.virtual
@@ -87,7 +87,7 @@ async def test_selectors_are_loaded_by_a_thread_before_slices_count(monkeypatch:
         await publish(cluster, "a", "g0")
         await make_pod(cluster, "p", **using("gpu"))
         await cluster.settle()
-        assert loaded == [("controller_manager.cel.devices", False)]
+        assert loaded == [("controller_manager.common.cel.devices", False)]
         assert await nodes_of(cluster) == {"p": "a"}
 
 

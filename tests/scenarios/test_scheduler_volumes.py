@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from controller_manager.api.core import NODES
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import NODES
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import EVENTS, PODS, Event
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import CSI_DRIVERS
+from controller_manager.common.api.core import EVENTS, PODS, Event
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import CSI_DRIVERS
 from controller_manager.testing import Cluster
 from controllers.selinux_warning import SPECS
 from tests.scenarios.volumes import DRIVER, METRICS, bind, csi_driver, of_claim, pod, samples

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import EVENTS, PODS, Pod, is_pod_terminal
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, CSIDriver
+from controller_manager.common.api.core import EVENTS, PODS, Pod, is_pod_terminal
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, CSIDriver
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.test_selinux_warning import FAMILY

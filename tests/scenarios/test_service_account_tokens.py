@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from controller_manager.api.core import (
+from controller_manager.common.api.core import (
     CONFIG_MAPS,
     PODS,
     SECRETS,
@@ -21,10 +21,10 @@ from controller_manager.api.core import (
     Secret,
     ServiceAccount,
 )
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import utc_now
-from controller_manager.serving.tls import make_ca
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.serving.tls import make_ca
 from controller_manager.testing import Cluster, Replica
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, secrets_of
 from controllers.legacy_token_cleaner import SPECS as CLEANER

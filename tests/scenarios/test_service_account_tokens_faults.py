@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
-from controller_manager.api.resource import Key, key_of
-from controller_manager.base.clock import monotonic
+from controller_manager.common.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.base.clock import monotonic
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.test_service_account_tokens import NAME, UID, account, claims_of, flags, secret

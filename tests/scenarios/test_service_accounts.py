@@ -8,17 +8,26 @@ from typing import Any
 import jwt
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES, Namespace, Pod, Service
-from controller_manager.api.errors import Forbidden, NotFound
-from controller_manager.api.model import Object, ObjectMeta
-from controller_manager.api.rbac import CLUSTER_ROLES
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.permissions import grant
 from controller_manager.app.program import flag_set
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
-from controller_manager.options import Options
+from controller_manager.common.api.core import (
+    ENDPOINTS,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Namespace,
+    Pod,
+    Service,
+)
+from controller_manager.common.api.errors import Forbidden, NotFound
+from controller_manager.common.api.model import Object, ObjectMeta
+from controller_manager.common.api.rbac import CLUSTER_ROLES
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue
 from controller_manager.testing import Cluster
 
 pytestmark = pytest.mark.virtual

@@ -10,13 +10,13 @@ from ipaddress import ip_address, ip_network
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import SERVICES
-from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.networking import IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR, ServiceCIDRSpec
-from controller_manager.api.resource import Key
-from controller_manager.base.random import random_source
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.core import SERVICES
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.networking import IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR, ServiceCIDRSpec
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.service_cidrs import FINALIZER, SPECS

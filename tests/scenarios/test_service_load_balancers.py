@@ -5,16 +5,16 @@ from itertools import pairwise
 
 import pytest
 
-from controller_manager.api.core import NODES, SERVICES, LoadBalancerStatus, Node, Service
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.cloud_provider import CloudError, ImplementedElsewhere, RetryLater
+from controller_manager.common.api.core import NODES, SERVICES, LoadBalancerStatus, Node, Service
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.cloud_provider import CloudError, ImplementedElsewhere, RetryLater
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedLoadBalancers
-from controllers._cloud import EXCLUDED
 from controllers.service_load_balancers import FINALIZER
+from controllers.shared.cloud import EXCLUDED
 from tests.scenarios.clouds import ALLOW, WEB, add_node, add_service, events, manage, say
 
 pytestmark = pytest.mark.virtual

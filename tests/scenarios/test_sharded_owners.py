@@ -14,15 +14,15 @@ from random import Random
 import msgspec
 import pytest
 
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
-from controller_manager.api.batch import JOBS, Job
-from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS
-from controller_manager.base.random import random_source
-from controller_manager.cache import Shard
-from controller_manager.controller import controller_of, controller_ref
-from controller_manager.controller.runner import Phase
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from controller_manager.common.api.batch import JOBS, Job
+from controller_manager.common.api.core import EVENTS, PODS, Pod
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.cache import Shard
+from controller_manager.framework.controller import controller_of, controller_ref
+from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.workloads import claim_template, deployment, pods, replica_set, stateful_set, template

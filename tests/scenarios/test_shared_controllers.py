@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
-from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request
-from controller_manager.base import clock
-from controller_manager.base.random import random_source
-from controller_manager.cache import Shard
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
-from controller_manager.controller.runner import Phase
-from controller_manager.options import FlagError, Options
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
+from controller_manager.common.api.errors import Conflict, NotFound
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base import clock
+from controller_manager.common.base.random import random_source
+from controller_manager.common.options import FlagError, Options
+from controller_manager.framework.cache import Shard
+from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue
+from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.workloads import deployment, owned

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints
-from controller_manager.api.discovery import ENDPOINT_SLICES, SERVICE_NAME
-from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints
+from controller_manager.common.api.discovery import ENDPOINT_SLICES, SERVICE_NAME
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.resource import Key, Resource, key_of
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from tests.scenarios.trials import one_of
 

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import STATEFUL_SETS
-from controller_manager.api.core import NAMESPACES, PODS
-from controller_manager.api.errors import Forbidden
-from controller_manager.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS
-from controller_manager.api.wire import Response
-from controller_manager.controller import controller_of
+from controller_manager.common.api.apps import STATEFUL_SETS
+from controller_manager.common.api.core import NAMESPACES, PODS
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
+from controller_manager.common.api.wire import Response
+from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.stateful import (

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from controller_manager.api.apps import STATEFUL_SETS
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.common.api.apps import STATEFUL_SETS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.stateful import COLLECTING, FLAGS, WEB, change, claims, numbers

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, StatefulSet
-from controller_manager.api.conditions import is_condition_true
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, StatefulSet
+from controller_manager.common.api.conditions import is_condition_true
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.workloads import events, pods

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, ControllerRevision
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, ControllerRevision
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.stateful import FLAGS, PARALLEL, WEB, Log, change, found, image_of, images, numbers, revisions

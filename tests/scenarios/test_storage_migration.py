@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.apiextensions import DEFINITIONS
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import ObjectMeta, PartialObject
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.storage_migration import (
+from controller_manager.common.api.apiextensions import DEFINITIONS
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import ObjectMeta, PartialObject
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.storage_migration import (
     MIGRATIONS,
     GroupResource,
     StorageVersionMigration,
     StorageVersionMigrationSpec,
 )
-from controller_manager.base.random import random_source
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers import storage_version_migrator
@@ -47,7 +47,7 @@ def definition(storage: str, **more: Any) -> Any:
 
 
 async def ask(cluster: Cluster, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-    from controller_manager.client.rest_client import Call
+    from controller_manager.framework.client.rest_client import Call
 
     data = b"" if body is None else json.dumps(body).encode()
     return json.loads(await cluster.client.raw(Call(method, path, body=data, content_type=kind)))

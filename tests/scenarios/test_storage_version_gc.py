@@ -8,14 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.apiserver_internal import STORAGE_VERSIONS, ServerStorageVersion, StorageVersion
-from controller_manager.api.certificates import POD_REQUESTS
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import monotonic
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.apiserver_internal import STORAGE_VERSIONS, ServerStorageVersion, StorageVersion
+from controller_manager.common.api.certificates import POD_REQUESTS
+from controller_manager.common.api.coordination import LEASES, Lease
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.storage_version_gc import servers_of

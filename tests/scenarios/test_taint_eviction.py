@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import EVENTS, NODES, PODS, Node, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.transport import whole_body
 from controller_manager.testing import Cluster, Replica
-from controller_manager.transport.transport import whole_body
 
 pytestmark = pytest.mark.virtual
 

@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import NODES, PODS, Node, Pod
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import NODES, PODS, Node, Pod
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import monotonic, utc_now
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.trials import one_of

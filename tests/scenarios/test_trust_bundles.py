@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
-from controller_manager.api.certificates import TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
-from controller_manager.base.random import random_source
+from controller_manager.common.api.certificates import TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.trust_bundle_publisher import SIGNER, SPECS, name_of

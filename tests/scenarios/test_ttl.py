@@ -5,10 +5,10 @@ What must hold: once it is quiet, every node is told the same, and that is right
 
 import pytest
 
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controllers.ttl import SPECS, STEPS, TTL
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller_manager.api.batch import JOBS
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.batch import JOBS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.batch import end, found, job, pods

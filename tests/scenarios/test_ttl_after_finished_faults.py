@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.batch import JOBS, Job, end_of
-from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time, time_of
-from controller_manager.base.clock import utc_now, wall_seconds
+from controller_manager.common.api.batch import JOBS, Job, end_of
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.timestamps import format_time, time_of
+from controller_manager.common.base.clock import utc_now, wall_seconds
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.batch import job

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, NODES, PODS, SERVICES, ConfigMap, Endpoints, Node
-from controller_manager.api.discovery import ENDPOINT_SLICES
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.core import CONFIG_MAPS, ENDPOINTS, NODES, PODS, SERVICES, ConfigMap, Endpoints, Node
+from controller_manager.common.api.discovery import ENDPOINT_SLICES
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders
 
 pytestmark = pytest.mark.virtual

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.admissionregistration import VALIDATING_ADMISSION_POLICIES as POLICIES
-from controller_manager.api.admissionregistration import ResourceRule
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request, Response
-from controller_manager.client.discovery import ServedResource
-from controller_manager.serving.http import refusal
+from controller_manager.common.api.admissionregistration import VALIDATING_ADMISSION_POLICIES as POLICIES
+from controller_manager.common.api.admissionregistration import ResourceRule
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.http import refusal
+from controller_manager.framework.client.discovery import ServedResource
 from controller_manager.testing import Cluster
 from controllers.validating_admission_policy_status import SPECS
 from controllers.validating_admission_policy_status.schemas import whole

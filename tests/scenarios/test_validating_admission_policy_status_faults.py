@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.admissionregistration import VALIDATING_ADMISSION_POLICIES as POLICIES
-from controller_manager.api.resource import Key
+from controller_manager.common.api.admissionregistration import VALIDATING_ADMISSION_POLICIES as POLICIES
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.test_custom_resources import DEFINITIONS, send

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
-from controller_manager.api.batch import JOBS
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import ENDPOINTS, EVENTS, NODES, PODS, SERVICES, Pod, is_pod_ready
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Response
-from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.common.api.apps import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from controller_manager.common.api.batch import JOBS
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import ENDPOINTS, EVENTS, NODES, PODS, SERVICES, Pod, is_pod_ready
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Response
+from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
 from controller_manager.testing import Cluster
 from controller_manager.testing.builders import service
 from controllers.virtual_node import SPECS

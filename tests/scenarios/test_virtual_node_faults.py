@@ -22,15 +22,15 @@ import msgspec
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod, is_pod_ready
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.timestamps import time_of
-from controller_manager.api.wire import Response
-from controller_manager.base import clock
-from controller_manager.base.random import random_source
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod, is_pod_ready
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.timestamps import time_of
+from controller_manager.common.api.wire import Response
+from controller_manager.common.base import clock
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, VirtualLoop
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.trials import go_on, one_of

@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, VOLUME_ATTRIBUTES_CLASSES
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    VOLUME_ATTRIBUTES_CLASSES,
+)
 from controller_manager.testing import Cluster
 from controllers.volume_attributes_class_protection import FINALIZER, SPECS
 from tests.scenarios.volumes import UNPROTECTED, attributes_class, claim, volume

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import Key
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PV_PROTECTION,
     PVC_PROTECTION,
 )
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from tests.scenarios.storage import add, claim, is_gone, pod, the_claim, the_volume, volume
 from tests.scenarios.trials import unheard

@@ -13,9 +13,9 @@ from typing import TypeVar
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.resource import Key, key_of
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.resource import Key, key_of
+from controller_manager.common.api.storage import (
     BOUND,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import Object
-from controller_manager.api.storage import VolumeAttachment
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.storage import VolumeAttachment
+from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controllers import attach_detach, ephemeral_volumes, selinux_warning, volume_attributes_class_protection

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS
-from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import PODS, is_pod_ready
-from controller_manager.api.resource import Key, Resource
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from controller_manager.common.api.conditions import condition_of
+from controller_manager.common.api.core import PODS, is_pod_ready
+from controller_manager.common.api.resource import Key, Resource
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent

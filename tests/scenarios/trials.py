@@ -6,10 +6,10 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.virtual import VirtualLoop

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import NODES, PODS, Node, Pod
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.storage import (
+from controller_manager.common.api.core import NODES, PODS, Node, Pod
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.storage import (
     CSI_DRIVERS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -19,7 +19,7 @@ from controller_manager.api.storage import (
     VolumeAttachment,
     VolumeAttributesClass,
 )
-from controller_manager.api.wire import Request
+from controller_manager.common.api.wire import Request
 from controller_manager.testing import Cluster
 from controller_manager.testing.replica import Replica
 

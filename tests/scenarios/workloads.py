@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.apps import (
+from controller_manager.common.api.apps import (
     DAEMON_SETS,
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -19,9 +19,9 @@ from controller_manager.api.apps import (
     ReplicationController,
     StatefulSet,
 )
-from controller_manager.api.core import EVENTS, PODS, Pod, is_pod_ready, is_pod_terminal
-from controller_manager.api.resource import Key
-from controller_manager.controller import controller_of
+from controller_manager.common.api.core import EVENTS, PODS, Pod, is_pod_ready, is_pod_terminal
+from controller_manager.common.api.resource import Key
+from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster
 from controllers.daemon_set.placement import node_of
 from controllers.deployment.templates import HASH

@@ -16,6 +16,6 @@
 | `mutating`            | the plugin: which policies are invoked in which order, and a second time                  |
 | `permission`          | authors of policies and bindings may read the parameters these refer to                   |
 
-Expressions themselves are compiled and evaluated by `controller_manager/cel/admission.py`. `evaluation` and programs
+`controller_manager/common/cel/admission.py` compiles and evaluates expressions. `evaluation` and programs
 load CEL: plugins import them when there is something to compile.
 """

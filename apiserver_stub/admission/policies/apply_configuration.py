@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
 from apiserver_stub.admission.policies.mutation import MutationError
-from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.schema import ANYTHING, Schema
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schema
 from apiserver_stub.patch.conformance import NotJSON, check_typed
 from apiserver_stub.patch.typed_objects import type_of
-from controller_manager.api.errors import UnknownError
-from controller_manager.cel.library.mutations import PatchObject
-from controller_manager.cel.shown import go_type, shown
-from controller_manager.cel.types import Type
-from controller_manager.cel.values import EvaluationError, Optional, Uint
+from controller_manager.common.api.errors import UnknownError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.cel.library.mutations import PatchObject
+from controller_manager.common.cel.shown import go_type, shown
+from controller_manager.common.cel.types import Type
+from controller_manager.common.cel.values import EvaluationError, Optional, Uint
 
 _NULL = NotJSON("NULL_VALUE", "structpb.NullValue", "0")
 _SCALARS = frozenset({bool, int, float, str})

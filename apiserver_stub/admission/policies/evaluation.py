@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
-from apiserver_stub.api_request import Tree
-from apiserver_stub.offload import Run
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.cel.admission import (
+from apiserver_stub.common.offload import StepRunner
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.cel.admission import (
     MOST_OF_CONDITIONS,
     MOST_OF_POLICY,
     Evaluation,
@@ -20,8 +20,8 @@ from controller_manager.cel.admission import (
     OutOfBudget,
     exclusion_frame,
 )
-from controller_manager.cel.frame import Frame
-from controller_manager.cel.library.authorizer import (
+from controller_manager.common.cel.frame import EvaluationFrame
+from controller_manager.common.cel.library.authorizer import (
     AuthorizationCheck,
     AuthorizerValue,
     Decide,
@@ -29,9 +29,9 @@ from controller_manager.cel.library.authorizer import (
     ResourceCheck,
     Undecided,
 )
-from controller_manager.cel.values import CostExceeded
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorizer, Decision, Selectors
+from controller_manager.common.cel.values import CostExceeded
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorizer, AuthorizerAttributes, Decision, Selectors
 
 T = TypeVar("T")
 
@@ -39,14 +39,14 @@ _QUICK = 20_000  # the cost of what takes some milliseconds
 _ACCOUNTS = "system:serviceaccounts"
 
 
-class Verdict(NamedTuple):
+class MatchResult(NamedTuple):
     """Whether match conditions hold, and why that cannot be said."""
 
     holds: bool
     error: str = ""
 
 
-class Scope:
+class PolicyScope:
     """What expressions of one policy are given: a request in a version, a parameter, the answers of the authorizer.
     `quick` bounds the cost of each expression where nothing may take long.
     """
@@ -74,7 +74,7 @@ class Scope:
         values = _Values(self._inputs, self._versioned, self._params, self._decide if authorizer else None)
         return Evaluation(values, variables, limit, self._quick)
 
-    def matches(self, conditions: Sequence[Expression]) -> Verdict:
+    def matches(self, conditions: Sequence[Expression]) -> MatchResult:
         """Return whether match conditions hold: one that is false decides, whatever went wrong with others."""
         values = _Values(self._inputs, self._versioned, self._params, self._decide)
         values |= {"request": self._versioned.own_request, "namespaceObject": None}
@@ -82,13 +82,13 @@ class Scope:
         try:
             outcomes = [evaluation.evaluate(condition) for condition in conditions]
         except OutOfBudget as error:
-            return Verdict(False, str(error))
+            return MatchResult(False, str(error))
         if any(outcome.value is False for outcome in outcomes):
-            return Verdict(False)
+            return MatchResult(False)
         errors = list(dict.fromkeys(outcome.error for outcome in outcomes if outcome.error))
         if not errors:
-            return Verdict(True)
-        return Verdict(False, errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+            return MatchResult(True)
+        return MatchResult(False, errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
 
 
 class _Values(dict[str, Any]):
@@ -138,7 +138,7 @@ def _authorizer_value(name: str, request: Tree, decide: Decide) -> AuthorizerVal
     return ResourceCheck(decide, check)
 
 
-def condition_frame(inputs: RequestInputs) -> Frame:
+def condition_frame(inputs: RequestInputs) -> EvaluationFrame:
     """Return what match conditions without parameters look at, of a request in its own version."""
     versioned = inputs.known(inputs.attributes.kind)
     assert versioned is not None  # nothing is converted to what it is
@@ -152,7 +152,7 @@ def condition_frame(inputs: RequestInputs) -> Frame:
 
 
 async def evaluated(
-    inputs: RequestInputs, versioned: Versioned, params: Tree | None, step: Callable[[Scope], T], run: Run
+    inputs: RequestInputs, versioned: Versioned, params: Tree | None, step: Callable[[PolicyScope], T], run: StepRunner
 ) -> T:
     """Return what `step` does with a scope. It is called again when the authorizer has answered a question, and by
     `run` if it turns out to take long. Raises `NotFound` if the namespace of the request is gone.
@@ -167,7 +167,7 @@ async def evaluated(
 
     quick: int | None = _QUICK
     while True:
-        scope = Scope(inputs, versioned, params, decide, quick)
+        scope = PolicyScope(inputs, versioned, params, decide, quick)
         if quick is None:
             _prepare(inputs, versioned)
         try:
@@ -194,10 +194,12 @@ async def _answer(authorizer: Authorizer, caller: User, check: AuthorizationChec
     if check.service_account is not None:
         namespace, name = check.service_account
         user = User(f"system:serviceaccount:{namespace}:{name}", groups=(_ACCOUNTS, f"{_ACCOUNTS}:{namespace}"))
-    asked = Attributes(user, check.verb, check.path)
+    asked = AuthorizerAttributes(user, check.verb, check.path)
     if check.resource:
         where = (check.group, "*", check.resource, check.subresource, check.namespace, check.name)
-        asked = Attributes(user, check.verb, "", *where, Selectors(check.field_selector, check.label_selector))
+        asked = AuthorizerAttributes(
+            user, check.verb, "", *where, Selectors(check.field_selector, check.label_selector)
+        )
     try:
         decision, reason, error = await authorizer.authorize(asked)
     except ApiError as failure:

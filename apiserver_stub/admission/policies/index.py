@@ -9,11 +9,11 @@ import orjson
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
 from apiserver_stub.admission.policies.inputs import RequestInputs
-from apiserver_stub.api_request import Tree
+from apiserver_stub.common.offload import StepRunner
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.offload import Run
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
+from controller_manager.common.api.tree import Tree
 
 P = TypeVar("P")
 
@@ -46,7 +46,7 @@ class Binding(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Policy(Generic[P]):
+class IndexedPolicy(Generic[P]):
     """A policy at one revision with its bindings, in the order of their names. `fails` says that what cannot be
     evaluated is refused. `program` is what its expressions were compiled to, None until they are, and `exclusion` is
     what may be said of its match conditions quickly.
@@ -74,15 +74,15 @@ class PolicyIndex(Generic[P]):
         matcher: Matcher,
         resources: tuple[str, str],
         compile: Callable[[Tree], P],  # noqa: A002  what is done
-        run: Run,
+        run: StepRunner,
     ) -> None:
         self._store = store
         self._matcher = matcher
         self._policies, self._bindings = resources
         self._compile = compile
         self._run = run
-        self._known: dict[str, Policy[P]] = {}
-        self._index: MatchIndex[Policy[P]] = MatchIndex(matcher)
+        self._known: dict[str, IndexedPolicy[P]] = {}
+        self._index: MatchIndex[IndexedPolicy[P]] = MatchIndex(matcher)
         self._changed = False
 
     def read(self) -> None:
@@ -98,7 +98,7 @@ class PolicyIndex(Generic[P]):
 
     def matching(
         self, attributes: Attributes, inputs: RequestInputs | None = None
-    ) -> Iterator[tuple[Policy[P], ResourceInfo]]:
+    ) -> Iterator[tuple[IndexedPolicy[P], ResourceInfo]]:
         """Yield the policies whose constraints a request meets, each with the resource in the version that it names.
         With `inputs`, those are left out whose match conditions exclude the request, as far as that is known quickly.
         Raises `NotFound` if something depends on a namespace that is not there.
@@ -119,7 +119,7 @@ class PolicyIndex(Generic[P]):
             if found is not None:
                 yield policy, found
 
-    async def program(self, policy: Policy[P]) -> P:
+    async def program(self, policy: IndexedPolicy[P]) -> P:
         """Return the program of a policy."""
         found = policy.program
         if found is None:
@@ -154,10 +154,10 @@ class PolicyIndex(Generic[P]):
                 yield orjson.loads(row.data)
 
 
-def _policy(row: Row) -> Policy[Any]:
+def _policy(row: Row) -> IndexedPolicy[Any]:
     spec: Tree = orjson.loads(row.data)["spec"]
     kind = spec.get("paramKind")
-    return Policy(
+    return IndexedPolicy(
         row.name,
         row.revision,
         spec,

@@ -8,12 +8,12 @@ import orjson
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import is_namespace, kind_of
 from apiserver_stub.admission.review import admission_request, converted
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import not_found
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.serving.authorization import Authorizer
+from controller_manager.common.api.errors import not_found
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving.authorization import Authorizer
 
 _NAMESPACES = "namespaces"
 _EXEMPT = frozenset({
@@ -30,7 +30,7 @@ _SEEN = frozenset({
 })  # fmt: skip
 
 
-class Told:
+class ExpressionInput:
     """The `AdmissionRequest` of a request as one for `info`, made when it is asked for."""
 
     def __init__(self, attributes: Attributes, info: ResourceInfo) -> None:
@@ -53,7 +53,7 @@ class Versioned(NamedTuple):
 
     object: Tree | None
     old_object: Tree | None
-    told: Told
+    told: ExpressionInput
 
     @property
     def request(self) -> Tree:
@@ -119,7 +119,7 @@ class RequestInputs:
         return self._add(info, new, None if old is None else await converted(old, asked, info, part))
 
     def _add(self, info: ResourceInfo, new: Tree | None, old: Tree | None) -> Versioned:
-        found = self._versions[info.serial] = Versioned(new, old, Told(self.attributes, info))
+        found = self._versions[info.serial] = Versioned(new, old, ExpressionInput(self.attributes, info))
         return found
 
 

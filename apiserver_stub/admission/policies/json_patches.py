@@ -5,13 +5,13 @@ import math
 from typing import Any
 
 from apiserver_stub.admission.policies.mutation import MutationError
-from apiserver_stub.api_request import Tree
 from apiserver_stub.patch.json_patch import PatchError, apply
-from controller_manager.api.errors import ApiError
-from controller_manager.cel.library.mutations import PatchObject, PatchOperation
-from controller_manager.cel.shown import plain_double
-from controller_manager.cel.times import SECOND, format_timestamp
-from controller_manager.cel.values import ABSENT, Duration, Optional, Timestamp, type_of
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.cel.library.mutations import PatchObject, PatchOperation
+from controller_manager.common.cel.shown import plain_double
+from controller_manager.common.cel.times import SECOND, format_timestamp
+from controller_manager.common.cel.values import ABSENT, Duration, Optional, Timestamp, type_of
 
 _SAFE = 2**53 - 1  # integers beyond are texts, as protobuf has them in JSON
 _DIFFERENT = object()  # what a null is tested as, which no absent value equals

@@ -5,11 +5,11 @@ from typing import NamedTuple, Protocol
 
 from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
-from apiserver_stub.api_request import Tree
-from apiserver_stub.offload import Run
+from apiserver_stub.common.offload import StepRunner
+from controller_manager.common.api.tree import Tree
 
 
-class Decision(NamedTuple):
+class ValidationDecision(NamedTuple):
     """The decision of a validation: whether it admits the request, and why not, or what went wrong (`failed`).
     `seconds` is how long it took.
     """
@@ -33,7 +33,7 @@ class Annotation(NamedTuple):
 class Judgement(NamedTuple):
     """What a policy says of a request with one parameter: nothing, if its match conditions do not hold."""
 
-    decisions: Sequence[Decision] = ()
+    decisions: Sequence[ValidationDecision] = ()
     annotations: Sequence[Annotation] = ()
 
 
@@ -43,7 +43,9 @@ class Judge(Protocol):
     exclusion: Exclusion | None
     """The match conditions, if there are any."""
 
-    async def judge(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> Judgement:
+    async def judge(
+        self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner
+    ) -> Judgement:
         """Return what the policy says. What takes long is done by `run`. Raises `NotFound` if the namespace of the
         request is gone.
         """

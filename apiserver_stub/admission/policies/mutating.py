@@ -14,19 +14,19 @@ from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Ope
 from apiserver_stub.admission.configuration import V1, PolicyConfiguration, no_manifests
 from apiserver_stub.admission.matching import Matcher
 from apiserver_stub.admission.parts import AdmissionParts
-from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
+from apiserver_stub.admission.policies.index import Binding, IndexedPolicy, PolicyIndex
 from apiserver_stub.admission.policies.inputs import RequestInputs, is_exempt, subject_of
-from apiserver_stub.admission.policies.mutation import MutationError, Mutator, Target
+from apiserver_stub.admission.policies.mutation import MutationError, MutationTarget, Mutator
 from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
 from apiserver_stub.admission.review import converted
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.errors import ApiError, Cause, Details, Forbidden
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import monotonic
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.base.registry import Registry
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.errors import ApiError, Cause, Details, Forbidden
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.base.registry import Registry
 
 NAME = "MutatingAdmissionPolicy"
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
@@ -62,7 +62,7 @@ class _Denied(Forbidden):
 class _Invocation(NamedTuple):
     """A policy that concerns a request, in a version, by one binding and with one parameter."""
 
-    policy: Policy[Mutator]
+    policy: IndexedPolicy[Mutator]
     program: Mutator
     binding: Binding
     info: ResourceInfo
@@ -78,7 +78,7 @@ class _Invocation(NamedTuple):
 class _Failure(NamedTuple):
     """What went wrong with a policy, or one of its bindings."""
 
-    policy: Policy[Mutator]
+    policy: IndexedPolicy[Mutator]
     binding: Binding | None
     why: str
     refusal: type[ApiError] = Forbidden
@@ -172,7 +172,7 @@ class MutatingPolicies:
         return found
 
     async def _bound(
-        self, policy: Policy[Mutator], binding: Binding, info: ResourceInfo, inputs: RequestInputs
+        self, policy: IndexedPolicy[Mutator], binding: Binding, info: ResourceInfo, inputs: RequestInputs
     ) -> Sequence[Tree | None]:
         """Return the parameters that a binding has a policy applied with; none, if it is not about the request."""
         attributes = inputs.attributes
@@ -250,7 +250,7 @@ class _Session:
     async def mutate(self, invocation: _Invocation, number: int) -> None:
         """Make one mutation. Raises `MutationError`, and what `Mutator.mutate` does."""
         info, attributes = invocation.info, self.inputs.attributes
-        target, asked = Target(info, attributes), Target(attributes.kind, attributes)
+        target, asked = MutationTarget(info, attributes), MutationTarget(attributes.kind, attributes)
         versioned = await self.inputs.version(info)
         found = await invocation.program.mutate(number, target, self.inputs, versioned, invocation.params, self._run)
         if target.kind != asked.kind and not info.custom:
@@ -317,7 +317,7 @@ def _compiled(spec: Tree) -> Mutator:
     return MutatingProgram(spec)
 
 
-def _shown(target: Target) -> str:
+def _shown(target: MutationTarget) -> str:
     return f"{target.kind.version}.{target.kind.kind}"
 
 

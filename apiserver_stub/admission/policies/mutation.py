@@ -6,17 +6,17 @@ from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import GroupVersionKind, kind_of
 from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
-from apiserver_stub.api_request import Tree
+from apiserver_stub.common.offload import StepRunner
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.offload import Run
+from apiserver_stub.kinds.schema.schema import Schema
+from controller_manager.common.api.tree import Tree
 
 
 class MutationError(Exception):
     """A policy cannot be applied to an object; the message is told to users."""
 
 
-class Target(NamedTuple):
+class MutationTarget(NamedTuple):
     """What is mutated: an object of a resource in the version that was matched, or of its subresource."""
 
     info: ResourceInfo
@@ -59,11 +59,17 @@ class Mutator(Protocol):
     again: bool
     exclusion: Exclusion | None
 
-    async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> bool:
+    async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner) -> bool:
         """Return whether the match conditions hold. Raises `MutationError` if that cannot be said."""
 
     async def mutate(
-        self, number: int, target: Target, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run
+        self,
+        number: int,
+        target: MutationTarget,
+        inputs: RequestInputs,
+        versioned: Versioned,
+        params: Tree | None,
+        run: StepRunner,
     ) -> Tree:
         """Return the object of `versioned` as a mutation leaves it, with its defaults, as a tree of its own. Raises
         `MutationError`, and `InternalError` for what is no object of the kind any more.

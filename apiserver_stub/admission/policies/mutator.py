@@ -6,21 +6,21 @@ from typing import Any, NamedTuple
 import orjson
 
 from apiserver_stub.admission.policies.apply_configuration import merged
-from apiserver_stub.admission.policies.evaluation import Scope, Verdict, condition_frame, evaluated
+from apiserver_stub.admission.policies.evaluation import MatchResult, PolicyScope, condition_frame, evaluated
 from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.admission.policies.json_patches import patched
-from apiserver_stub.admission.policies.mutation import MutationError, Target
-from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.clean import Report
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.admission.policies.mutation import MutationError, MutationTarget
+from apiserver_stub.common.offload import StepRunner, is_large
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
-from apiserver_stub.kinds.trees import deep_copy, with_integers
-from apiserver_stub.offload import Run, is_large
-from controller_manager.api.errors import Cause, Details, InternalError
-from controller_manager.cel.admission import Composition, Expression, Outcome, OutOfBudget, exclusion
-from controller_manager.cel.library.mutations import PATCH_OBJECT, PATCH_OPERATIONS
-from controller_manager.cel.types import BOOL
+from apiserver_stub.kinds.schema.clean import Report
+from apiserver_stub.kinds.values.trees import deep_copy, with_integers
+from controller_manager.common.api.errors import Cause, Details, InternalError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.cel.admission import Composition, Expression, ExpressionResult, OutOfBudget, exclusion
+from controller_manager.common.cel.library.mutations import PATCH_OBJECT, PATCH_OPERATIONS
+from controller_manager.common.cel.types import BOOL
 
 _APPLY = "ApplyConfiguration"
 
@@ -50,7 +50,7 @@ class MutatingProgram:
         self.mutations = len(self._mutations)
         self.again = spec.get("reinvocationPolicy") == "IfNeeded"
 
-    async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> bool:
+    async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner) -> bool:
         """See `Mutator`."""
         if not self._conditions:
             return True
@@ -60,7 +60,13 @@ class MutatingProgram:
         return verdict.holds
 
     async def mutate(
-        self, number: int, target: Target, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run
+        self,
+        number: int,
+        target: MutationTarget,
+        inputs: RequestInputs,
+        versioned: Versioned,
+        params: Tree | None,
+        run: StepRunner,
     ) -> Tree:
         """See `Mutator`."""
         mutation = self._mutations[number]
@@ -73,14 +79,14 @@ class MutatingProgram:
         step = partial(_applied if mutation.applies else _patched, tree, value, target, trees)
         return await run(step) if is_large(orjson.dumps(tree)) else step()
 
-    def _verdict(self, scope: Scope) -> Verdict:
+    def _verdict(self, scope: PolicyScope) -> MatchResult:
         return scope.matches(self._conditions)
 
-    def _value(self, expression: Expression, scope: Scope) -> Outcome:
+    def _value(self, expression: Expression, scope: PolicyScope) -> ExpressionResult:
         try:
             return scope.evaluation(self._variables).evaluate(expression)
         except OutOfBudget as error:
-            return Outcome(None, str(error))
+            return ExpressionResult(None, str(error))
 
 
 def _mutation(composition: Composition, tree: Tree) -> _Mutation:
@@ -90,7 +96,7 @@ def _mutation(composition: Composition, tree: Tree) -> _Mutation:
     return _Mutation(composition.compile(tree["jsonPatch"]["expression"], PATCH_OPERATIONS), applies=False)
 
 
-def _applied(tree: Tree, value: Any, target: Target, trees: tuple[Any, ...]) -> Tree:
+def _applied(tree: Tree, value: Any, target: MutationTarget, trees: tuple[Any, ...]) -> Tree:
     if not target.is_described:
         why = f"no corresponding type for {target}"
         raise MutationError(f"error applying patch: failed to convert patch object to typed object: {why}")
@@ -101,7 +107,7 @@ def _applied(tree: Tree, value: Any, target: Target, trees: tuple[Any, ...]) -> 
     return _completed(found, target)
 
 
-def _patched(tree: Tree, value: Any, target: Target, _trees: tuple[Any, ...]) -> Tree:
+def _patched(tree: Tree, value: Any, target: MutationTarget, _trees: tuple[Any, ...]) -> Tree:
     found: Tree = deep_copy(patched(tree, value))
     for name in ("apiVersion", "kind"):
         if name not in found and not target.info.custom:
@@ -117,14 +123,14 @@ def _patched(tree: Tree, value: Any, target: Target, _trees: tuple[Any, ...]) ->
     return _completed(found, target)
 
 
-def _fitted(tree: Tree, target: Target) -> Report:
+def _fitted(tree: Tree, target: MutationTarget) -> Report:
     """Fit an object to its schema, in place; values of custom objects are judged later."""
     if not isinstance(tree.get("metadata"), dict):
         tree["metadata"] = {}
     return fit_tree(tree, target.schema, nulls=True)
 
 
-def _completed(tree: Tree, target: Target) -> Tree:
+def _completed(tree: Tree, target: MutationTarget) -> Tree:
     if target.is_own_kind:
         apply_defaults(tree, target.info)
     return tree

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 
 from apiserver_stub.admission.policies.index import ParamKind
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.errors import ApiError
-from controller_manager.api.selectors import LabelSelectorSpec
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.selectors import LabelSelectorSpec
+from controller_manager.common.api.tree import Tree
 
 _MOST_READ = 1024  # parameters that are kept as trees
 _NEEDS_NAMESPACE = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"

@@ -16,16 +16,16 @@ import orjson
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.policies.index import ParamKind
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow
-from controller_manager.api.errors import Cause, invalid
-from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
-from controller_manager.serving import authorization
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Authorizer, Decision
+from controller_manager.common.api.errors import Cause, invalid
+from controller_manager.common.api.platform import ADMIN_GROUP, GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.serving import authorization
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorizer, Decision
 
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
 _POLICIES = tuple(f"{kind}admissionpolicies.{_GROUP}" for kind in ("mutating", "validating"))
@@ -93,7 +93,7 @@ class ParameterPermission:
         return group, version, next((info.plural for info in infos), "*")
 
     async def _may(self, user: User, verb: str, resource: tuple[str, str, str], namespace: str, name: str) -> bool:
-        asked = authorization.Attributes(user, verb, "", *resource, "", namespace, name)
+        asked = authorization.AuthorizerAttributes(user, verb, "", *resource, "", namespace, name)
         return (await self._authorizer.authorize(asked)).decision is Decision.ALLOW
 
 

@@ -15,16 +15,15 @@ from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Ope
 from apiserver_stub.admission.configuration import V1, PolicyConfiguration, no_manifests
 from apiserver_stub.admission.matching import Matcher
 from apiserver_stub.admission.parts import AdmissionParts
-from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
+from apiserver_stub.admission.policies.index import Binding, IndexedPolicy, PolicyIndex
 from apiserver_stub.admission.policies.inputs import RequestInputs, is_exempt, subject_of
-from apiserver_stub.admission.policies.judgement import Decision, Judge, Judgement
+from apiserver_stub.admission.policies.judgement import Judge, Judgement, ValidationDecision
 from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
-from apiserver_stub.api_request import Tree
+from apiserver_stub.common.offload import StepRunner
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.offload import Run
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import (
+from controller_manager.common.api.errors import (
     ApiError,
     Cause,
     Details,
@@ -33,10 +32,11 @@ from controller_manager.api.errors import (
     RequestEntityTooLarge,
     forbidden,
 )
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.base.registry import Registry
-from controller_manager.serving.authorization import Authorizer
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.serving.authorization import Authorizer
 
 NAME = "ValidatingAdmissionPolicy"
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
@@ -74,7 +74,7 @@ class ValidatingPolicies:
     """The plugin; what takes long is done by `run`."""
 
     def __init__(
-        self, store: WatchCache, kinds: ResourceRegistry, authorizer: Authorizer, registry: Registry, run: Run
+        self, store: WatchCache, kinds: ResourceRegistry, authorizer: Authorizer, registry: Registry, run: StepRunner
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -105,7 +105,7 @@ class ValidatingPolicies:
 
     async def _apply(
         self,
-        policy: Policy[Judge],
+        policy: IndexedPolicy[Judge],
         program: Judge,
         info: ResourceInfo,
         inputs: RequestInputs,
@@ -147,12 +147,12 @@ class _Consequences:
         self._attributes = attributes
         self._metrics = metrics
 
-    def misconfigured(self, policy: Policy[Judge], binding: Binding | None, why: str) -> None:
+    def misconfigured(self, policy: IndexedPolicy[Judge], binding: Binding | None, why: str) -> None:
         """Refuse the request for a policy or a binding that cannot be applied, unless that is to be ignored."""
         if policy.fails:
             self._refuse(policy, binding, f"failed to configure {'policy' if binding is None else 'binding'}: {why}")
 
-    def follow(self, policy: Policy[Judge], binding: Binding, judgement: Judgement) -> None:
+    def follow(self, policy: IndexedPolicy[Judge], binding: Binding, judgement: Judgement) -> None:
         """Do what a binding says about validations that do not hold; annotations that fail refuse the request."""
         for index, decision in enumerate(judgement.decisions):
             if not decision.admits:
@@ -166,7 +166,9 @@ class _Consequences:
                 self._refuse(policy, binding, each.value)
                 self._metrics.tell(policy, binding, "deny", each.value, each.seconds)
 
-    def _act(self, action: str, policy: Policy[Judge], binding: Binding, index: int, decision: Decision) -> None:
+    def _act(
+        self, action: str, policy: IndexedPolicy[Judge], binding: Binding, index: int, decision: ValidationDecision
+    ) -> None:
         match action:
             case "Deny":
                 self._refuse(policy, binding, decision.message, decision.reason)
@@ -176,7 +178,7 @@ class _Consequences:
             case "Audit":
                 self._attributes.notes.annotate(_FAILURE, _failure(policy, binding, index, decision))
 
-    def _refuse(self, policy: Policy[Judge], binding: Binding | None, why: str, reason: str = "Invalid") -> None:
+    def _refuse(self, policy: IndexedPolicy[Judge], binding: Binding | None, why: str, reason: str = "Invalid") -> None:
         if self.refusal is None:
             bound = "" if binding is None else f" with binding '{binding.name}'"
             message = f"ValidatingAdmissionPolicy '{policy.name}'{bound} denied request: {why}"
@@ -188,7 +190,7 @@ class _Metrics:
         self._checks = Counters(_CHECKS, registry)
         self._seconds = Histograms(_SECONDS, registry)
 
-    def tell(self, policy: Policy[Judge], binding: Binding, action: str, message: str, seconds: float) -> None:
+    def tell(self, policy: IndexedPolicy[Judge], binding: Binding, action: str, message: str, seconds: float) -> None:
         """Count a validation that did not hold or failed."""
         error = next((told for begins, told in _ERROR_TYPES if message.startswith(begins)), "invalid_error")
         labels = policy.name, binding.name, error, action
@@ -225,7 +227,7 @@ def _refusal(attributes: Attributes, why: str, reason: str) -> ApiError:
     return _REFUSALS.get(reason, Invalid)(message, details)
 
 
-def _failure(policy: Policy[Judge], binding: Binding, index: int, decision: Decision) -> str:
+def _failure(policy: IndexedPolicy[Judge], binding: Binding, index: int, decision: ValidationDecision) -> str:
     """Return the annotation of a validation that does not hold, as Go writes JSON."""
     told = {
         "message": decision.message,

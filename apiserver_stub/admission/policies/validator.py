@@ -3,15 +3,22 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from apiserver_stub.admission.policies.evaluation import Scope, condition_frame, evaluated
+from apiserver_stub.admission.policies.evaluation import PolicyScope, condition_frame, evaluated
 from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
-from apiserver_stub.admission.policies.judgement import Annotation, Decision, Judgement
-from apiserver_stub.api_request import Tree
-from apiserver_stub.offload import Run
-from controller_manager.base.clock import monotonic
-from controller_manager.cel.admission import MOST_OF_ONE, Composition, Expression, Outcome, OutOfBudget, exclusion
-from controller_manager.cel.types import BOOL, NULL, STRING
+from apiserver_stub.admission.policies.judgement import Annotation, Judgement, ValidationDecision
+from apiserver_stub.common.offload import StepRunner
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.cel.admission import (
+    MOST_OF_ONE,
+    Composition,
+    Expression,
+    ExpressionResult,
+    OutOfBudget,
+    exclusion,
+)
+from controller_manager.common.cel.types import BOOL, NULL, STRING
 
 _LONGEST_MESSAGE = 5 * 1024  # bytes of a message that an expression makes
 _OVERSHOOT = 2  # times its bound that an expression may have cost when it is ended
@@ -52,13 +59,15 @@ class ValidatingProgram:
         spoken = sum(each.message_expression is not None for each in self._validations) + len(self._variables)
         self._most_of_messages = spoken * _OVERSHOOT * MOST_OF_ONE
 
-    async def judge(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> Judgement:
+    async def judge(
+        self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner
+    ) -> Judgement:
         """Return what the policy says. What takes long is done by `run`. Raises `NotFound` if the namespace of the
         request is gone.
         """
         return await evaluated(inputs, versioned, params, self._judge, run)
 
-    def _judge(self, scope: Scope) -> Judgement:
+    def _judge(self, scope: PolicyScope) -> Judgement:
         if self._conditions:
             verdict = scope.matches(self._conditions)
             if verdict.error and self._fails:
@@ -66,7 +75,7 @@ class ValidatingProgram:
             if not verdict.holds:
                 return _NO_CONCERN
         evaluation = scope.evaluation(self._variables)
-        timed: list[tuple[Outcome, float]] = []
+        timed: list[tuple[ExpressionResult, float]] = []
         try:
             began = monotonic()
             for validation in self._validations:
@@ -82,7 +91,9 @@ class ValidatingProgram:
         except OutOfBudget as error:
             return Judgement((self._failed(str(error)),))
 
-    def _decisions(self, scope: Scope, timed: Sequence[tuple[Outcome, float]], remaining: int) -> Sequence[Decision]:
+    def _decisions(
+        self, scope: PolicyScope, timed: Sequence[tuple[ExpressionResult, float]], remaining: int
+    ) -> Sequence[ValidationDecision]:
         """Return the decision of each validation; none where all admit the request, and their messages, which nobody
         needs then, cannot use up the budget either.
         """
@@ -94,13 +105,13 @@ class ValidatingProgram:
             if outcome.error or problem:
                 decision = self._failed(outcome.error or problem)
             elif outcome.value is True:
-                decision = Decision(True)
+                decision = ValidationDecision(True)
             else:
-                decision = Decision(False, _told(validation, message), validation.reason)
+                decision = ValidationDecision(False, _told(validation, message), validation.reason)
             decisions.append(decision._replace(seconds=seconds))
         return decisions
 
-    def _messages(self, scope: Scope, remaining: int) -> tuple[Sequence[Outcome | None], str]:
+    def _messages(self, scope: PolicyScope, remaining: int) -> tuple[Sequence[ExpressionResult | None], str]:
         """Return the messages that expressions make, and what keeps all validations from being decided: that the budget
         is used up.
         """
@@ -113,7 +124,7 @@ class ValidatingProgram:
         except OutOfBudget as error:
             return [None] * len(self._validations), f"failed messageExpression: {error}"
 
-    def _annotated(self, scope: Scope) -> Sequence[Annotation]:
+    def _annotated(self, scope: PolicyScope) -> Sequence[Annotation]:
         """Return the annotations that have a value, and those that should. Raises `OutOfBudget`."""
         if not self._annotations:
             return ()
@@ -127,8 +138,8 @@ class ValidatingProgram:
                 found.append(Annotation(key, text or error, bool(error), monotonic() - began))
         return found
 
-    def _failed(self, problem: str) -> Decision:
-        return Decision(not self._fails, problem, failed=True)
+    def _failed(self, problem: str) -> ValidationDecision:
+        return ValidationDecision(not self._fails, problem, failed=True)
 
 
 def _validation(composition: Composition, tree: Tree) -> _Validation:
@@ -141,7 +152,7 @@ def _validation(composition: Composition, tree: Tree) -> _Validation:
     )
 
 
-def _told(validation: _Validation, spoken: Outcome | None) -> str:
+def _told(validation: _Validation, spoken: ExpressionResult | None) -> str:
     """Return the message of a validation that does not hold: what its expression made, if that can be shown."""
     if spoken is not None and isinstance(spoken.value, str):
         text = spoken.value.strip()

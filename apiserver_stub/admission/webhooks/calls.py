@@ -17,20 +17,20 @@ from apiserver_stub.admission.webhooks.response import (
     KIND,
     Denied,
     InvalidResponse,
-    Verdict,
+    WebhookReview,
     read_verdict,
 )
-from apiserver_stub.api_request import Tree
+from apiserver_stub.common.offload import Offload, is_large
+from apiserver_stub.common.spans import Span, current_span
 from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.offload import Offload, is_large
-from apiserver_stub.spans import Span, current_span
-from apiserver_stub.webhooks import WebhookClient, WebhookError
-from controller_manager.api.errors import ApiError, BadRequest, internal_error
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
-from controller_manager.base.random import random_source
+from apiserver_stub.webhooks.client import WebhookClient, WebhookError
+from controller_manager.common.api.errors import ApiError, BadRequest, internal_error
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.random import random_source
 
 T = TypeVar("T")
 Phase = Literal["admit", "validating"]
@@ -100,7 +100,7 @@ class Calls:
         self._metrics = metrics
         self._log = log
 
-    async def ask(self, webhook: Webhook, question: Question) -> Verdict:
+    async def ask(self, webhook: Webhook, question: Question) -> WebhookReview:
         """Return the verdict of a webhook that allows the request; warnings and annotations are noted. Raises `Denied`,
         `CallFailed`, and `BadRequest` for a dry run that the webhook must not see.
         """

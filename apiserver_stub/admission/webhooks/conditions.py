@@ -5,14 +5,14 @@ from functools import lru_cache
 from typing import Any
 
 from apiserver_stub.admission.metrics import ConditionMetrics
-from apiserver_stub.admission.policies.inputs import RequestInputs, Told, Versioned
+from apiserver_stub.admission.policies.inputs import ExpressionInput, RequestInputs, Versioned
 from apiserver_stub.admission.webhooks.calls import Phase, Question
 from apiserver_stub.admission.webhooks.configurations import Webhook
-from apiserver_stub.offload import Run
+from apiserver_stub.common.offload import StepRunner
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import forbidden
-from controller_manager.base.clock import monotonic
-from controller_manager.serving.authorization import Authorizer
+from controller_manager.common.api.errors import forbidden
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.serving.authorization import Authorizer
 
 _MOST_COMPILED = 1024
 
@@ -21,7 +21,7 @@ class Conditions:
     """Evaluates the match conditions of the webhooks of one phase; what takes long is done by `run`."""
 
     def __init__(
-        self, phase: Phase, store: WatchCache, authorizer: Authorizer, metrics: ConditionMetrics, run: Run
+        self, phase: Phase, store: WatchCache, authorizer: Authorizer, metrics: ConditionMetrics, run: StepRunner
     ) -> None:
         self._phase = phase
         self._store = store
@@ -39,7 +39,7 @@ class Conditions:
         from apiserver_stub.admission.policies.evaluation import evaluated  # CEL, which is loaded when it is needed
 
         attributes, asked, began = question.attributes, question.attributes.kind, monotonic()
-        versioned = Versioned(question.object, question.old_object, Told(attributes, question.info))
+        versioned = Versioned(question.object, question.old_object, ExpressionInput(attributes, question.info))
         conditions = _compiled(webhook.conditions)
         inputs = RequestInputs(attributes, self._store, self._authorizer)
         verdict = await evaluated(inputs, versioned, None, lambda scope: scope.matches(conditions), self._run)
@@ -61,7 +61,7 @@ class Conditions:
 @lru_cache(_MOST_COMPILED)
 def _compiled(conditions: tuple[str, ...]) -> Sequence[Any]:
     """Return the expressions of a webhook."""
-    from controller_manager.cel.admission import compiled, environment
-    from controller_manager.cel.types import BOOL
+    from controller_manager.common.cel.admission import compiled, environment
+    from controller_manager.common.cel.types import BOOL
 
     return [compiled(environment(params=False, authorizer=True), text, BOOL) for text in conditions]

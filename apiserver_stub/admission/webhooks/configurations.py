@@ -8,12 +8,12 @@ import orjson
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
-from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
-from apiserver_stub.webhooks import WebhookConfig, WebhookError
-from controller_manager.api.platform import GROUP_DOMAIN
+from apiserver_stub.webhooks.client import WebhookConfig, WebhookError
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
 
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
 MUTATING = f"mutatingwebhookconfigurations.{_GROUP}"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from apiserver_stub.admission.parts import AdmissionParts
-from apiserver_stub.config_file import ConfigDocument
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.webhooks import Identify
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.transport.config import Identity
-from controller_manager.transport.kubeconfig import identities
+from apiserver_stub.common.config_file import ConfigDocument
+from apiserver_stub.common.error_list import ErrorList, FieldPath
+from apiserver_stub.webhooks.client import Identify
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.transport.config import ClientIdentity
+from controller_manager.common.transport.kubeconfig import identities
 
 T = TypeVar("T")
 _HTTPS = ":443"
@@ -53,7 +53,7 @@ def credentials_of(parts: AdmissionParts, plugin: str) -> Identify | None:
     if plugins := [name for name, user in users.items() if user.plugin is not None]:
         raise ValueError(f"{found.kube_config_file}: users[{plugins[0]}].user.exec is not supported for webhooks")
 
-    def identify(host: str, port: int) -> Identity | None:
+    def identify(host: str, port: int) -> ClientIdentity | None:
         return identity_for(f"{host}:{port}", users, current)
 
     return identify

@@ -11,22 +11,22 @@ from apiserver_stub.admission.review import converted
 from apiserver_stub.admission.webhooks.calls import CallFailed, Calls, Question
 from apiserver_stub.admission.webhooks.conditions import Conditions
 from apiserver_stub.admission.webhooks.configurations import Webhook, WebhookIndex
-from apiserver_stub.admission.webhooks.response import Verdict
-from apiserver_stub.api_request import Tree
-from apiserver_stub.audit import note_latency
+from apiserver_stub.admission.webhooks.response import WebhookReview
 from apiserver_stub.encode import json
 from apiserver_stub.encode.json import check_depth, encode
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
-from apiserver_stub.kinds.go_decoding import unmarshal_problem
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.schema.go_decoding import unmarshal_problem
+from apiserver_stub.kinds.values.trees import deep_copy
 from apiserver_stub.patch import json_patch
 from apiserver_stub.patch.managed_fields import accepted
-from apiserver_stub.webhooks import json_type
-from controller_manager.api.errors import ApiError, internal_error
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import monotonic
+from apiserver_stub.request.audit import note_latency
+from apiserver_stub.webhooks.client import json_type
+from controller_manager.common.api.errors import ApiError, internal_error
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic
 
 NAME = "MutatingAdmissionWebhook"
 _PREFIX = f"webhook.admission.{GROUP_DOMAIN}/"
@@ -135,7 +135,7 @@ class MutatingWebhooks:
         return changed
 
 
-def _operations(verdict: Verdict) -> list[Any]:
+def _operations(verdict: WebhookReview) -> list[Any]:
     """Return the operations of a patch. Raises `CallFailed` for what is none."""
     if not verdict.patch:
         return []

@@ -11,7 +11,7 @@ from apiserver_stub.admission.webhooks.mutating import NAME as MUTATING_PLUGIN
 from apiserver_stub.admission.webhooks.mutating import MutatingWebhooks
 from apiserver_stub.admission.webhooks.validating import NAME as VALIDATING_PLUGIN
 from apiserver_stub.admission.webhooks.validating import ValidatingWebhooks
-from apiserver_stub.webhooks import WebhookClient, WebhookLimits
+from apiserver_stub.webhooks.client import WebhookClient, WebhookLimits
 
 _EVERYTHING: tuple[Operation, ...] = ("create", "update", "delete", "connect")
 _LIMITS = WebhookLimits(calls=256)

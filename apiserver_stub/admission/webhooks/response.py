@@ -8,10 +8,10 @@ from contextlib import suppress
 import msgspec
 
 from apiserver_stub.encode.json import encode
-from apiserver_stub.webhooks import WebhookError, decode_review, type_of_review
-from controller_manager.api.decode import Decoder
-from controller_manager.api.errors import ApiError, Status
-from controller_manager.api.platform import GROUP_DOMAIN
+from apiserver_stub.webhooks.client import WebhookError, decode_review, type_of_review
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.errors import ApiError, Status
+from controller_manager.common.api.platform import GROUP_DOMAIN
 
 GROUP = f"admission.{GROUP_DOMAIN}"
 KIND = "AdmissionReview"
@@ -50,7 +50,7 @@ _REVIEW = msgspec.json.Decoder(_Review)
 _SHORT = 4096  # bytes of an answer that cannot hold too much of anything
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class WebhookReview(msgspec.Struct, frozen=True):
     """What a webhook says of a request: whether it is allowed, why not, the JSON of a patch (of a type that may be
     unknown), and what callers and audit are to be told.
     """
@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
     warnings: Sequence[str] = ()
 
 
-def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> Verdict:
+def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> WebhookReview:
     """Return the verdict in the answer to a review of a version. Raises `WebhookError` for what is no review, and
     `InvalidResponse`.
     """
@@ -77,7 +77,7 @@ def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> Ve
         _check(got, response, uid, mutating=mutating)
     else:
         kind = _JSON_PATCH if patch else ""
-    return Verdict(
+    return WebhookReview(
         bool(response.allowed),
         response.status,
         patch if mutating else b"",

@@ -7,12 +7,12 @@ from apiserver_stub.admission.matching import is_exempt
 from apiserver_stub.admission.webhooks.calls import Calls, Question
 from apiserver_stub.admission.webhooks.conditions import Conditions
 from apiserver_stub.admission.webhooks.configurations import Webhook, WebhookIndex
-from apiserver_stub.admission.webhooks.response import Verdict
-from apiserver_stub.audit import note_latency
-from controller_manager.api.errors import ApiError
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import monotonic
-from controller_manager.base.tasks import all_of
+from apiserver_stub.admission.webhooks.response import WebhookReview
+from apiserver_stub.request.audit import note_latency
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.tasks import all_of
 
 NAME = "ValidatingAdmissionWebhook"
 _FAILED_OPEN = f"failed-open.validating.webhook.admission.{GROUP_DOMAIN}/round_0_index_"
@@ -54,7 +54,7 @@ class ValidatingWebhooks:
         def failed_open() -> None:
             attributes.notes.annotate(f"{_FAILED_OPEN}{number}", webhook.name)
 
-        asking: Awaitable[Verdict | None] = self._calls.ask(webhook, question)
+        asking: Awaitable[WebhookReview | None] = self._calls.ask(webhook, question)
         try:
             await self._calls.perform(webhook, attributes, asking, failed_open)
         except ApiError as refusal:

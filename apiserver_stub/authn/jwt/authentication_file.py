@@ -14,7 +14,7 @@ from apiserver_stub.authn.jwt.configuration import (
     parse,
 )
 from apiserver_stub.authn.jwt.rules import check
-from apiserver_stub.config_file import (
+from apiserver_stub.common.config_file import (
     ConfigFileError,
     FileWatcher,
     NotYetUsable,
@@ -22,11 +22,11 @@ from apiserver_stub.config_file import (
     read_bytes,
     refuse_causes,
 )
-from apiserver_stub.flags import AuthenticationOptions
-from apiserver_stub.kinds.error_list import ErrorList
-from apiserver_stub.offload import Offload
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks, all_of, keep_running
+from apiserver_stub.common.error_list import ErrorList
+from apiserver_stub.common.flags import AuthenticationOptions
+from apiserver_stub.common.offload import Offload
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks, all_of, keep_running
 
 _PATIENCE = 60.0  # seconds that new issuers have to be found
 _GRACE = 60.0  # seconds that tokens under way have with issuers that are no longer configured

@@ -12,12 +12,12 @@ from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
 from apiserver_stub.authn.jwt.provider import NotVerified, Provider
 from apiserver_stub.authn.jwt.rules import Expressions
 from apiserver_stub.authn.tokens import TokenRefused
-from apiserver_stub.offload import Offload, is_large
-from controller_manager.base.clock import wall_seconds
-from controller_manager.base.log import Logger
-from controller_manager.base.tasks import Tasks, all_of
-from controller_manager.serving.authentication import User
-from controller_manager.transport.dialer import Dialer
+from apiserver_stub.common.offload import Offload, is_large
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import Tasks, all_of
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.transport.dialer import Dialer
 
 _MOST_SOURCES = 16
 _PATIENCE = 10.0  # seconds that a token waits for an issuer of distributed claims

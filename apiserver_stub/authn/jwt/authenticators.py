@@ -12,13 +12,13 @@ from apiserver_stub.authn.jwt.compact import take_apart
 from apiserver_stub.authn.jwt.configuration import Issuer, JWTAuthenticator
 from apiserver_stub.authn.jwt.rules import Expressions
 from apiserver_stub.authn.tokens import Recognized, shared
-from apiserver_stub.config_file import hashed, server_id_hash
-from apiserver_stub.offload import Offload
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
-from controller_manager.base.metrics import Family, Histograms, Labels, Shown
-from controller_manager.base.registry import Registry
-from controller_manager.transport.dialer import Dialer
+from apiserver_stub.common.config_file import hashed, server_id_hash
+from apiserver_stub.common.offload import Offload
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.metrics import Family, Histograms, MetricLabels, Shown
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.transport.dialer import Dialer
 
 _LATENCY = Family(
     "apiserver_authentication_jwt_authenticator_latency_seconds",
@@ -122,8 +122,8 @@ class _KeyMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
-        times: list[tuple[Labels, float]] = []
-        infos: list[tuple[Labels, float]] = []
+        times: list[tuple[MetricLabels, float]] = []
+        infos: list[tuple[MetricLabels, float]] = []
         for issuer, connection in self._authenticators.connections.items():
             of, last = hashed(issuer.url), connection.provider.fetches
             known = (("success", last.succeeded), ("failure", last.failed))

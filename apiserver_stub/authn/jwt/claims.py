@@ -13,8 +13,8 @@ from apiserver_stub.authn.jwt.configuration import (
     PrefixedClaimOrExpression,
 )
 from apiserver_stub.authn.jwt.expressions import Expression, ExpressionError, claims_value, user_value
-from apiserver_stub.authn.jwt.rules import Condition, Expressions
-from controller_manager.serving.authentication import User
+from apiserver_stub.authn.jwt.rules import ClaimCondition, Expressions
+from controller_manager.common.serving.authentication import User
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 LEEWAY = 60.0
@@ -168,7 +168,7 @@ class _Mapping:
         return expression.evaluate(self._value)
 
 
-def _require(condition: Condition, value: Any) -> None:
+def _require(condition: ClaimCondition, value: Any) -> None:
     if value is not True:
         text = condition.expression.text
         raise ClaimError(f"validation expression '{text}' failed{condition.message and ': '}{condition.message}")

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from apiserver_stub.config_file import ConfigDocument, ConfigFileError, ConfigModel, parse_config
-from apiserver_stub.flags import AuthenticationOptions
-from controller_manager.api.platform import GROUP_DOMAIN
+from apiserver_stub.common.config_file import ConfigDocument, ConfigFileError, ConfigModel, parse_config
+from apiserver_stub.common.flags import AuthenticationOptions
+from controller_manager.common.api.platform import GROUP_DOMAIN
 
 KIND = "AuthenticationConfiguration"
 

@@ -3,12 +3,19 @@
 from functools import lru_cache
 from typing import Any
 
-from controller_manager.cel import CompileError, CostBudget, CostExceeded, Environment, EvaluationError, ProgramError
-from controller_manager.cel.environment import Program
-from controller_manager.cel.property_names import unescaped
-from controller_manager.cel.syntax import Call, Ident, Literal, Node, Select, walk
-from controller_manager.cel.types import ANY, BOOL, STRING, Kind, ListType, MapType, ObjectType, Type
-from controller_manager.serving.authentication import User
+from controller_manager.common.cel import (
+    CompileError,
+    CostBudget,
+    CostExceeded,
+    Environment,
+    EvaluationError,
+    ProgramError,
+)
+from controller_manager.common.cel.environment import Program
+from controller_manager.common.cel.property_names import unescaped
+from controller_manager.common.cel.syntax import Call, Ident, Literal, Node, Select, walk
+from controller_manager.common.cel.types import ANY, BOOL, STRING, Kind, ListType, MapType, ObjectType, Type
+from controller_manager.common.serving.authentication import User
 
 CLAIMS, USER = "claims", "user"
 _OPTIONAL_FIELD = "_?._"

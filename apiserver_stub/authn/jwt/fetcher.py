@@ -5,11 +5,11 @@ from copy import copy
 from typing import Self
 from urllib.parse import urljoin, urlsplit
 
-from controller_manager.api.wire import Response
-from controller_manager.base.errors import CannotStart
-from controller_manager.transport.connection_pool import ConnectionPool, Origin
-from controller_manager.transport.dialer import Dialer
-from controller_manager.transport.transport import Endpoint, client_context
+from controller_manager.common.api.wire import Response
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.transport.connection_pool import ConnectionPool, ConnectionTarget
+from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.transport import Endpoint, client_context
 
 _CONNECTIONS = 4
 _TIMEOUT = 30.0  # seconds for a document, with redirects
@@ -77,5 +77,5 @@ class Fetcher:
             lines.append(f"authorization: Bearer {token}")
         if not all(line.isascii() and line.isprintable() for line in lines):
             raise FetchError(f"{url!r}: it, or what is shown to it, cannot be written as a request")
-        origin = Origin(parts.hostname, parts.port or _HTTPS, self._tls)
+        origin = ConnectionTarget(parts.hostname, parts.port or _HTTPS, self._tls)
         return await self._pool.send(origin, "\r\n".join([*lines, "", ""]).encode(), idempotent=True)

@@ -43,7 +43,7 @@ class UnusableKeys(ValueError):
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 
 
-class Key(NamedTuple):
+class VerificationKey(NamedTuple):
     """A public key with its name, and the algorithms it is for."""
 
     name: str
@@ -58,7 +58,7 @@ class _KeySet(msgspec.Struct):
 _KEY_SET = msgspec.json.Decoder(_KeySet)
 
 
-def parse_keys(document: bytes) -> tuple[Key, ...]:
+def parse_keys(document: bytes) -> tuple[VerificationKey, ...]:
     """Return the keys of a set that signatures can be verified with, at most 64; the others are left out, as the
     standard asks (section 5). Raises `UnusableKeys`.
     """
@@ -69,7 +69,7 @@ def parse_keys(document: bytes) -> tuple[Key, ...]:
     return tuple(key for one in described[:MOST_KEYS] if (key := _key(one)) is not None)
 
 
-def _key(described: Mapping[str, Any]) -> Key | None:
+def _key(described: Mapping[str, Any]) -> VerificationKey | None:
     """Return a key; None for one of another use, weaker than 2048 bits, or of which more than the public half is told:
     whoever reads that could sign.
     """
@@ -80,7 +80,7 @@ def _key(described: Mapping[str, Any]) -> Key | None:
     try:
         found, algorithms = _public_key(public)
         only = described.get("alg")
-        return Key(str(name), algorithms & {only} if only else algorithms, found)
+        return VerificationKey(str(name), algorithms & {only} if only else algorithms, found)
     except (jwt.InvalidKeyError, ValueError, TypeError, KeyError, AttributeError, UnsupportedAlgorithm):
         return None
 
@@ -103,7 +103,7 @@ def _public_key(public: dict[str, Any]) -> tuple[PublicKey, frozenset[str]]:
     raise ValueError("no key for signatures")
 
 
-def is_signed(token: UnverifiedToken, header: Header, keys: Sequence[Key]) -> bool:
+def is_signed(token: UnverifiedToken, header: Header, keys: Sequence[VerificationKey]) -> bool:
     """Tell whether one of the keys signed a token; only that which it names, if it names one."""
     try:
         signature = decode_part(token.signature)

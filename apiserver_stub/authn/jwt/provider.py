@@ -9,11 +9,11 @@ import msgspec
 from apiserver_stub.authn.jwt.compact import UnverifiedToken, read_header
 from apiserver_stub.authn.jwt.configuration import Issuer
 from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
-from apiserver_stub.authn.jwt.key_set import Key, UnusableKeys, is_signed, parse_keys
-from apiserver_stub.config_file import hashed
-from controller_manager.base.bucket import TokenBucket
-from controller_manager.base.clock import monotonic, wall_seconds
-from controller_manager.base.log import Logger
+from apiserver_stub.authn.jwt.key_set import UnusableKeys, VerificationKey, is_signed, parse_keys
+from apiserver_stub.common.config_file import hashed
+from controller_manager.common.base.bucket import TokenBucket
+from controller_manager.common.base.clock import monotonic, wall_seconds
+from controller_manager.common.base.log import Logger
 
 _WELL_KNOWN = "/.well-known/openid-configuration"
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between attempts
@@ -58,7 +58,7 @@ class Provider:
         """Why the provider was not found; empty once it was."""
         self._fetcher = fetcher
         self._log = log.bind(issuer=issuer.url)
-        self._keys: tuple[Key, ...] = ()
+        self._keys: tuple[VerificationKey, ...] = ()
         self._keys_url = ""
         self._wanted = asyncio.Event()
         self._bucket = TokenBucket(_FETCHES, _BURST)

@@ -25,13 +25,13 @@ from apiserver_stub.authn.jwt.expressions import (
     compile_mapping,
     compile_user_rule,
 )
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, render
-from apiserver_stub.kinds.names import subdomain
-from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
-from controller_manager.base.errors import CannotStart
-from controller_manager.cel.library import url
-from controller_manager.cel.values import EvaluationError
-from controller_manager.transport.transport import Endpoint, client_context
+from apiserver_stub.common.error_list import ErrorList, FieldPath, render
+from apiserver_stub.kinds.values.names import subdomain
+from controller_manager.common.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.cel.library import url
+from controller_manager.common.cel.values import EvaluationError
+from controller_manager.common.transport.transport import Endpoint, client_context
 
 _MOST = 64  # authenticators
 _MATCH_ANY = "MatchAny"
@@ -48,7 +48,7 @@ _UNVERIFIED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ClaimCondition:
     """An expression that must be true, and what is said if it is not."""
 
     expression: Expression
@@ -62,8 +62,8 @@ class Expressions(msgspec.Struct, frozen=True):
     groups: Expression | None = None
     uid: Expression | None = None
     extra: tuple[tuple[str, Expression], ...] = ()
-    claim_rules: tuple[Condition, ...] = ()
-    user_rules: tuple[Condition, ...] = ()
+    claim_rules: tuple[ClaimCondition, ...] = ()
+    user_rules: tuple[ClaimCondition, ...] = ()
 
 
 def check(
@@ -177,7 +177,7 @@ class _Rules(msgspec.Struct):
         rules = self._user_rules(one.user_validation_rules, (at, "userValidationRules"))
         return replace(self.found, user_rules=rules)
 
-    def _claim_rules(self, rules: Sequence[ClaimValidationRule], at: FieldPath) -> tuple[Condition, ...]:
+    def _claim_rules(self, rules: Sequence[ClaimValidationRule], at: FieldPath) -> tuple[ClaimCondition, ...]:
         errors = self.errors
         claims: set[str] = set()
         texts: set[str] = set()
@@ -196,12 +196,12 @@ class _Rules(msgspec.Struct):
                     errors.invalid((place, "requiredValue"), rule.required_value, why)
                 if _once(texts, rule.expression, (place, "expression"), errors):
                     compiled = self._compiled(compile_claim_rule, rule.expression, (place, "expression"))
-                    found += [Condition(compiled, rule.message)] if compiled else []
+                    found += [ClaimCondition(compiled, rule.message)] if compiled else []
             else:
                 errors.required(place, _ONE)
         return tuple(found)
 
-    def _user_rules(self, rules: Sequence[UserValidationRule], at: FieldPath) -> tuple[Condition, ...]:
+    def _user_rules(self, rules: Sequence[UserValidationRule], at: FieldPath) -> tuple[ClaimCondition, ...]:
         texts: set[str] = set()
         found = []
         for index, rule in enumerate(rules):
@@ -210,7 +210,7 @@ class _Rules(msgspec.Struct):
                 self.errors.required(place)
             elif _once(texts, rule.expression, place, self.errors):
                 compiled = self._compiled(compile_user_rule, rule.expression, place)
-                found += [Condition(compiled, rule.message)] if compiled else []
+                found += [ClaimCondition(compiled, rule.message)] if compiled else []
         return tuple(found)
 
     def _mappings(self, mappings: ClaimMappings, at: FieldPath) -> None:

@@ -17,14 +17,14 @@ from apiserver_stub.authz.node.references import (
     SERVICE_ACCOUNT,
     VOLUME,
 )
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
     ALLOWED,
     NO_OPINION,
     NO_RULES,
-    Attributes,
     Authorization,
+    AuthorizerAttributes,
     Decision,
     Rules,
 )
@@ -67,7 +67,7 @@ def _refused(reason: str) -> Authorization:
     return Authorization(Decision.NO_OPINION, reason)
 
 
-def _narrowed(attributes: Attributes, path: str, node: str) -> bool:
+def _narrowed(attributes: AuthorizerAttributes, path: str, node: str) -> bool:
     """Tell whether a field selector lets only what is of a node through."""
     selector = attributes.selectors.fields
     terms = () if selector is None else selector.terms
@@ -80,7 +80,7 @@ class NodeAuthorizer:
     def __init__(self, graph: NodeGraph) -> None:
         self._graph = graph
         readable, single = self._readable, self._single
-        self._rules: Mapping[tuple[str, str], Callable[[str, Attributes], Authorization]] = {
+        self._rules: Mapping[tuple[str, str], Callable[[str, AuthorizerAttributes], Authorization]] = {
             ("", SECRET): partial(readable, SECRET),
             ("", CONFIG_MAP): partial(readable, CONFIG_MAP),
             ("", CLAIM): self._claim,
@@ -96,7 +96,7 @@ class NodeAuthorizer:
             (_CERTIFICATES, POD_CERTIFICATE): self._pod_certificate,
         }
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return ALLOW, or NO_OPINION and why. The first node that is not allowed something has the graph read, which
         clusters without kubelets never need.
         """
@@ -106,7 +106,7 @@ class NodeAuthorizer:
         await self._graph.read()
         return self._decide(attributes)
 
-    def _decide(self, attributes: Attributes) -> Authorization:
+    def _decide(self, attributes: AuthorizerAttributes) -> Authorization:
         node = node_of(attributes.user)
         if node is None:
             return NO_OPINION
@@ -124,19 +124,19 @@ class NodeAuthorizer:
         """Return that what nodes may do cannot be listed; nothing for others."""
         return NO_RULES if node_of(user) is None else _UNLISTED
 
-    def _related(self, kind: str, node: str, of: Attributes) -> Authorization:
+    def _related(self, kind: str, node: str, of: AuthorizerAttributes) -> Authorization:
         if not of.name:
             return _refused("No Object name found")
         if self._graph.leads(kind, of.namespace, of.name, node):
             return ALLOWED
         return _refused(f"no relationship found between node '{node}' and this object")
 
-    def _single(self, kind: str, node: str, of: Attributes) -> Authorization:
+    def _single(self, kind: str, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.verb != "get":
             return _refused("can only get individual resources of this type")
         return _refused("cannot get subresource") if of.subresource else self._related(kind, node, of)
 
-    def _readable(self, kind: str, node: str, of: Attributes) -> Authorization:
+    def _readable(self, kind: str, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.verb not in _READ:
             return _refused("can only read resources of this type")
         if of.subresource:
@@ -145,14 +145,14 @@ class NodeAuthorizer:
             return _refused("can only read namespaced object of this type")
         return self._related(kind, node, of)
 
-    def _claim(self, node: str, of: Attributes) -> Authorization:
+    def _claim(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.subresource != "status":
             return self._single(CLAIM, node, of)
         if of.verb not in _CHANGES:
             return _refused("can only get/update/patch this type")
         return self._related(CLAIM, node, of)
 
-    def _service_account(self, node: str, of: Attributes) -> Authorization:
+    def _service_account(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.verb == "get" and not of.subresource:
             return self._readable(SERVICE_ACCOUNT, node, of)
         if of.verb != "create" or not of.name:
@@ -161,7 +161,7 @@ class NodeAuthorizer:
             return _refused("can only create token subresource of serviceaccount")
         return self._related(SERVICE_ACCOUNT, node, of)
 
-    def _lease(self, node: str, of: Attributes) -> Authorization:
+    def _lease(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.verb not in _OWN:
             return _refused("can only get, create, update, patch, or delete a node lease")
         if of.namespace != _LEASES:
@@ -170,7 +170,7 @@ class NodeAuthorizer:
             return _refused("can only access node lease with the same name as the requesting node")
         return ALLOWED
 
-    def _csi_node(self, node: str, of: Attributes) -> Authorization:
+    def _csi_node(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.verb not in _OWN:
             return _refused("can only get, create, update, patch, or delete a CSINode")
         if of.subresource:
@@ -179,7 +179,7 @@ class NodeAuthorizer:
             return _refused("can only access CSINode with the same name as the requesting node")
         return ALLOWED
 
-    def _slice(self, node: str, of: Attributes) -> Authorization:
+    def _slice(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.subresource:
             return _refused("cannot authorize ResourceSlice subresources")
         if of.verb == "create":
@@ -193,7 +193,7 @@ class NodeAuthorizer:
         known = "get, watch, list, create, update, patch, delete, deletecollection"
         return _refused(f"only the following verbs are allowed for a ResourceSlice: {known}")
 
-    def _node(self, node: str, of: Attributes) -> Authorization:
+    def _node(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.subresource == "status":
             return ALLOWED if of.verb in _CHANGES else NO_OPINION
         if of.subresource:
@@ -208,7 +208,7 @@ class NodeAuthorizer:
             return _refused(f"node '{node}' cannot read all nodes, only its own Node object")
         return _refused(f"node '{node}' cannot read '{of.name}', only its own Node object")
 
-    def _pod(self, node: str, of: Attributes) -> Authorization:
+    def _pod(self, node: str, of: AuthorizerAttributes) -> Authorization:
         match of.subresource, of.verb:
             case "", "get":
                 return self._single(POD, node, of)
@@ -222,7 +222,7 @@ class NodeAuthorizer:
                 return ALLOWED
         return NO_OPINION
 
-    def _pod_certificate(self, node: str, of: Attributes) -> Authorization:
+    def _pod_certificate(self, node: str, of: AuthorizerAttributes) -> Authorization:
         if of.subresource:
             return _refused("nodes may not access the status subresource of PodCertificateRequests")
         match of.verb:

@@ -15,11 +15,11 @@ from apiserver_stub.authz.node.pods import PodState
 from apiserver_stub.authz.node.references import POD, SECRET, VOLUME, Reference, volume_references
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.clock import monotonic
-from controller_manager.base.metrics import Family, Histograms
-from controller_manager.base.registry import Registry
-from controller_manager.base.slices import give_way
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.fair_loop import give_way
+from controller_manager.common.base.metrics import Family, Histograms
+from controller_manager.common.base.registry import Registry
 
 ATTACHMENT, SLICE, POD_CERTIFICATE = "volumeattachments", "resourceslices", "podcertificaterequests"
 _NAMING_A_NODE: Mapping[str, str] = {

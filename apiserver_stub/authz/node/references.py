@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-Tree = Mapping[str, Any]
+from controller_manager.common.api.tree import FrozenTree
 
 POD, SECRET, CONFIG_MAP, SERVICE_ACCOUNT = "pods", "secrets", "configmaps", "serviceaccounts"
 CLAIM, VOLUME, RESOURCE_CLAIM = "persistentvolumeclaims", "persistentvolumes", "resourceclaims"
@@ -33,7 +33,7 @@ class Reference(NamedTuple):
     name: str
 
 
-def pod_references(namespace: str, name: str, pod: Tree) -> frozenset[Reference]:
+def pod_references(namespace: str, name: str, pod: FrozenTree) -> frozenset[Reference]:
     """Return what a pod needs on its node. A mirror pod needs nothing: a node could make one that grants it what it
     likes. Pods of one template and namespace have the same set.
     """
@@ -50,7 +50,7 @@ def references(namespace: str, named: tuple[tuple[str, str], ...]) -> frozenset[
     return frozenset(Reference(kind, namespace, name) for kind, name in named)
 
 
-def needs(spec: Tree, pod: str) -> Iterator[tuple[str, str]]:
+def needs(spec: FrozenTree, pod: str) -> Iterator[tuple[str, str]]:
     """Yield kind and name of what the spec of a pod of that name refers to, but for its resource claims."""
     named = (
         (SERVICE_ACCOUNT, spec.get("serviceAccountName")),
@@ -61,7 +61,7 @@ def needs(spec: Tree, pod: str) -> Iterator[tuple[str, str]]:
     return ((kind, name) for kind, name in named if name)
 
 
-def volume_references(volume: Tree) -> tuple[Reference, frozenset[Reference]] | None:
+def volume_references(volume: FrozenTree) -> tuple[Reference, frozenset[Reference]] | None:
     """Return the claim that a persistent volume is bound to, and the secrets that nodes need for it; None without a
     claim.
     """
@@ -75,7 +75,7 @@ def volume_references(volume: Tree) -> tuple[Reference, frozenset[Reference]] | 
     return claim, secrets
 
 
-def _of_container(container: Tree) -> Iterator[tuple[str, Any]]:
+def _of_container(container: FrozenTree) -> Iterator[tuple[str, Any]]:
     for source in container.get("envFrom") or ():
         yield SECRET, _name(source.get("secretRef"))
         yield CONFIG_MAP, _name(source.get("configMapRef"))
@@ -85,7 +85,7 @@ def _of_container(container: Tree) -> Iterator[tuple[str, Any]]:
             yield CONFIG_MAP, _name(source.get("configMapKeyRef"))
 
 
-def _of_volume(volume: Tree, pod: str) -> Iterator[tuple[str, Any]]:
+def _of_volume(volume: FrozenTree, pod: str) -> Iterator[tuple[str, Any]]:
     for field, found in volume.items():
         if field == "name" or found is None:
             continue
@@ -104,7 +104,7 @@ def _of_volume(volume: Tree, pod: str) -> Iterator[tuple[str, Any]]:
             yield CLAIM, f"{pod}-{volume.get('name', '')}"
 
 
-def _resource_claims(spec: Tree, status: Tree) -> Iterator[Any]:
+def _resource_claims(spec: FrozenTree, status: FrozenTree) -> Iterator[Any]:
     """Yield the names of the claims of a pod, of which those made from templates are told in its status."""
     made = {each.get("name"): each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()}
     for claim in spec.get("resourceClaims") or ():
@@ -112,7 +112,7 @@ def _resource_claims(spec: Tree, status: Tree) -> Iterator[Any]:
     yield (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
 
 
-def _secrets(spec: Tree, beside: str) -> Iterator[tuple[str, str]]:
+def _secrets(spec: FrozenTree, beside: str) -> Iterator[tuple[str, str]]:
     azure = spec.get("azureFile") or {}
     yield azure.get("secretNamespace") or beside, azure.get("secretName", "")
     for kind in _BESIDE_CLAIM:
@@ -125,5 +125,5 @@ def _secrets(spec: Tree, beside: str) -> Iterator[tuple[str, str]]:
             yield secret.get("namespace", ""), secret.get("name", "")
 
 
-def _name(reference: Tree | None) -> Any:
+def _name(reference: FrozenTree | None) -> Any:
     return None if reference is None else reference.get("name")

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from apiserver_stub.authz.rbac.bindings import Bindings, Grant
 from apiserver_stub.authz.rbac.rules import meant_by
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.rbac import RoleRef, RoleRule
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.rbac import RoleRef, RoleRule
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
     NO_OPINION,
-    Attributes,
+    AllowedResources,
     Authorization,
+    AuthorizerAttributes,
     Decision,
     NonResourceRule,
-    ResourceRule,
     Rules,
     all_errors,
 )
@@ -69,11 +69,11 @@ class RBACAuthorizer:
         """Take in the roles and bindings in the watch cache, and hear of all changes from now on."""
         self._bindings.read()
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return ALLOW and by which binding, or NO_OPINION and which roles there are none of."""
         return self.decide(attributes)
 
-    def decide(self, attributes: Attributes) -> Authorization:
+    def decide(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return the same at once."""
         user, namespace = attributes.user, attributes.namespace
         everywhere, here = self._view(user, ""), _NOTHING
@@ -92,7 +92,7 @@ class RBACAuthorizer:
         rules = self.rules_of(user, namespace)
         return Rules(
             tuple(
-                ResourceRule(rule.verbs, rule.api_groups, rule.resources, rule.resource_names)
+                AllowedResources(rule.verbs, rule.api_groups, rule.resources, rule.resource_names)
                 for rule in rules
                 if rule.resources
             ),
@@ -113,7 +113,7 @@ class RBACAuthorizer:
         role = self._bindings.role(reference, namespace)
         return None if role is None else role.rules
 
-    def _decision(self, view: _View, attributes: Attributes) -> Authorization | None:
+    def _decision(self, view: _View, attributes: AuthorizerAttributes) -> Authorization | None:
         verb, group, resource = attributes.verb, attributes.group, attributes.resource
         if not resource:
             return view.of_path(verb, attributes.path)

@@ -10,11 +10,11 @@ import msgspec
 from apiserver_stub.authz.rbac.rules import RoleRules
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
-from controller_manager.api.decode import Decoder
-from controller_manager.api.rbac import GROUP, ClusterRole, Role, RoleBinding, RoleRef, Subject
-from controller_manager.base.log.formats import quote
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Authorization, Decision
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.rbac import GROUP, ClusterRole, Role, RoleBinding, RoleRef, Subject
+from controller_manager.common.base.log.formats import quote
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorization, Decision
 
 ROLES, CLUSTER_ROLES = f"roles.{GROUP}", f"clusterroles.{GROUP}"
 BINDINGS, CLUSTER_BINDINGS = f"rolebindings.{GROUP}", f"clusterrolebindings.{GROUP}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from controller_manager.api.rbac import RoleRule
+from controller_manager.common.api.rbac import RoleRule
 
 ALL = "*"
 NO_NAMES: frozenset[str] = frozenset()

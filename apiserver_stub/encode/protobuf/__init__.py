@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from apiserver_stub.encode.json import Tree
 from apiserver_stub.encode.protobuf.reading import decode
 from apiserver_stub.encode.representations import chunk_bounds
-from controller_manager.api.protobuf import (
+from controller_manager.common.api.protobuf import (
     MEDIA_TYPE,
     RAW,
     SILENT,
@@ -27,7 +26,8 @@ from controller_manager.api.protobuf import (
     object_writer,
     writers,
 )
-from controller_manager.api.protobuf.wire import head, scalar, sized
+from controller_manager.common.api.protobuf.wire import head, scalar, sized
+from controller_manager.common.api.tree import Tree
 
 __all__ = [
     "MEDIA_TYPE",

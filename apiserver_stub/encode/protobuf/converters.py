@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode.json import Tree, decode
-from controller_manager.api.protobuf.reader import Convert
-from controller_manager.api.timestamps import format_micro, format_time
+from apiserver_stub.encode.json import decode
+from controller_manager.common.api.protobuf.reader import Convert
+from controller_manager.common.api.timestamps import format_micro, format_time
+from controller_manager.common.api.tree import Tree
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

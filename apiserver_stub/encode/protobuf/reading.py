@@ -2,12 +2,13 @@
 
 from functools import cache
 
-from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
+from apiserver_stub.encode.json import MOST_VALUES, check_depth, check_size
 from apiserver_stub.encode.protobuf.converters import CONVERTERS
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.protobuf import MAGIC, MEDIA_TYPE
-from controller_manager.api.protobuf.reader import FieldBudget, MessageReaders
-from controller_manager.api.protobuf.table import table
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.protobuf import MAGIC, MEDIA_TYPE
+from controller_manager.common.api.protobuf.reader import FieldBudget, MessageReaders
+from controller_manager.common.api.protobuf.table import table
+from controller_manager.common.api.tree import Tree
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:

@@ -167,7 +167,7 @@ _NO_DEFAULT = (
 _UNREAD_COLUMNS = frozenset({
     "csiDriver", "csiStorageCapacity", "leaseCandidate", "podGroup", "status", "workload",
 })  # fmt: skip
-_MESSAGES = Path(__file__).parents[3] / "controller_manager/api/protobuf/messages.json"
+_MESSAGES = Path(__file__).parents[3] / "controller_manager/common/api/protobuf/messages.json"
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _BEGUN: Mapping[str, Any] = {"string": "", "int-or-string": 0}
 _LEFT_OUT = ("string", "integer", "boolean", "bytes", "array", "object")

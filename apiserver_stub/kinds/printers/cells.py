@@ -8,9 +8,9 @@ from typing import Any
 
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.resource_info import Column
-from apiserver_stub.kinds.scale import selector_text
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.timestamps import parse_time
+from apiserver_stub.kinds.strategies.scale import selector_text
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.api.tree import Tree
 
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
 NAME: Column = ("Name", "string", "name", 0, "The name of the object, one of a kind in its namespace.")

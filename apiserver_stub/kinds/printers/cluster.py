@@ -20,7 +20,7 @@ from apiserver_stub.kinds.printers.cells import (
     since,
 )
 from apiserver_stub.kinds.resource_info import Column, Printer
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRef", "string", "", 0), AGE)
 _APPROVALS = ("Denied", "Approved")

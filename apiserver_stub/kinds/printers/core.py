@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.kinds.convert import event_to_core
+from apiserver_stub.kinds.conversions import event_to_core
 from apiserver_stub.kinds.printers.cells import (
     NONE,
     UNKNOWN,
@@ -21,8 +21,8 @@ from apiserver_stub.kinds.printers.cells import (
     since,
 )
 from apiserver_stub.kinds.resource_info import Printer
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.tree import Tree
 
 _GATED = "SchedulingGated"
 _LOST = "NodeLost"

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds.error_list import go_number
-from apiserver_stub.kinds.jsonpath import MOST_VISITS, JSONPath, Visits
+from apiserver_stub.common.error_list import go_number
 from apiserver_stub.kinds.printers.cells import CREATED, NAME, UNKNOWN, Since, name
 from apiserver_stub.kinds.resource_info import Column, Printer
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.timestamps import parse_time
+from apiserver_stub.kinds.values.jsonpath import MOST_VISITS, JSONPath, Visits
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.api.tree import Tree
 
 # Returns the cell of an object.
 _Cell = Callable[[Tree, Visits], Any]

@@ -18,7 +18,7 @@ from apiserver_stub.kinds.printers.cells import (
     shortened,
 )
 from apiserver_stub.kinds.resource_info import Printer
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 _HOSTS_SHOWN = 3
 

@@ -15,8 +15,8 @@ from apiserver_stub.kinds.printers.cells import (
     part,
 )
 from apiserver_stub.kinds.resource_info import Column, Printer
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.tree import Tree
 
 _CLASS = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
 _IS_DEFAULT = (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver_stub.kinds.convert import autoscaler_to_v2
+from apiserver_stub.kinds.conversions import autoscaler_to_v2
 from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
@@ -25,8 +25,8 @@ from apiserver_stub.kinds.printers.cells import (
     yes_no,
 )
 from apiserver_stub.kinds.resource_info import Printer
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.timestamps import parse_time
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.api.tree import Tree
 
 _JOB_STATES: tuple[tuple[str, str], ...] = (
     ("Suspended", "Suspended"),

@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
-from apiserver_stub.kinds.jsonpath import JSONPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.admissionregistration import ABOUT, check_conditions
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
@@ -27,8 +25,10 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.jsonpath import JSONPath
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _GROUP = "admissionregistration.k8s.io/v1"
 _SPEC = place("spec")

@@ -3,11 +3,10 @@
 from functools import partial
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    Rule,
+    ValueRule,
     at_most,
     between,
     both,
@@ -22,6 +21,7 @@ from apiserver_stub.kinds.rules.combine import (
 )
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.rules.webhook_client_config import KNOWN_REVIEW_VERSIONS, check_place, check_review_versions
+from apiserver_stub.kinds.values import names
 
 _MOST_CONDITIONS = 64
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -29,7 +29,7 @@ _NO_EFFECTS = ("None", "NoneOnDryRun")
 _SCOPES = ("*", "Cluster", "Namespaced")
 
 
-def _alone(what: str) -> Rule:
+def _alone(what: str) -> ValueRule:
     def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(values) > 1 and "*" in values:
             errors.invalid(at, values, f"if '*' is present, must not specify other {what}")

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import KindRules, between, each, form, need, within
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 _MOST_GROUP, _MOST_VERSION = 20_000, 1000
 _SPEC = place("spec")

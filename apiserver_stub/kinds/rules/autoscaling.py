@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
-    Change,
+    ChangeRule,
     KindRules,
-    Rule,
+    ValueRule,
     at_least,
     between,
     both,
@@ -27,8 +26,9 @@ from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import LABEL, SHARE
 from apiserver_stub.kinds.rules.quantities import container_resource, not_negative, positive
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
 _POSITIVE = at_least(1, "must be greater than 0")
@@ -61,7 +61,7 @@ def _sort(sort: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, sort, f"must be one of {', '.join(_SORTS)}")
 
 
-def _source(rows: dict[str, Rule], values: tuple[str, ...], missing: str, surplus: str = "") -> Rule:
+def _source(rows: dict[str, ValueRule], values: tuple[str, ...], missing: str, surplus: str = "") -> ValueRule:
     """Return the rule of a source whose target has one of some values: where it is told when all are `missing`, and
     where when two are one too many.
     """
@@ -83,7 +83,7 @@ _TARGET = record({
 _METRIC = {"metric": record({"name": _SEGMENT}, need("name", why="must name a metric"))}
 _RAW, _AVERAGE, _USED = "value", "averageValue", "averageUtilization"
 # Of several sources the first is judged.
-_SOURCES: dict[str, Rule] = {
+_SOURCES: dict[str, ValueRule] = {
     "object": _source({**_METRIC, "describedObject": _REFERENCE}, (_RAW, _AVERAGE), _AVERAGE),
     "external": _source(_METRIC, (_AVERAGE, _RAW), _AVERAGE, _RAW),
     "pods": _source(_METRIC, (_AVERAGE,), _AVERAGE),
@@ -129,7 +129,7 @@ _SCALING = record({
     })),
     "selectPolicy": one_of("Disabled", "Max", "Min"), "tolerance": not_negative,
 }, _policies)  # fmt: skip
-_COMMON: dict[str, Rule] = {
+_COMMON: dict[str, ValueRule] = {
     "scaleTargetRef": _REFERENCE, "minReplicas": at_least(0), "maxReplicas": at_least(0),
 }  # fmt: skip
 _SPEC = record({
@@ -161,7 +161,7 @@ _BUDGET = record({
 }, _one_bound)  # fmt: skip
 
 
-def _counts(*fields: str) -> Change:
+def _counts(*fields: str) -> ChangeRule:
     return outcome(within("status", record(dict.fromkeys(fields, at_least(0)))))
 
 

@@ -6,10 +6,9 @@ from typing import Any
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import load_pem_x509_certificates
 
-from apiserver_stub.kinds import certificate_request, names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
-    Change,
+    ChangeRule,
     KindRules,
     at_least,
     both,
@@ -23,9 +22,11 @@ from apiserver_stub.kinds.rules.combine import (
     record,
     within,
 )
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
-from controller_manager.api.certificates import LEGACY_UNKNOWN
+from apiserver_stub.kinds.strategies import certificate_requests as certificate_request
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.certificates import LEGACY_UNKNOWN
+from controller_manager.common.api.tree import Tree
 
 _SHORTEST_LIFE = 600
 _LONGEST_SIGNER = 571
@@ -106,7 +107,7 @@ def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, [c.get("type") for c in conditions], "Approved and Denied conditions are mutually exclusive")
 
 
-def _kept(*types: str) -> Change:
+def _kept(*types: str) -> ChangeRule:
     """Conditions of these types are never removed."""
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
-Rule = Callable[[Any, FieldPath, ErrorList], None]
+ValueRule = Callable[[Any, FieldPath, ErrorList], None]
 # What a change from an old object may do.
-Change = Callable[[Tree, Tree, ErrorList], None]
-Form = Callable[[str], str]
+ChangeRule = Callable[[Tree, Tree, ErrorList], None]
+NameRule = Callable[[str], str]
 
 GREATEST = 2**31 - 1
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
@@ -31,17 +31,17 @@ class KindRules:
     whether the required fields and enumerations of its schema are rules besides.
     """
 
-    body: Rule = nothing
-    change: Change = nothing
-    subresources: Mapping[str, Change] = field(default_factory=lambda: MappingProxyType({}))
-    name: Form = names.subdomain
-    on_create: Rule = nothing
+    body: ValueRule = nothing
+    change: ChangeRule = nothing
+    subresources: Mapping[str, ChangeRule] = field(default_factory=lambda: MappingProxyType({}))
+    name: NameRule = names.subdomain
+    on_create: ValueRule = nothing
     by_schema: bool = True
-    spec: Rule = nothing
+    spec: ValueRule = nothing
     no_spec: Tree | None = None
 
 
-def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
+def record(rows: Mapping[str, ValueRule], *whole: ValueRule) -> ValueRule:
     """Return a rule for an object: rules for the fields that are there and not null, then rules for the whole."""
 
     rows = dict(rows)  # looked into faster than what may be another kind of mapping
@@ -56,14 +56,14 @@ def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
     return rule
 
 
-def within(path: str, rule: Rule) -> Rule:
+def within(path: str, rule: ValueRule) -> ValueRule:
     """Return a rule for what stands at a dotted path, when it is there."""
     for name in reversed(path.split(".")):
         rule = record({name: rule})
     return rule
 
 
-def each(rule: Rule) -> Rule:
+def each(rule: ValueRule) -> ValueRule:
     """Return a rule for each item of an array."""
 
     def every(items: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -75,7 +75,7 @@ def each(rule: Rule) -> Rule:
     return every
 
 
-def entries(form: Form | None, rule: Rule = nothing) -> Rule:
+def entries(form: NameRule | None, rule: ValueRule = nothing) -> ValueRule:
     """Return a rule for the keys and the values of a map."""
 
     def every(values: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -89,7 +89,7 @@ def entries(form: Form | None, rule: Rule = nothing) -> Rule:
     return every
 
 
-def both(*rules: Rule) -> Rule:
+def both(*rules: ValueRule) -> ValueRule:
     """Return one rule of several for a value."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -99,7 +99,7 @@ def both(*rules: Rule) -> Rule:
     return rule
 
 
-def form(check: Form) -> Rule:
+def form(check: NameRule) -> ValueRule:
     """Return the rule that a text has a form."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -109,7 +109,7 @@ def form(check: Form) -> Rule:
     return rule
 
 
-def if_any(rule: Rule) -> Rule:
+def if_any(rule: ValueRule) -> ValueRule:
     """Return a rule for a value that may be empty."""
 
     def judge(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -119,7 +119,7 @@ def if_any(rule: Rule) -> Rule:
     return judge
 
 
-def at_least(low: int, why: str = "") -> Rule:
+def at_least(low: int, why: str = "") -> ValueRule:
     """Return the rule that a number is `low` or more."""
     told = why or f"must be greater than or equal to {low}"
 
@@ -130,7 +130,7 @@ def at_least(low: int, why: str = "") -> Rule:
     return rule
 
 
-def between(low: int, high: int, why: str = "") -> Rule:
+def between(low: int, high: int, why: str = "") -> ValueRule:
     """Return the rule that a number lies within bounds, themselves included."""
     told = why or f"must be between {low} and {high}, inclusive"
 
@@ -141,7 +141,7 @@ def between(low: int, high: int, why: str = "") -> Rule:
     return rule
 
 
-def one_of(*allowed: str) -> Rule:
+def one_of(*allowed: str) -> ValueRule:
     """Return the rule that a text is one of a few."""
     listed = sorted(allowed)
 
@@ -152,7 +152,7 @@ def one_of(*allowed: str) -> Rule:
     return rule
 
 
-def need(*fields: str, why: str = "") -> Rule:
+def need(*fields: str, why: str = "") -> ValueRule:
     """Return the rule that an object has fields, and they are not empty; zero and false count as there."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -164,7 +164,7 @@ def need(*fields: str, why: str = "") -> Rule:
     return rule
 
 
-def never(*fields: str, why: str) -> Rule:
+def never(*fields: str, why: str) -> ValueRule:
     """Return the rule that an object has none of these fields; empty values do not count."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -175,7 +175,7 @@ def never(*fields: str, why: str) -> Rule:
     return rule
 
 
-def one_source(sources: Collection[str], none: str, more: str) -> Rule:
+def one_source(sources: Collection[str], none: str, more: str) -> ValueRule:
     """Return the rule that an object has exactly one of some fields; those beyond the first are forbidden."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -188,7 +188,7 @@ def one_source(sources: Collection[str], none: str, more: str) -> Rule:
     return rule
 
 
-def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, str] = _AS_THEY_ARE) -> Rule:
+def chosen(rows: Mapping[str, ValueRule], none: str, more: str, told: Mapping[str, str] = _AS_THEY_ARE) -> ValueRule:
     """Return the rule that an object has exactly one of some fields. The first of them, as listed, is judged, and the
     others are forbidden, under the names they are `told` by.
     """
@@ -210,7 +210,7 @@ def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, st
     return rule
 
 
-def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str, empties: bool = False) -> Rule:
+def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str, empties: bool = False) -> ValueRule:
     """Return the rule that no value occurs twice in an array; empty values may, unless `empties` count too."""
 
     def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -232,12 +232,12 @@ def duplicates(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         seen.add(value)
 
 
-def distinct_by(name: str, *, empties: bool = False) -> Rule:
+def distinct_by(name: str, *, empties: bool = False) -> ValueRule:
     """Return the rule that no field of that name occurs twice in an array of objects; see `distinct`."""
     return distinct(lambda item: item.get(name, ""), name, empties=empties)
 
 
-def at_most(limit: int) -> Rule:
+def at_most(limit: int) -> ValueRule:
     """Return the rule that an array has no more items than that."""
 
     def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -247,7 +247,7 @@ def at_most(limit: int) -> Rule:
     return rule
 
 
-def shorter(limit: int) -> Rule:
+def shorter(limit: int) -> ValueRule:
     """Return the rule that a text has no more bytes than that."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -257,7 +257,7 @@ def shorter(limit: int) -> Rule:
     return rule
 
 
-def filled(why: str = "") -> Rule:
+def filled(why: str = "") -> ValueRule:
     """Return the rule that a text, array or object is not empty."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -267,7 +267,7 @@ def filled(why: str = "") -> Rule:
     return rule
 
 
-def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
+def fixed(*paths: str, why: str = IMMUTABLE) -> ChangeRule:
     """Return the rule that the values at dotted paths never change once the object exists."""
     rows = tuple((tuple(path.split(".")), place(path)) for path in paths)
 
@@ -280,7 +280,7 @@ def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
     return change
 
 
-def fixed_as(path: str, told: str) -> Change:
+def fixed_as(path: str, told: str) -> ChangeRule:
     """Return the rule that the value at a dotted path never changes, told of at another place."""
     parts, at = tuple(path.split(".")), place(told)
 
@@ -292,7 +292,7 @@ def fixed_as(path: str, told: str) -> Change:
     return change
 
 
-def changes(*rules: Change) -> Change:
+def changes(*rules: ChangeRule) -> ChangeRule:
     """Return one rule of several for a change."""
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -302,7 +302,7 @@ def changes(*rules: Change) -> Change:
     return change
 
 
-def outcome(rule: Rule) -> Change:
+def outcome(rule: ValueRule) -> ChangeRule:
     """Return a rule of whole objects, for what a change makes of one."""
 
     def change(new: Tree, _old: Tree, errors: ErrorList) -> None:

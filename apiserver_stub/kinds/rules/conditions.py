@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     at_least,
     both,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import GREATEST, between, each, record
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 # The list of statuses of each list of containers.
 _LISTS = {

@@ -5,11 +5,10 @@ and security contexts of both.
 import re
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
-    Rule,
+    ValueRule,
     at_least,
     at_most,
     between,
@@ -31,6 +30,7 @@ from apiserver_stub.kinds.rules.env import bulk, variables
 from apiserver_stub.kinds.rules.formats import LABEL, PORT, descending, header, no_backsteps, port_if_any, port_or_name
 from apiserver_stub.kinds.rules.quantities import RESOURCES
 from apiserver_stub.kinds.rules.windows import WINDOWS_OPTIONS
+from apiserver_stub.kinds.values import names
 
 _ID = between(0, GREATEST)
 _SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -67,7 +67,7 @@ def _app_armor(profile: Any, at: FieldPath, errors: ErrorList) -> None:
         shorter(_LONGEST_PROFILE)(name, here, errors)
 
 
-def _profile(local: Rule) -> Rule:
+def _profile(local: ValueRule) -> ValueRule:
     return record({"type": one_of(*_PROFILES)}, local, need("type"))
 
 
@@ -125,7 +125,7 @@ _HANDLERS = {
 }
 
 
-def _handlers(*sources: str) -> Rule:
+def _handlers(*sources: str) -> ValueRule:
     rows = {name: _HANDLERS.get(name, nothing) for name in sources}
     return chosen(rows, "must specify a handler type", "may not specify more than 1 handler type")
 
@@ -279,12 +279,12 @@ def _restarts(container: Any, at: FieldPath, errors: ErrorList, *, is_init: bool
         both(at_most(_MOST_RULES), each(_RESTART_RULE))(rules, (at, "restartPolicyRules"), errors)
 
 
-_BARE_ROWS: dict[str, Rule] = {
+_BARE_ROWS: dict[str, ValueRule] = {
     "name": LABEL, "ports": _PORTS, "env": variables, "envFrom": bulk, "volumeMounts": _mounts,
     "volumeDevices": _devices, "resources": RESOURCES, "resizePolicy": _resizing,
     "securityContext": CONTAINER_CONTEXT,
 }  # fmt: skip
-_ROWS: dict[str, Rule] = {
+_ROWS: dict[str, ValueRule] = {
     **_BARE_ROWS,
     "livenessProbe": ONCE,
     "readinessProbe": READINESS,
@@ -324,7 +324,7 @@ def _ephemeral(container: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 # Each list of containers of a Pod, with the rule of its items.
-LISTS: tuple[tuple[str, Rule], ...] = (
+LISTS: tuple[tuple[str, ValueRule], ...] = (
     ("initContainers", _init), ("containers", CONTAINER), ("ephemeralContainers", _ephemeral),
 )  # fmt: skip
 

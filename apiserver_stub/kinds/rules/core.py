@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
-    Change,
+    ChangeRule,
     KindRules,
     at_least,
     both,
@@ -30,8 +29,9 @@ from apiserver_stub.kinds.rules.metadata import labels, namespace_finalizers
 from apiserver_stub.kinds.rules.quantities import RESOURCES, counted
 from apiserver_stub.kinds.rules.selectors import taints
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 # The rules of ConfigMaps, Secrets and namespaces, and of revisions of what controllers make.
 
@@ -89,7 +89,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _frozen(*fields: str) -> Change:
+def _frozen(*fields: str) -> ChangeRule:
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         if not old.get("immutable"):
             return
@@ -141,7 +141,7 @@ def _pod_ranges(ranges: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.invalid(at, ranges, "may have no more than one of each IP family")
 
 
-def _set_once(name: str) -> Change:
+def _set_once(name: str) -> ChangeRule:
     path, at = ("spec", name), place(f"spec.{name}")
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:

@@ -1,9 +1,9 @@
 """The rules of how objects of a custom resource are converted between its versions (`spec.conversion`)."""
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.definition_ratchets import Ratchets
 from apiserver_stub.kinds.rules.webhook_client_config import bundle_problem, check_place, check_review_versions
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 _SPEC = place("spec")
 _NOT_WEBHOOK = "should not be set when strategy is not set to Webhook"

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from apiserver_stub.kinds.definition_conditions import ESTABLISHED, is_true
 from apiserver_stub.kinds.rules.metadata import check_embedded_metadata
 from apiserver_stub.kinds.rules.webhook_client_config import KNOWN_REVIEW_VERSIONS, bundle_problem
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.strategies.definitions import ESTABLISHED, is_true
 from apiserver_stub.kinds.structural.definition_schema import SchemaOptions, options_for
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 MOST_SELECTABLE_FIELDS = 8
 

@@ -7,15 +7,15 @@ selectable fields) is told of `spec`, of a version only what differs.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.definition_ratchets import MOST_SELECTABLE_FIELDS, Ratchets, schema_of
-from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.definition_schema import check_schema
 from apiserver_stub.kinds.structural.field_path import resolve_path
 from apiserver_stub.kinds.structural.go_form import shown, version_form
 from apiserver_stub.kinds.structural.structurality import unsupported
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _SPEC = place("spec")
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.api_approval import APPROVAL, Approval, approval_of, is_protected
-from apiserver_stub.kinds.definition_conditions import ESTABLISHED, is_true
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.rules.definition_conversion import check_conversion
 from apiserver_stub.kinds.rules.definition_ratchets import Ratchets, ratchets_of
 from apiserver_stub.kinds.rules.definition_versions import check_shared_parts, check_versions
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.strategies.api_approval import APPROVAL, Approval, approval_of, is_protected
+from apiserver_stub.kinds.strategies.definitions import ESTABLISHED, is_true
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _SPEC, _STATUS = place("spec"), place("status")
 _MIXED_CASE = "may have mixed case, but should otherwise match: "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.rules.combine import duplicates
 from apiserver_stub.kinds.rules.device_parts import qualified_name
 from apiserver_stub.kinds.rules.quantities import number

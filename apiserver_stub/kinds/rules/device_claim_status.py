@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds.device_claim import DeviceID, allocated, id_of
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
-    Rule,
+    ValueRule,
     at_most,
     both,
     duplicates,
@@ -40,8 +39,9 @@ from apiserver_stub.kinds.rules.device_parts import (
 )
 from apiserver_stub.kinds.rules.formats import LABEL
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.strategies.device_claims import DeviceID, allocated, id_of
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _USERS, _RESULTS, _CONFIGS, _CONDITIONS, _ADDRESSES = 256, 32, 64, 8, 16
 _LONGEST_INTERFACE, _LONGEST_HARDWARE, _LARGEST_DATA = 256, 128, 10 << 10
@@ -110,7 +110,7 @@ def _result(result: Any, at: FieldPath, errors: ErrorList) -> None:
         _uuid(result["shareID"], (at, "shareID"), errors)
 
 
-def _configuration(known: Rule) -> Rule:
+def _configuration(known: ValueRule) -> ValueRule:
     source = both(filled(), if_any(one_of("FromClaim", "FromClass")))
 
     def rule(config: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -4,11 +4,10 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    Rule,
+    ValueRule,
     both,
     each,
     filled,
@@ -35,6 +34,7 @@ from apiserver_stub.kinds.rules.device_parts import (
 )
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import CLAIM_METADATA
+from apiserver_stub.kinds.values import names
 
 _ALTERNATIVES, _CONSTRAINTS, _CONFIGS = 8, 32, 32
 
@@ -101,7 +101,7 @@ def _devices(devices: Any, at: FieldPath, errors: ErrorList) -> None:
     few(_CONFIGS, both(referring, opaque))(devices.get("config") or [], (at, "config"), errors)
 
 
-_CLAIM: Rule = within("devices", _devices)
+_CLAIM: ValueRule = within("devices", _devices)
 
 # The spec of a claim never changes, so that it is judged when it comes; that of a template is judged each time.
 RULES = {

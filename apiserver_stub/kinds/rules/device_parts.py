@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, FieldPath
+from apiserver_stub.common.error_list import NO_VALUE, ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
-    Rule,
+    ValueRule,
     at_most,
     both,
     duplicates,
@@ -23,6 +22,7 @@ from apiserver_stub.kinds.rules.combine import (
     shorter,
 )
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
+from apiserver_stub.kinds.values import names
 
 _LONGEST_DRIVER, _LONGEST_POOL, _LARGEST_PARAMETERS, _LONGEST_EXPRESSION = 63, 253, 10 << 10, 10 << 10
 _SELECTORS, _CONFIGS, _BINDING, _LONGEST_NAME = 32, 32, 4, 32
@@ -47,7 +47,7 @@ NEEDED_DRIVER = both(filled(), if_any(DRIVER))
 POOL = both(filled(), shorter(_LONGEST_POOL), if_any(form(pool_name)))
 
 
-def few(limit: int, rule: Rule) -> Rule:
+def few(limit: int, rule: ValueRule) -> ValueRule:
     """Return a rule for each item of a list, of which nothing but its length is told if that is over the limit."""
 
     def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -56,7 +56,7 @@ def few(limit: int, rule: Rule) -> Rule:
     return judge
 
 
-def few_distinct(limit: int, rule: Rule, key_of: Callable[[Any], Any] = lambda item: item) -> Rule:
+def few_distinct(limit: int, rule: ValueRule, key_of: Callable[[Any], Any] = lambda item: item) -> ValueRule:
     """Return the same rule for a list in which no key occurs twice, not even an empty one."""
     judge_each = few(limit, rule)
 
@@ -75,7 +75,7 @@ def name_of(part: Any) -> str:
     return name
 
 
-def in_order(**rows: Rule) -> Rule:
+def in_order(**rows: ValueRule) -> ValueRule:
     """Return a rule for an object of texts: each field in turn, as an empty one where it is absent."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -85,7 +85,7 @@ def in_order(**rows: Rule) -> Rule:
     return rule
 
 
-def json_object(limit: int) -> Rule:
+def json_object(limit: int) -> ValueRule:
     """Return the rule that a value of whatever type is an object, and not larger than so many bytes."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -105,7 +105,7 @@ def _selects(expression: str, at: FieldPath, errors: ErrorList) -> None:
     if len(expression.encode()) > _LONGEST_EXPRESSION:
         errors.too_long(at, _LONGEST_EXPRESSION)
         return
-    from controller_manager.cel import devices  # CEL, which is loaded when it is needed
+    from controller_manager.common.cel import devices  # CEL, which is loaded when it is needed
 
     if problem := devices.problem_of(expression):
         errors.invalid(at, expression, problem)
@@ -159,7 +159,7 @@ def request_names(requests: Iterable[Any]) -> set[str]:
     return found
 
 
-def known_request(requests: set[str]) -> Rule:
+def known_request(requests: set[str]) -> ValueRule:
     """Return the rule that a text names one of these requests."""
 
     def rule(name: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -2,7 +2,7 @@
 `device_claims.py`, slices in `resource_slices.py`.
 """
 
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     at_least,
@@ -31,7 +31,7 @@ from apiserver_stub.kinds.rules.device_parts import (
 )
 from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.quantities import is_extended_resource
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 _LONGEST_POOL, _LONGEST_ERROR = 253, 256
 _RULE_CONDITIONS, _STATUS_CONDITIONS, _LARGEST_LIMIT = 8, 10, 1000

@@ -4,12 +4,11 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
-    Change,
+    ChangeRule,
     KindRules,
-    Rule,
+    ValueRule,
     at_most,
     both,
     changes,
@@ -23,7 +22,8 @@ from apiserver_stub.kinds.rules.combine import (
     record,
 )
 from apiserver_stub.kinds.rules.formats import LABEL, PORT, QUALIFIED, SUBDOMAIN, address, family
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 _ENDPOINTS, _PORTS, _ADDRESSES, _HINTS = 1000, 20_000, 100, 8
 _LONGEST, _JUDGED = 45, 10_000
@@ -119,7 +119,7 @@ _SLICE = record({
 _ALL_SUBSETS = record({"subsets": _SUBSETS})
 
 
-def _if_changed(name: str, rule: Rule) -> Change:
+def _if_changed(name: str, rule: ValueRule) -> ChangeRule:
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         if new.get(name) != old.get(name):
             rule(new, None, errors)

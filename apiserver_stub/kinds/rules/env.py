@@ -3,11 +3,11 @@
 import re
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import Rule, form, if_any, need, record
+from apiserver_stub.common.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.rules.combine import ValueRule, form, if_any, need, record
 from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN, no_backsteps
 from apiserver_stub.kinds.rules.quantities import HUGE
+from apiserver_stub.kinds.values import names
 
 _SOURCES = ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
 _BULK_SOURCES = ("configMapRef", "secretRef")
@@ -29,7 +29,7 @@ _HUGE = (f"limits.{HUGE}", f"requests.{HUGE}")
 _SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DOTALL)
 
 
-def _field_of(allowed: tuple[str, ...]) -> Rule:
+def _field_of(allowed: tuple[str, ...]) -> ValueRule:
     """Return a reference to a field of the Pod: one of a few, or one label or annotation."""
 
     def rule(reference: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -7,10 +7,10 @@ tells of most fields under their names in the core group.
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import KindRules, Rule, form, need
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.rules.combine import KindRules, ValueRule, form, need
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 _SHORT, _NOTE = 128, 1024
 _CLUSTER_WIDE = ("default", "kube-system")
@@ -44,7 +44,7 @@ def _lives(event: Any, subject: str, errors: ErrorList) -> None:
         errors.invalid(place("involvedObject.namespace"), about, _NOT_THERE)
 
 
-def _event(subject: str, controller: str, note: str) -> Rule:
+def _event(subject: str, controller: str, note: str) -> ValueRule:
     """Return the rule of events that name these things so."""
     limits = {"reportingInstance": _SHORT, "action": _SHORT, "reason": _SHORT, note: _NOTE}
 

@@ -6,11 +6,11 @@ It loads CEL, which a server can do without whom nobody shows any: so it is impo
 import re
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from controller_manager.cel.admission import Composition, Expression, compiled, environment
-from controller_manager.cel.library.mutations import PATCH_OBJECT, PATCH_OPERATIONS
-from controller_manager.cel.property_names import KEYWORDS
-from controller_manager.cel.types import BOOL, NULL, STRING
+from apiserver_stub.common.error_list import ErrorList, FieldPath
+from controller_manager.common.cel.admission import Composition, Expression, compiled, environment
+from controller_manager.common.cel.library.mutations import PATCH_OBJECT, PATCH_OPERATIONS
+from controller_manager.common.cel.property_names import KEYWORDS
+from controller_manager.common.cel.types import BOOL, NULL, STRING
 
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _UNSPECIFIED = "expression is not specified"

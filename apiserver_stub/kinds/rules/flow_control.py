@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.flow_control import MANDATORY, suggested
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    Rule,
+    ValueRule,
     at_least,
     between,
     both,
@@ -20,6 +18,8 @@ from apiserver_stub.kinds.rules.combine import (
     record,
     within,
 )
+from apiserver_stub.kinds.strategies.flow_control import MANDATORY, suggested
+from apiserver_stub.kinds.values import names
 
 _GROUP = "flowcontrol.apiserver.k8s.io/v1"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
@@ -53,7 +53,7 @@ def _account(account: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.malformed((at, "namespace"), namespace, why)
 
 
-_SUBJECTS: Mapping[str, tuple[str, Rule]] = {
+_SUBJECTS: Mapping[str, tuple[str, ValueRule]] = {
     "Group": ("group", need("name")), "ServiceAccount": ("serviceAccount", both(need("name"), _account)),
     "User": ("user", need("name")),
 }  # fmt: skip

@@ -7,10 +7,10 @@ from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.names import is_usual_address, range_of
-from apiserver_stub.kinds.rules.combine import Form, Rule, between, both, form
+from apiserver_stub.common.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.rules.combine import NameRule, ValueRule, between, both, form
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.names import is_usual_address, range_of
 
 PORT = between(1, 65535)
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -101,7 +101,7 @@ def _no_more_than_all(value: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, value, "must not be greater than 100%")
 
 
-SHARE: Rule = both(amount, _no_more_than_all)
+SHARE: ValueRule = both(amount, _no_more_than_all)
 """A count, or a percentage of 100 at most."""
 
 
@@ -137,14 +137,14 @@ def lower_subdomain(name: str) -> str:
     return "must be no more than 63 characters" if len(name) > 63 else names.subdomain(name.lower())
 
 
-ADDRESS: Rule = form(address)
-NETWORK: Rule = form(network)
-LABEL: Rule = form(names.label)
-SUBDOMAIN: Rule = form(names.subdomain)
-QUALIFIED: Rule = form(names.qualified)
+ADDRESS: ValueRule = form(address)
+NETWORK: ValueRule = form(network)
+LABEL: ValueRule = form(names.label)
+SUBDOMAIN: ValueRule = form(names.subdomain)
+QUALIFIED: ValueRule = form(names.qualified)
 
 
-def prefixed(check: Form) -> Form:
+def prefixed(check: NameRule) -> NameRule:
     """Return the form of a text that more will be appended to: a trailing dash does not count."""
     return lambda text: check(text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.error_list import IMMUTABLE, NO_VALUE, ErrorList, place
+from apiserver_stub.common.error_list import IMMUTABLE, NO_VALUE, ErrorList, place
 from apiserver_stub.kinds.rules.combine import at_least, record
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 _AT = place("status")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.job_labels import job_labels
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     at_least,
@@ -27,8 +25,10 @@ from apiserver_stub.kinds.rules.job_status import change_status, index_ranges
 from apiserver_stub.kinds.rules.pod import pod_template
 from apiserver_stub.kinds.rules.selectors import SELECTOR, is_readable, selects
 from apiserver_stub.kinds.rules.workloads import selecting
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import dicts, get_in, same_but
+from apiserver_stub.kinds.strategies.jobs import job_labels
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import dicts, get_in, same_but
+from controller_manager.common.api.tree import Tree
 
 _MOST_RULES, _MOST_CODES, _MOST_PATTERNS = 20, 255, 20
 _LONGEST_INDEXES = 64 * 1024

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, form, one_of, record, shorter
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.rules.combine import NameRule, ValueRule, at_least, both, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
@@ -144,7 +144,7 @@ def _nothing_else(metadata: Any, at: FieldPath, errors: ErrorList) -> None:
 
 CLAIM_METADATA = both(TEMPLATE, _nothing_else)
 """The rule of what templates of claims say of these."""
-_ANY: Rule = record({
+_ANY: ValueRule = record({
     "labels": labels,
     "annotations": annotations,
     "finalizers": finalizers,
@@ -164,13 +164,13 @@ def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) ->
         errors.malformed((at, "namespace"), metadata["namespace"], why)
 
 
-_AGAIN: Rule = record({
+_AGAIN: ValueRule = record({
     "labels": labels,
     "annotations": annotations,
     "managedFields": _managed,
     "ownerReferences": owner_references,
 })  # fmt: skip
-_OF_CUSTOM: Rule = both(_AGAIN, record({"finalizers": qualified_finalizers, "generation": at_least(0)}))
+_OF_CUSTOM: ValueRule = both(_AGAIN, record({"finalizers": qualified_finalizers, "generation": at_least(0)}))
 
 
 def finalizer_warnings(new: Tree, old: Tree | None) -> list[str]:
@@ -202,7 +202,7 @@ def check_custom_change(new: Tree, old: Tree, errors: ErrorList) -> None:
     _unchanged(new["metadata"], old["metadata"], errors)
 
 
-def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
+def check_metadata(rule: NameRule, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
     """Report all errors of an object's metadata; `rule` is the form of its name."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
@@ -225,7 +225,7 @@ def _changed(new: Tree, old: Tree) -> Tree:
     return found
 
 
-def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:
+def _name(namespaced: bool, rule: NameRule, metadata: Tree, errors: ErrorList) -> None:
     name, prefix, namespace = (metadata.get(part, "") for part in ("name", "generateName", "namespace"))
     if prefix and (why := prefixed(rule)(prefix)):
         errors.malformed((_AT, "generateName"), prefix, why)

@@ -4,9 +4,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.names import range_of
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     both,
@@ -23,8 +21,10 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.formats import LABEL, NETWORK, PORT, SUBDOMAIN, address, family, network, port_or_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.rules.services import INGRESS_POINTS
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.names import range_of
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
 _BAD_ENDINGS = ("/..", "/.")

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.combine import GREATEST, Change, KindRules, Rule, never, record
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.rules.combine import GREATEST, ChangeRule, KindRules, ValueRule, never, record
 from apiserver_stub.kinds.rules.container_statuses import change_container_statuses
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN, address, family
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in, same_but
-from controller_manager.api.pod_resources import is_sidecar, quality_of_service
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in, same_but
+from controller_manager.common.api.pod_resources import is_sidecar, quality_of_service
+from controller_manager.common.api.tree import Tree
 
 # The rules of what of a pod may change: by an update, by a new ephemeral container, by a resize, and in its status.
 
@@ -390,7 +390,7 @@ def _new(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
         never("nodeName", why="cannot be set while there are schedulingGates")(spec, _SPEC, errors)
 
 
-def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
+def pod_template(*policies: str, claimed: Iterable[str] = ()) -> ValueRule:
     """Return a template whose Pods may have one of the restart policies; any when none is named."""
 
     def rule(template: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -416,7 +416,7 @@ def _stored_template(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     pod_template()(tree.get("template") or {}, (None, "template"), errors)
 
 
-_PARTS: Mapping[str, Change] = MappingProxyType({
+_PARTS: Mapping[str, ChangeRule] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {

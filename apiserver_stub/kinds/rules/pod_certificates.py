@@ -24,17 +24,17 @@ from cryptography.x509 import (
     load_der_x509_csr,
 )
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.pem import blocks
+from apiserver_stub.common.error_list import NO_VALUE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.certificates import signer_name
 from apiserver_stub.kinds.rules.combine import KindRules, both, fixed, form, if_any, need, record, within
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.metadata import fit
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.timestamps import parse_time
-from controller_manager.base.clock import utc_now
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.pem import blocks
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.timestamps import parse_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import utc_now
 
 _LONGEST_UID = 128
 _LARGEST_KEY, _LARGEST_CHAIN = 10 * 1024, 100 * 1024  # bytes

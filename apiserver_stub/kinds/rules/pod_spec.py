@@ -6,12 +6,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.findings import SoundSpecs
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
+from apiserver_stub.kinds.memo import SoundSpecs
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
-    Rule,
+    ValueRule,
     between,
     both,
     distinct_by,
@@ -28,9 +27,10 @@ from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATE
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
 from apiserver_stub.kinds.rules.windows import host_processes
-from apiserver_stub.kinds.trees import get_in
-from controller_manager.api.pod_resources import container_total
-from controller_manager.api.quantity import Quantity, parse
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.pod_resources import container_total
+from controller_manager.common.api.quantity import Quantity, parse
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
 _NOT_ON_LINUX = "windows options cannot be set for a linux pod"
@@ -209,7 +209,7 @@ def _host_namespaces(spec: Any, at: FieldPath, errors: ErrorList) -> None:
                 errors.forbidden((here, "volumeDevices"), "when `hostUsers` is false")
 
 
-_ROWS: Mapping[str, Rule] = MappingProxyType({
+_ROWS: Mapping[str, ValueRule] = MappingProxyType({
     "activeDeadlineSeconds": between(1, GREATEST), "affinity": AFFINITY,
     "hostAliases": each(record({"ip": ADDRESS, "hostnames": each(SUBDOMAIN)})), "hostname": LABEL,
     "hostnameOverride": form(_whole_hostname),

@@ -7,12 +7,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
-    Form,
     KindRules,
-    Rule,
+    NameRule,
+    ValueRule,
     both,
     distinct_by,
     each,
@@ -23,9 +22,10 @@ from apiserver_stub.kinds.rules.combine import (
     within,
 )
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
-from controller_manager.api.quantity import parse
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.tree import Tree
 
 _WHOLE = "must be an integer"
 _OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -116,12 +116,12 @@ def container_resource(name: str) -> str:
     return names.problems(why, not name.startswith(HUGE) and "must be a standard resource for containers")
 
 
-def amounts(check: Form) -> Rule:
+def amounts(check: NameRule) -> ValueRule:
     """Return the rule of a map of resources to quantities."""
     return named_amounts(form(check))
 
 
-def named_amounts(judge: Rule) -> Rule:
+def named_amounts(judge: ValueRule) -> ValueRule:
     """Return the rule of a map of quantities by resources, whose names a rule judges."""
 
     def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -181,7 +181,7 @@ def _claims(claims: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.malformed(((at, index), "request"), pair[1], why)
 
 
-def _requirements(judge: Rule) -> Rule:
+def _requirements(judge: ValueRule) -> ValueRule:
     """Return the rule of requests, limits and claims, by a rule for the names of resources."""
     asked = both(named_amounts(judge), _pages)
     return record({"limits": asked, "requests": asked, "claims": _claims}, _requests_fit)

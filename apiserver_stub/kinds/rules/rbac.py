@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import KindRules, Rule, each, need, record
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.rules.combine import KindRules, ValueRule, each, need, record
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 _GROUP = "rbac.authorization.k8s.io"
 _SUBJECTS = ("ServiceAccount", "User", "Group")
@@ -15,7 +15,7 @@ _MIXED = "rules cannot apply to both regular resources and non-resource URLs"
 _ROLE_REF = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
 
 
-def _policy_rule(namespaced: bool) -> Rule:
+def _policy_rule(namespaced: bool) -> ValueRule:
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         if not tree.get("verbs"):
             errors.required((at, "verbs"), "verbs must contain at least one value")
@@ -48,7 +48,7 @@ _AGGREGATION = record(
 )  # fmt: skip
 
 
-def _subject(namespaced: bool) -> Rule:
+def _subject(namespaced: bool) -> ValueRule:
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         kind, name, group = (tree.get(part) or "" for part in ("kind", "name", "apiGroup"))
         if not name:
@@ -95,7 +95,7 @@ def _same_role(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def _role(namespaced: bool) -> KindRules:
-    rows: dict[str, Rule] = {"rules": each(_policy_rule(namespaced)), "aggregationRule": _AGGREGATION}
+    rows: dict[str, ValueRule] = {"rules": each(_policy_rule(namespaced)), "aggregationRule": _AGGREGATION}
     return KindRules(record(rows), name=names.path_segment, by_schema=False)
 
 

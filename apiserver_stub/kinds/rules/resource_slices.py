@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    Rule,
+    ValueRule,
     at_least,
     both,
     each,
@@ -53,11 +53,11 @@ def _yes(value: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, value, "must be true if it is there")
 
 
-_PLACES: Mapping[str, Rule] = {"nodeName": SUBDOMAIN, "nodeSelector": _node_selector, "allNodes": _yes}
-_SPEC_PLACES: Mapping[str, Rule] = {**_PLACES, "perDeviceNodeSelection": _yes}
+_PLACES: Mapping[str, ValueRule] = {"nodeName": SUBDOMAIN, "nodeSelector": _node_selector, "allNodes": _yes}
+_SPEC_PLACES: Mapping[str, ValueRule] = {**_PLACES, "perDeviceNodeSelection": _yes}
 
 
-def _one_place(part: Any, places: Mapping[str, Rule], at: FieldPath, errors: ErrorList) -> None:
+def _one_place(part: Any, places: Mapping[str, ValueRule], at: FieldPath, errors: ErrorList) -> None:
     """Judge where devices are, which exactly one field says; no empty name does, nor false."""
     for name, rule in places.items():
         if name in part:
@@ -120,7 +120,7 @@ def _size(device: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, values, f"values of attributes must be no more than {_MOST_VALUES}")
 
 
-def _device(*, says_where: bool) -> Rule:
+def _device(*, says_where: bool) -> ValueRule:
     """Return the rule for a device, which says where it is if devices of its slice do so each for itself."""
 
     def where(device: Any, at: FieldPath, errors: ErrorList) -> None:

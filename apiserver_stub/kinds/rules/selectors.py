@@ -4,8 +4,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     at_least,
     between,
@@ -20,9 +19,10 @@ from apiserver_stub.kinds.rules.combine import (
 )
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 from apiserver_stub.kinds.rules.metadata import labels
-from apiserver_stub.kinds.scale import selector_text
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.selectors import LabelSelector
+from apiserver_stub.kinds.strategies.scale import selector_text
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.selectors import LabelSelector
 
 _WITH_VALUES = frozenset({"In", "NotIn"})
 _WITHOUT_VALUES = frozenset({"Exists", "DoesNotExist"})

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     both,
@@ -26,9 +25,10 @@ from apiserver_stub.kinds.rules.formats import (
     port_or_name,
 )
 from apiserver_stub.kinds.rules.metadata import labels
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.service_spec import is_exposed, is_headless, may_have_node_ports, needs_health_port
-from controller_manager.api.errors import Cause
+from apiserver_stub.kinds.strategies.services import is_exposed, is_headless, may_have_node_ports, needs_health_port
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.errors import Cause
+from controller_manager.common.api.tree import Tree
 
 _ONCE = "may not change once set"
 

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
-    Change,
+    ChangeRule,
     KindRules,
-    Rule,
+    ValueRule,
     at_least,
     between,
     both,
@@ -32,8 +31,9 @@ from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED, SUBDOMAIN, no_b
 from apiserver_stub.kinds.rules.quantities import not_negative, positive
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR, SELECTOR
 from apiserver_stub.kinds.rules.volumes import SHARED, access_modes
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _LONGEST_DRIVER = 63
 
@@ -54,7 +54,7 @@ _SECRETS = (
     "nodeStageSecretRef",
 )  # fmt: skip
 _LATER = "controllerExpandSecretRef"  # the secret that may be named later
-_ALL_SOURCES: dict[str, Rule] = {
+_ALL_SOURCES: dict[str, ValueRule] = {
     **SHARED,
     "local": record({"path": form(no_backsteps)}, need("path")),
     "csi": record({"driver": if_any(_driver), **dict.fromkeys(_SECRETS, _SECRET)}, need("driver", "volumeHandle")),
@@ -124,7 +124,7 @@ def _class_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
         errors.forbidden(place("spec.volumeAttributesClassName"), "may not be removed once set")
 
 
-_CHANGE: Change = changes(_same_source, fixed_as("spec.volumeMode", "volumeMode"), _affinity, _class_stays)
+_CHANGE: ChangeRule = changes(_same_source, fixed_as("spec.volumeMode", "volumeMode"), _affinity, _class_stays)
 
 
 _MOST_PARAMETERS, _LARGEST_PARAMETERS = 512, 256 * 1024
@@ -173,7 +173,7 @@ _ATTRIBUTES = record(
 )
 
 
-def _never_changed(*fields: str) -> Change:
+def _never_changed(*fields: str) -> ChangeRule:
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         for name in fields:
             if new.get(name) != old.get(name):

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import KindRules, each, fixed, form, if_any, record
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import QUALIFIED
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
-from controller_manager.api.storage_migration import comparable
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.storage_migration import comparable
+from controller_manager.common.api.tree import Tree
 
 _STATUS = place("status")
 _REVISION: FieldPath = (_STATUS, "resourceVersion")

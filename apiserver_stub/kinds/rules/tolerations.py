@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import KindRules, each, record
 from apiserver_stub.kinds.rules.features import POD_SPECS, Path, without_feature
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.rules.selectors import EFFECT
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _EQUAL, _COMPARING = ("Equal", "Exists"), ("Lt", "Gt")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")

@@ -6,13 +6,13 @@ from typing import Any
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import BasicConstraints, ExtensionNotFound, load_der_x509_certificate
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
-from apiserver_stub.kinds.pem import Block, blocks
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.certificates import signer_name
 from apiserver_stub.kinds.rules.combine import KindRules, changes, fixed, form, if_any, within
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.pem import Block, blocks
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 _LARGEST = 1024 * 1024  # bytes
 _ANCHORS, _NAME = place("spec.trustBundle"), place("metadata.name")

@@ -6,10 +6,10 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    Rule,
+    ValueRule,
     between,
     both,
     chosen,
@@ -36,8 +36,8 @@ from apiserver_stub.kinds.rules.formats import (
 from apiserver_stub.kinds.rules.metadata import CLAIM_METADATA
 from apiserver_stub.kinds.rules.quantities import amounts, compares, positive, resource_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in, same_but
+from apiserver_stub.kinds.values.trees import get_in, same_but
+from controller_manager.common.api.tree import Tree
 
 _SIZE = ("resources", "requests", "storage")
 _SIZE_AT = place("spec.resources.requests.storage")
@@ -261,7 +261,7 @@ def _registry(text: str) -> str:
     return "" if ends else "must be host:port, or several of them joined by commas"
 
 
-def _told_as(name: str, rule: Rule) -> Rule:
+def _told_as(name: str, rule: ValueRule) -> ValueRule:
     """Return a rule for what a real server calls by another name."""
 
     def told(source: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -272,7 +272,7 @@ def _told_as(name: str, rule: Rule) -> Rule:
 
 
 # What pods and persistent volumes share, in the order in which a second one is noticed.
-SHARED: Mapping[str, Rule] = MappingProxyType({
+SHARED: Mapping[str, ValueRule] = MappingProxyType({
     "hostPath": record({"path": form(no_backsteps), "type": if_any(one_of(*_PATH_TYPES))}, need("path")),
     "gcePersistentDisk": _told_as("persistentDisk", record({"partition": _PARTITION}, need("pdName"))),
     "awsElasticBlockStore": record({"partition": _PARTITION}, need("volumeID")),
@@ -306,7 +306,7 @@ def _secret_of_driver(reference: Any, at: FieldPath, errors: ErrorList) -> None:
         SUBDOMAIN(reference["name"], (around, "name"), errors)
 
 
-_ALONE: dict[str, Rule] = {
+_ALONE: dict[str, ValueRule] = {
     "emptyDir": record({"sizeLimit": _size}),
     "gitRepo": record({"directory": form(descending)}, need("repository")),
     "secret": record(_FILES, need("secretName")),

@@ -8,9 +8,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 from cryptography.x509 import load_pem_x509_certificates
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 KNOWN_REVIEW_VERSIONS = ("v1", "v1beta1")

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import form, record
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.trees import get_in
 
 _LONGEST_CREDENTIALS = 64 * 1024
 _LONGEST_DOMAIN, _LONGEST_USER = 255, 104

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
-    Change,
+    ChangeRule,
     KindRules,
-    Rule,
+    ValueRule,
     at_least,
     both,
     changes,
@@ -24,8 +24,8 @@ from apiserver_stub.kinds.rules.formats import LABEL, NOT_NEGATIVE, SHARE, amoun
 from apiserver_stub.kinds.rules.pod import pod_template
 from apiserver_stub.kinds.rules.selectors import SELECTOR, is_empty, is_readable, selects
 from apiserver_stub.kinds.rules.volumes import CLAIM_SPEC
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in, same_but
+from apiserver_stub.kinds.values.trees import get_in, same_but
+from controller_manager.common.api.tree import Tree
 
 _NOT_MATCHING = "`selector` does not match template `labels`"
 _STATEFUL_MAY_CHANGE = (
@@ -34,7 +34,7 @@ _STATEFUL_MAY_CHANGE = (
 )  # fmt: skip
 _STATEFUL_FROZEN = f"updates to statefulset spec for fields other than {', '.join(_STATEFUL_MAY_CHANGE)} are forbidden"
 _COUNTS = dict.fromkeys(("replicas", "minReadySeconds"), at_least(0))
-_HISTORY: dict[str, Rule] = {"revisionHistoryLimit": at_least(0)}
+_HISTORY: dict[str, ValueRule] = {"revisionHistoryLimit": at_least(0)}
 
 
 def _matching(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -96,7 +96,7 @@ def _unnamed(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     _template_of_readable(spec, at, errors)
 
 
-def _workload(rows: dict[str, Rule], *whole: Rule, template: Rule = _template_of_readable) -> Rule:
+def _workload(rows: dict[str, ValueRule], *whole: ValueRule, template: ValueRule = _template_of_readable) -> ValueRule:
     selector = both(_selective, _readable)
     return record({**_COUNTS, "selector": selector, **rows}, selecting, template, *whole)
 
@@ -121,7 +121,9 @@ def _one_way(rolling: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid((at, "maxSurge"), extra, "may not be set when maxUnavailable is non-zero")
 
 
-def _strategy(rolling: Rule, other: str, details_beside: Rule | None, unknown: Callable[..., None]) -> Rule:
+def _strategy(
+    rolling: ValueRule, other: str, details_beside: ValueRule | None, unknown: Callable[..., None]
+) -> ValueRule:
     """Return how changes are rolled out: step by step, where the details of that belong, or in one `other` way, with
     what is told of details beside that, and of ways that are unknown.
     """
@@ -154,7 +156,7 @@ def _pod_management(policy: str) -> str:
     return "" if policy in ("OrderedReady", "Parallel") else "must be OrderedReady or Parallel"
 
 
-_AMOUNTS: dict[str, Rule] = {"maxUnavailable": SHARE, "maxSurge": amount}
+_AMOUNTS: dict[str, ValueRule] = {"maxUnavailable": SHARE, "maxSurge": amount}
 _DEPLOYMENT = _workload({
     **_HISTORY,
     "progressDeadlineSeconds": at_least(0),
@@ -186,7 +188,7 @@ def _stateful_change(new: Tree, old: Tree, errors: ErrorList) -> None:
         errors.forbidden((None, "spec"), _STATEFUL_FROZEN)
 
 
-def _counts(*names: str) -> Change:
+def _counts(*names: str) -> ChangeRule:
     """Return the rule that counts of a status are not negative, and some not greater than that of all replicas."""
     at = place("status")
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.schema import Raw
+from apiserver_stub.common.offload import MANY, count_values, is_large
+from apiserver_stub.kinds.schema.schema import Raw
 from apiserver_stub.kinds.structural.defaulting import filler
 from apiserver_stub.kinds.structural.embedded import has_embedded
 from apiserver_stub.kinds.structural.lists import reporter
 from apiserver_stub.kinds.structural.rules import compile_rules
 from apiserver_stub.kinds.structural.schema import VALIDATIONS, StructuralSchema
 from apiserver_stub.kinds.structural.shapes import takes
-from apiserver_stub.offload import MANY, count_values, is_large
 
 _ELEMENTS = ("items", "additionalProperties")
 _MANY_SCHEMAS = 250  # which take some milliseconds to prepare

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.schema import Raw, Tree
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
+from apiserver_stub.kinds.schema.schema import Raw
 from apiserver_stub.kinds.structural.embedded import CheckMetadata, WrongMetadataError, check_embedded, coerce
 from apiserver_stub.kinds.structural.pruning import prune
 from apiserver_stub.kinds.structural.rules import RuleCheck, check_default_rules
 from apiserver_stub.kinds.structural.schema import INT_OR_STRING, TYPE_META, StructuralSchema
 from apiserver_stub.kinds.structural.values import check, tell
-from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.values.trees import deep_copy
+from controller_manager.common.api.tree import Tree
 
 _TYPE_META = {"apiVersion": "validation/v1", "kind": "Validation"}
 # Returns the object that is around a value.

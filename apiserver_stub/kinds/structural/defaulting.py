@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds.structural.schema import StructuralSchema
-from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.values.trees import deep_copy
 
 # Fills in the defaults below a value, in place; returns whether there were any to fill in.
 Fill = Callable[[Any], bool]

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.structural.embedded import CheckMetadata
 from apiserver_stub.kinds.structural.go_form import SCHEMA_FIELDS, schema_form, shown
 from apiserver_stub.kinds.structural.schema import StructuralSchema
-from apiserver_stub.kinds.structural.schema_rules import TYPES, Ratchets, SchemaRules, Scope, check_keys, no_atom
+from apiserver_stub.kinds.structural.schema_rules import TYPES, Ratchets, SchemaRules, SchemaScope, check_keys, no_atom
 from apiserver_stub.kinds.structural.structurality import (
     DEEPEST,
     LIST_TYPE,
@@ -20,6 +19,7 @@ from apiserver_stub.kinds.structural.structurality import (
     too_deep,
     unsupported,
 )
+from controller_manager.common.api.tree import Tree
 
 if TYPE_CHECKING:
     from apiserver_stub.kinds.structural.expressions import Expressions
@@ -66,7 +66,7 @@ def check_schema(
     impossible = unsupported(schema)
     expressions = None if impossible else _expressions(schema, here, options, found, same=same)
     rules = SchemaRules(options.ratchets, None if expressions is None else expressions.check)
-    rules.check(schema, here, Scope(), is_root=True)
+    rules.check(schema, here, SchemaScope(), is_root=True)
     found.causes += [*rules.errors.causes, *rules.cel_errors.causes]
     if impossible and not found.causes:
         found.invalid(here, "", impossible)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.clean import Report, clean_tree
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, render, shown
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key, render, shown
 from apiserver_stub.kinds.published import OBJECT_META, schemas
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema.clean import Report, clean_tree
 from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+from apiserver_stub.kinds.values import names
+from controller_manager.common.api.tree import Tree
 
 # Reports what is wrong with the metadata of a resource at a place.
 CheckMetadata = Callable[[Tree, FieldPath, ErrorList], None]

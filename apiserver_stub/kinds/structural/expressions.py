@@ -7,16 +7,16 @@ Costs are estimated for each value that a rule is asked about, times the number 
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, render
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import ErrorList, FieldPath, render
 from apiserver_stub.kinds.structural.go_form import rule_form, shown
-from apiserver_stub.kinds.structural.schema_rules import Scope
+from apiserver_stub.kinds.structural.schema_rules import SchemaScope
 from apiserver_stub.kinds.structural.structurality import EMBEDDED, VALIDATIONS
-from controller_manager.cel.environment import Environment, Program
-from controller_manager.cel.schema_types import MAX_REQUEST, DeclaredType, declared_type
-from controller_manager.cel.sizes import declared_sizes
-from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.types import BOOL, STRING, OptionalType, Type
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.cel.environment import Environment, Program
+from controller_manager.common.cel.schema_types import MAX_REQUEST, DeclaredType, declared_type
+from controller_manager.common.cel.sizes import declared_sizes
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.types import BOOL, STRING, OptionalType, Type
 
 MOST_OF_RULE = 10_000_000
 """The cost that one rule may have, of all values that it may be asked about."""
@@ -44,7 +44,7 @@ class Expressions:
     total: int = 0
     expensive: list[tuple[int, FieldPath]] = field(default_factory=list)
 
-    def check(self, schema: Tree, at: FieldPath, scope: Scope, errors: ErrorList) -> None:
+    def check(self, schema: Tree, at: FieldPath, scope: SchemaScope, errors: ErrorList) -> None:
         """Report what is wrong with the rules of a schema, which is right otherwise."""
         is_resource = schema is self.root or bool(schema.get(EMBEDDED))
         declared = declared_type(schema, _TYPE, resource=is_resource)
@@ -73,7 +73,9 @@ class Expressions:
         what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
         errors.forbidden(at, _exceeding(what, self.total, MOST_OF_SCHEMA))
 
-    def _check_rule(self, compiled: "_Compiled", times: int, at: FieldPath, scope: Scope, errors: ErrorList) -> None:
+    def _check_rule(
+        self, compiled: "_Compiled", times: int, at: FieldPath, scope: SchemaScope, errors: ErrorList
+    ) -> None:
         rule = compiled.rule
         self._spend(min(compiled.cost * times, _GREATEST), "estimated rule cost", (at, "rule"), errors)
         if compiled.error:

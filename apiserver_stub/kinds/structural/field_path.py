@@ -5,8 +5,8 @@ can be selected.
 import re
 from collections.abc import Iterator
 
-from apiserver_stub.kinds.error_list import FieldPath, key
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import FieldPath, key
+from controller_manager.common.api.tree import Tree
 
 _TOKENS = re.compile(r"[.\[\]]|'.*?(?<!\\)'|'.*|[^.\[\]]+", re.DOTALL)
 _ESCAPES = re.compile(r"\\.", re.DOTALL)

@@ -7,7 +7,7 @@ from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from types import MappingProxyType
 
-from controller_manager.base.regex import compile_regex
+from controller_manager.common.base.regex import compile_regex
 
 _HOST = (
     r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)"
@@ -116,7 +116,7 @@ def _is_cidr(text: str) -> bool:
 
 def _is_uri(text: str) -> bool:
     """Tell whether it is an absolute URI or an absolute path."""
-    from controller_manager.cel.library.url import problem  # CEL, which a server can begin without
+    from controller_manager.common.cel.library.url import problem  # CEL, which a server can begin without
 
     return not problem(text)
 

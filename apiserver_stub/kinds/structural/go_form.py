@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 Form = Callable[[Any], Any]
 _NESTED = ("not", "properties", "allOf", "anyOf", "oneOf", "patternProperties", "definitions")

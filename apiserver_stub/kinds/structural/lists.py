@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 
 # Reports the duplicates in a value at a place.

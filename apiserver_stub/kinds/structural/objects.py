@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from apiserver_stub.kinds.clean import Report
-from apiserver_stub.kinds.error_list import ErrorList, place
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import ErrorList, place
+from apiserver_stub.kinds.schema.clean import Report
 from apiserver_stub.kinds.structural.correlation import Correlation
 from apiserver_stub.kinds.structural.defaulting import fill_defaults
 from apiserver_stub.kinds.structural.embedded import (
@@ -19,6 +18,7 @@ from apiserver_stub.kinds.structural.pruning import prune, prune_nulls
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.shapes import takes
 from apiserver_stub.kinds.structural.values import check, tell
+from controller_manager.common.api.tree import Tree
 
 # Reports what else is wrong with an object, between its values and what is embedded in it.
 CheckScale = Callable[[Tree, ErrorList], None]

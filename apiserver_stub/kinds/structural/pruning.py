@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+from controller_manager.common.api.tree import Tree
 
 
 def prune(tree: Tree, schema: StructuralSchema) -> list[str]:

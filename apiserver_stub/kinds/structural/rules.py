@@ -10,16 +10,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.error_list import NO_VALUE, NOWHERE, ErrorList, FieldPath, key, render
-from apiserver_stub.kinds.schema import Raw
+from apiserver_stub.common.error_list import NO_VALUE, NOWHERE, ErrorList, FieldPath, key, render
+from apiserver_stub.kinds.schema.schema import Raw
 from apiserver_stub.kinds.structural.correlation import Correlation, MapList
 from apiserver_stub.kinds.structural.field_path import resolve_path
 from apiserver_stub.kinds.structural.schema import VALIDATIONS, StructuralSchema
-from controller_manager.cel.environment import Environment, Program
-from controller_manager.cel.schema_types import declared_type
-from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.types import BOOL, STRING, OptionalType, Type
-from controller_manager.cel.values import NONE, CostBudget, CostExceeded, EvaluationError, Optional
+from controller_manager.common.cel.environment import Environment, Program
+from controller_manager.common.cel.schema_types import declared_type
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.types import BOOL, STRING, OptionalType, Type
+from controller_manager.common.cel.values import NONE, CostBudget, CostExceeded, EvaluationError, Optional
 
 OBJECT_BUDGET = 10_000_000
 """The cost that all rules of an object may have together."""

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.published import OBJECT_META, schemas
-from apiserver_stub.kinds.schema import Raw, Schema
+from apiserver_stub.kinds.schema.schema import Raw, Schema
 
 EMBEDDED = "x-kubernetes-embedded-resource"
 INT_OR_STRING = "x-kubernetes-int-or-string"

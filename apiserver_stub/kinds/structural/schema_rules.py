@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.structural.field_path import resolve_path
 from apiserver_stub.kinds.structural.structurality import (
     EMBEDDED,
@@ -16,6 +15,7 @@ from apiserver_stub.kinds.structural.structurality import (
     VALIDATIONS,
     unsupported,
 )
+from controller_manager.common.api.tree import Tree
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -35,7 +35,7 @@ class Ratchets:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SchemaScope:
     """The surroundings of a schema: why it may have no default (empty: it may), whether it is of type or metadata of an
     object, the place of the outermost schema whose values have no counterparts in an older object, and how often its
     value may occur in an object (None is unbounded).
@@ -48,7 +48,7 @@ class Scope:
 
 
 # Checks the CEL rules of a schema.
-CheckExpressions = Callable[[Tree, FieldPath, Scope, ErrorList], None]
+CheckExpressions = Callable[[Tree, FieldPath, SchemaScope, ErrorList], None]
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class SchemaRules:
     errors: ErrorList = field(default_factory=ErrorList)
     cel_errors: ErrorList = field(default_factory=ErrorList)
 
-    def check(self, schema: Tree, at: FieldPath, scope: Scope, *, is_root: bool = False) -> None:
+    def check(self, schema: Tree, at: FieldPath, scope: SchemaScope, *, is_root: bool = False) -> None:
         """Report what is wrong with a schema and all within it."""
         if self.errors.full:
             return
@@ -76,7 +76,7 @@ class SchemaRules:
         if self.expressions and schema.get(VALIDATIONS) and len(self.errors.causes) == before:
             self.expressions(schema, at, scope, self.cel_errors)
 
-    def _check_said(self, schema: Tree, at: FieldPath, scope: Scope) -> None:
+    def _check_said(self, schema: Tree, at: FieldPath, scope: SchemaScope) -> None:
         errors, kind = self.errors, schema.get("type", "")
         if self.ratchets.types and kind and kind not in TYPES:
             errors.unsupported((at, "type"), kind, TYPES)
@@ -95,7 +95,7 @@ class SchemaRules:
             why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
             errors.forbidden((at, "uniqueItems"), why)
 
-    def _check_within(self, schema: Tree, at: FieldPath, scope: Scope, *, is_root: bool) -> None:
+    def _check_within(self, schema: Tree, at: FieldPath, scope: SchemaScope, *, is_root: bool) -> None:
         times = _times(scope.cardinality, _most_elements(schema))
         within = scope if times == scope.cardinality else replace(scope, cardinality=times)
         self._check_more(schema, at, within)
@@ -116,7 +116,7 @@ class SchemaRules:
             if isinstance(inner, dict):
                 self.check(inner, ((at, "dependencies"), key(name)), scope)
 
-    def _check_more(self, schema: Tree, at: FieldPath, scope: Scope) -> None:
+    def _check_more(self, schema: Tree, at: FieldPath, scope: SchemaScope) -> None:
         more, place = schema.get("additionalProperties"), (at, "additionalProperties")
         if schema.get("properties") and more is not None and more is not True:
             self.errors.forbidden(place, "additionalProperties and properties are mutual exclusive")
@@ -125,7 +125,7 @@ class SchemaRules:
                 scope = replace(scope, no_default="inside additionalProperties applying to object metadata")
             self.check(more, place, scope)
 
-    def _check_properties(self, schema: Tree, at: FieldPath, scope: Scope, *, is_root: bool) -> None:
+    def _check_properties(self, schema: Tree, at: FieldPath, scope: SchemaScope, *, is_root: bool) -> None:
         if schema.get(MAP_TYPE) not in _GRANULAR:
             scope = _uncorrelated(scope, at)
         for name, inner in schema.get("properties", {}).items():
@@ -273,7 +273,7 @@ def _each_of(items: Any, at: FieldPath) -> list[tuple[Tree, FieldPath]]:
     return [(items, at)] if isinstance(items, dict) else [(inner, (at, index)) for index, inner in enumerate(items)]
 
 
-def _uncorrelated(scope: Scope, at: FieldPath) -> Scope:
+def _uncorrelated(scope: SchemaScope, at: FieldPath) -> SchemaScope:
     return scope if scope.uncorrelatable is not None else replace(scope, uncorrelatable=at)
 
 

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from apiserver_stub.kinds import shapes
 from apiserver_stub.kinds.published import OBJECT_META, schemas
-from apiserver_stub.kinds.schema import Raw
-from apiserver_stub.kinds.shapes import Shape
+from apiserver_stub.kinds.schema import schema_types as shapes
+from apiserver_stub.kinds.schema.schema import Raw
+from apiserver_stub.kinds.schema.schema_types import Shape
 from apiserver_stub.kinds.structural.formats import format_of
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.values import check
-from controller_manager.base.regex import compile_regex
+from controller_manager.common.base.regex import compile_regex
 
 # Tells whether a value keeps a rule.
 _Check = Callable[[Any], bool]

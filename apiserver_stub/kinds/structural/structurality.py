@@ -6,9 +6,9 @@ Schemas are the trees that definitions carry, fitted to `JSONSchemaProps`.
 from collections.abc import Iterator
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, render
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.base.regex import compile_regex
+from apiserver_stub.common.error_list import ErrorList, FieldPath, key, render
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.regex import compile_regex
 
 DEEPEST = 100
 """The most schemas that may lie within one another."""

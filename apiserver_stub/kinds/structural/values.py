@@ -8,11 +8,11 @@ from math import inf, isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.error_list import NOWHERE, ErrorList, FieldPath, go_number, shown
+from apiserver_stub.common.error_list import NOWHERE, ErrorList, FieldPath, go_number, shown
 from apiserver_stub.kinds.structural.correlation import Correlation
 from apiserver_stub.kinds.structural.formats import format_of
 from apiserver_stub.kinds.structural.schema import INT_OR_STRING, TYPE_META
-from controller_manager.base.regex import compile_regex
+from controller_manager.common.base.regex import compile_regex
 
 Raw = Mapping[str, Any]
 

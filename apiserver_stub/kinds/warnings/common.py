@@ -11,11 +11,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import FieldPath, place, render
-from apiserver_stub.kinds.names import is_usual_address, is_usual_range
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.quantity import parse
+from apiserver_stub.common.error_list import FieldPath, place, render
+from apiserver_stub.kinds.values import names
+from apiserver_stub.kinds.values.names import is_usual_address, is_usual_range
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.tree import Tree
 
 
 def tell(at: FieldPath, text: str) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.structurality import every_schema
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 # Formats of texts, without their dashes.
 _OF_TEXTS = frozenset({

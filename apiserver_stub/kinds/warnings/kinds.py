@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.error_list import place
+from apiserver_stub.common.error_list import place
 from apiserver_stub.kinds.resource_info import ResourceInfo, Warn
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.values.trees import get_in
 from apiserver_stub.kinds.warnings import common, definitions, pods, services
 from apiserver_stub.kinds.warnings.common import (
     MOST_ADDRESSES,
@@ -20,9 +19,10 @@ from apiserver_stub.kinds.warnings.common import (
     of_term,
     tell,
 )
-from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.quantity import parse
-from controller_manager.base.log.formats import quote
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.quantity import parse
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.log.formats import quote
 
 _ENFORCED = "kubernetes.io/enforce-mountable-secrets"
 _OLD_CLASS, _OLD_OPTIONS = "volume.beta.kubernetes.io/storage-class", "volume.beta.kubernetes.io/mount-options"

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.error_list import FieldPath, render
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import FieldPath, render
 from apiserver_stub.kinds.warnings.common import tell
+from controller_manager.common.api.tree import Tree
 
 _DEEPEST = 64  # folders of a path that are looked at
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import FieldPath
-from apiserver_stub.kinds.findings import SoundSpecs
-from apiserver_stub.kinds.pod_life import ANNOTATION, profile_of
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.error_list import FieldPath
+from apiserver_stub.kinds.memo import SoundSpecs
+from apiserver_stub.kinds.strategies.pods import ANNOTATION, profile_of
+from apiserver_stub.kinds.values import names
 from apiserver_stub.kinds.warnings.common import (
     annotation,
     fractional,
@@ -19,6 +18,7 @@ from apiserver_stub.kinds.warnings.common import (
     tell,
 )
 from apiserver_stub.kinds.warnings.overlaps import of_ports, of_volume
+from controller_manager.common.api.tree import Tree
 
 _BYTES = ("memory", "ephemeral-storage")
 _SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"

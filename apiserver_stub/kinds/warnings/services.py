@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.error_list import place
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.service_spec import EXTERNAL, is_headless, needs_addresses
+from apiserver_stub.common.error_list import place
+from apiserver_stub.kinds.strategies.services import EXTERNAL, is_headless, needs_addresses
 from apiserver_stub.kinds.warnings.common import MOST_ADDRESSES, annotation, of_address, of_range, tell
+from controller_manager.common.api.tree import Tree
 
 _HINTS = "service.kubernetes.io/topology-aware-hints"
 _OURS = frozenset({"endpoint-controller"})

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 from apiserver_stub.storage.etcd import failures
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
-from controller_manager.api.protobuf.services import service
-from controller_manager.api.protobuf.wire import Tree
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import all_of
-from controller_manager.transport.dialer import Dialer
-from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcStream, GrpcTls
+from controller_manager.common.api.protobuf.services import service
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.grpc import GrpcChannel, GrpcError, GrpcStream, GrpcTls
 
 SERVICE = service("etcd")
 _LOOKAHEAD = 4 << 20  # bytes of a stream that may wait for their reader

@@ -3,9 +3,9 @@
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.failures import COMPACTED
 from apiserver_stub.storage.etcd.layout import COMPACT_KEY
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.base.clock import monotonic
-from controller_manager.transport.grpc import GrpcError
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.transport.grpc import GrpcError
 
 _EQUAL, _VERSION = 0, 0
 _LONGEST = 300.0  # seconds that a compaction may take

@@ -1,7 +1,7 @@
 """What etcd refuses and why, as far as it says: what may be tried again, and what clients are told."""
 
-from controller_manager.api import errors
-from controller_manager.transport.grpc import GrpcError
+from controller_manager.common.api import errors
+from controller_manager.common.transport.grpc import GrpcError
 
 # What was not begun, by how etcd's words end: neither a read nor a write has happened.
 _NOT_BEGUN = ("leader changed", "no leader", "raft proposal dropped")

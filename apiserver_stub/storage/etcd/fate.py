@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.layout import Layout, final_states
 from apiserver_stub.storage.interface import Write
-from controller_manager.api.protobuf.wire import Tree
+from controller_manager.common.api.tree import Tree
 
 _LONGEST = 2.0  # seconds that an answer may take
 

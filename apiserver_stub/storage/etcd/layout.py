@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from apiserver_stub.storage.interface import Record, Write, stamped
-from controller_manager.api.protobuf.wire import Tree
+from controller_manager.common.api.tree import Tree
 
 COMPACT_KEY = b"compact_rev_key"
 """Says up to which revision an etcd was compacted; the API servers of all clusters in it know this key."""
@@ -16,7 +16,7 @@ _LOST = "its final state was compacted before it was read"
 _FINAL = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]])
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ImportRecord(msgspec.Struct, frozen=True):
     """What was imported below a prefix: the id of the export, and how many records of it are there. Revisions are those
     of etcd and `offset`, so that they are behind all that the export knows; history begins at `floor`, which is 0 as
     long as the import is not finished.
@@ -28,7 +28,7 @@ class Origin(msgspec.Struct, frozen=True):
     floor: int = 0
 
 
-_ORIGIN = msgspec.json.Decoder(Origin)
+_ORIGIN = msgspec.json.Decoder(ImportRecord)
 
 
 class Layout:
@@ -50,9 +50,9 @@ class Layout:
         self.origin = self._prefix + b"origin"
         self.floor = self._offset = 0
 
-    def begin_at(self, found: Tree | None) -> Origin:
+    def begin_at(self, found: Tree | None) -> ImportRecord:
         """Take over the revisions of what was imported, as the key `origin` says it (None: nothing was)."""
-        origin = _ORIGIN.decode(found["value"]) if found else Origin()
+        origin = _ORIGIN.decode(found["value"]) if found else ImportRecord()
         self._offset, self.floor = origin.offset, origin.floor
         return origin
 

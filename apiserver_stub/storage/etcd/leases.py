@@ -8,7 +8,7 @@ import msgspec
 
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
-from controller_manager.base.clock import monotonic
+from controller_manager.common.base.clock import monotonic
 
 _PART = 0.05  # of a lifetime: by so much rows live longer at most
 _MOST_OBJECTS = 1000

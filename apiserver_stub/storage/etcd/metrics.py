@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.storage.interface import Record, RevisionConflict
-from controller_manager.base.clock import monotonic
-from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
 
 _BY_OPERATION = ("operation", "group", "resource")
 _REQUESTS = Family("etcd_requests_total", "Requests to etcd, by operation and resource.", "counter", _BY_OPERATION)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from controller_manager.api.protobuf.wire import Tree
+from controller_manager.common.api.tree import Tree
 
 _FIRST, _BYTES = 500, 8 << 20  # keys of the first page; bytes that others are to have
 

@@ -5,8 +5,8 @@ import asyncio
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.layout import Layout
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
-from controller_manager.base.clock import monotonic
-from controller_manager.transport.grpc import GrpcError
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.transport.grpc import GrpcError
 
 _FILES = 60.0  # seconds between two looks at the files for TLS
 

@@ -22,9 +22,9 @@ from apiserver_stub.storage.etcd.watch import EtcdWatch, WatchParts
 from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
-    Ended,
     Inspect,
     Listing,
+    OnWatchEnd,
     Record,
     RevisionConflict,
     TooNew,
@@ -33,12 +33,12 @@ from apiserver_stub.storage.interface import (
     Write,
 )
 from apiserver_stub.storage.users import UsedByMany
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.api.protobuf.wire import Tree
-from controller_manager.base.clock import monotonic, wall_seconds
-from controller_manager.base.log import Logger, get_logger
-from controller_manager.base.tasks import Tasks, keep_running, spawn
-from controller_manager.transport.grpc import GrpcError
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import monotonic, wall_seconds
+from controller_manager.common.base.log import Logger, get_logger
+from controller_manager.common.base.tasks import Tasks, keep_running, spawn
+from controller_manager.common.transport.grpc import GrpcError
 
 _START = 20.0  # seconds until a start without etcd is given up
 _HISTORY = 5_000  # revisions that a copy begins with, at most: a watch of etcd tells 10,000 past ones a second
@@ -236,7 +236,7 @@ class EtcdStorage(UsedByMany):
         task.add_done_callback(self._under_way.discard)
         return asyncio.shield(task)
 
-    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens, until the storage is closed or etcd ends it."""
         current = await self.current_revision()
         if after > current:

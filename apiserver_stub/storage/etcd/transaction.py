@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from apiserver_stub.storage.etcd.layout import Layout
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
-from controller_manager.api.protobuf.wire import Tree
+from controller_manager.common.api.tree import Tree
 
 _EQUAL, _LESS = 0, 2
 _VERSION, _MOD = 0, 2

@@ -9,13 +9,13 @@ import msgspec
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.layout import Layout
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
-from apiserver_stub.storage.interface import Deliver, Ended, Record, TooOld
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.api.protobuf.wire import Tree
-from controller_manager.base.clock import wall_seconds
-from controller_manager.base.log import Logger
-from controller_manager.base.tasks import Tasks, contain
-from controller_manager.transport.grpc import GrpcError, GrpcStream
+from apiserver_stub.storage.interface import Deliver, OnWatchEnd, Record, TooOld
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import Tasks, contain
+from controller_manager.common.transport.grpc import GrpcError, GrpcStream
 
 _SOON = 0.01  # seconds until what is waited for is asked for
 _AGAIN = 0.1
@@ -66,7 +66,7 @@ class EtcdWatch:
     (`advance`) that the watch then tells of.
     """
 
-    def __init__(self, parts: WatchParts, after: int, deliver: Deliver, ended: Ended | None) -> None:
+    def __init__(self, parts: WatchParts, after: int, deliver: Deliver, ended: OnWatchEnd | None) -> None:
         self.revision = self._after = after
         self._parts = parts
         self._responses = Responses(parts.layout)

@@ -6,14 +6,14 @@ import msgspec
 
 from apiserver_stub.storage.etcd import failures
 from apiserver_stub.storage.etcd.client import EtcdClient, EtcdServers
-from apiserver_stub.storage.etcd.layout import FOREIGN, Layout, Origin
+from apiserver_stub.storage.etcd.layout import FOREIGN, ImportRecord, Layout
 from apiserver_stub.storage.etcd.leases import Leases
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
 from apiserver_stub.storage.etcd.pages import pages
-from apiserver_stub.storage.exports.file import Header, Row, Sound
+from apiserver_stub.storage.exports.file import ExportedRow, Header, Sound
 from apiserver_stub.storage.interface import TooOld, Unusable
-from controller_manager.api.protobuf.wire import Tree
-from controller_manager.transport.grpc import GrpcError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.transport.grpc import GrpcError
 
 _LONGEST = 30.0  # seconds that an answer may take
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20  # rows of a transaction, and their bytes: etcd takes 128 and 1.5 MiB
@@ -41,7 +41,7 @@ class _Etcd:
         except GrpcError as failure:
             raise self._refusal(failure) from None
 
-    async def _origin(self) -> tuple[Origin, int, int]:
+    async def _origin(self) -> tuple[ImportRecord, int, int]:
         """Return what was imported to here, at which revision of etcd that was noted, and the newest one."""
         answer = await self._read({"key": self._layout.origin})
         found: Tree | None = next(iter(answer.get("kvs", ())), None)
@@ -83,7 +83,7 @@ class EtcdSource(_Etcd):
     def _other(self) -> Unusable:
         return Unusable(f"below {self._prefix} is not what was exported before")
 
-    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
+    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
         """Yield them in the order of their keys."""
         start, end = self._layout.bounds(None)
         if behind is not None:
@@ -95,14 +95,14 @@ class EtcdSource(_Etcd):
         async for _, kvs in pages(self._read, (start, end), self._revision):
             yield [row for kv in kvs if (row := await self._row(kv)) is not None]
 
-    async def _row(self, kv: Tree) -> Row | None:
+    async def _row(self, kv: Tree) -> ExportedRow | None:
         name, data = self._layout.row(kv["key"]), kv.get("value", b"")
         if name is None:
             return None
         if data.startswith(FOREIGN):
             raise Unusable(f"below {self._prefix} are objects of a kube-apiserver, which are kept in another form")
         lease = kv.get("lease", 0)
-        return Row(*name, data, await self._left(lease) if lease else 0)
+        return ExportedRow(*name, data, await self._left(lease) if lease else 0)
 
     async def _left(self, lease: int) -> int:
         if lease not in self._ends:
@@ -127,7 +127,7 @@ class EtcdTarget(_Etcd):
         super().__init__(servers, prefix)
         self._jump = jump
         self._leases = Leases(self._client, self._metrics, reuse=60.0)
-        self._known = Origin()
+        self._known = ImportRecord()
         self._noted = 0  # the revision of etcd at which that was noted
 
     async def open(self, header: Header) -> int:
@@ -136,13 +136,13 @@ class EtcdTarget(_Etcd):
         if not self._noted:
             await self._expect_nothing()
             offset = max(0, header.revision + self._jump - revision)
-            await self._note(Origin(header.id, 0, offset))
+            await self._note(ImportRecord(header.id, 0, offset))
         elif self._known.floor or self._known.export != header.id:
             what = "objects already" if self._known.floor else "what there is of another export"
             raise Unusable(f"below {self._prefix} are {what}; choose another --etcd-prefix, or delete its keys")
         return self._known.records
 
-    async def add(self, rows: Sequence[Row]) -> None:
+    async def add(self, rows: Sequence[ExportedRow]) -> None:
         """Keep rows, some in each transaction."""
         for some in _together(rows):
             there = msgspec.structs.replace(self._known, records=self._known.records + len(some))
@@ -161,7 +161,7 @@ class EtcdTarget(_Etcd):
                 f"below {self._prefix} are objects already; choose another --etcd-prefix, or delete its keys"
             )
 
-    async def _note(self, origin: Origin, rows: Sequence[Row] = ()) -> None:
+    async def _note(self, origin: ImportRecord, rows: Sequence[ExportedRow] = ()) -> None:
         """Make a transaction of rows and of what is said of them, once."""
         key = self._layout.origin
         compare = {"result": _EQUAL, "target": _MOD, "key": key, "mod_revision": self._noted}
@@ -186,7 +186,7 @@ class EtcdTarget(_Etcd):
                 raise Unusable(f"somebody else imports below {self._prefix}")
         raise Unusable("etcd does not say whether rows were written; import again to go on")
 
-    async def _put(self, row: Row) -> Tree:
+    async def _put(self, row: ExportedRow) -> Tree:
         put: Tree = {"key": self._layout.key(row.resource, row.key), "value": row.data}
         if row.ttl:
             try:
@@ -196,9 +196,9 @@ class EtcdTarget(_Etcd):
         return {"request_put": put}
 
 
-def _together(rows: Sequence[Row]) -> Iterator[list[Row]]:
+def _together(rows: Sequence[ExportedRow]) -> Iterator[list[ExportedRow]]:
     """Yield rows as etcd takes them in one transaction; a large one is alone."""
-    some: list[Row] = []
+    some: list[ExportedRow] = []
     size = 0
     for row in rows:
         if some and (len(some) == _TOGETHER or size + len(row.data) > _TOGETHER_BYTES):

@@ -27,7 +27,7 @@ class Header(msgspec.Struct, frozen=True):
     at: str
 
 
-class Row(NamedTuple):
+class ExportedRow(NamedTuple):
     """A row as it is kept, and the seconds that it has left to live (0: it lives for good)."""
 
     resource: str
@@ -44,7 +44,7 @@ class Sound(NamedTuple):
     size: int
     parts: int
     records: int
-    last: Row
+    last: ExportedRow
     digest: "hashlib._Hash"
 
 
@@ -79,7 +79,7 @@ class ExportWriter:
         if there is None:
             self._write(_sealed(msgspec.json.encode(header)))
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ExportedRow) -> None:
         """Write a row. Raises `Unusable` if its name is no text."""
         fields: dict[str, object] = {"resource": row.resource, "key": row.key}
         if row.ttl:
@@ -129,9 +129,9 @@ class ExportReader:
         self.sound: Sound | None = None
         """What was read up to the last part that is as it was written."""
 
-    def parts(self) -> Iterator[list[Row]]:
+    def parts(self) -> Iterator[list[ExportedRow]]:
         """Yield the rows of each part, once that is known to be as it was written."""
-        rows: list[Row] = []
+        rows: list[ExportedRow] = []
         size = 0
         while True:
             digest = self._digest.hexdigest()
@@ -209,8 +209,8 @@ def _decoded(line: bytes) -> _Line | None:
         return None
 
 
-def _row(line: _Line) -> Row:
-    return Row(line.resource, line.key, bytes(line.data) or b64decode(line.bytes), line.ttl)
+def _row(line: _Line) -> ExportedRow:
+    return ExportedRow(line.resource, line.key, bytes(line.data) or b64decode(line.bytes), line.ttl)
 
 
 def _is_object(data: bytes) -> bool:

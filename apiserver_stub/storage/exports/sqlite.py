@@ -8,14 +8,14 @@ from pathlib import Path
 
 from apiserver_stub.storage import schema
 from apiserver_stub.storage.audit import ADD, Audit
-from apiserver_stub.storage.exports.file import Header, Row, Sound
+from apiserver_stub.storage.exports.file import ExportedRow, Header, Sound
 from apiserver_stub.storage.integrity import Acknowledged, checksum
 from apiserver_stub.storage.interface import Record, TooOld, Unusable
 from apiserver_stub.storage.revisions import RevisionIndex
-from apiserver_stub.storage.schema import State
+from apiserver_stub.storage.schema import StoreRecord
 from apiserver_stub.storage.snapshot import absent, explained, require_all, said_of
 from apiserver_stub.storage.witness import Witness, boot_id, sync, witness_path
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.base.clock import wall_seconds
 
 _PORTION = 1000
 _NAMED = 10  # damaged objects that are named
@@ -34,7 +34,7 @@ class SqliteSource:
         """Read the log, and see that everything is there."""
         return self._read(at)
 
-    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
+    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
         """Yield them in the order in which they were written last."""
         current, now = self._current(), wall_seconds()
         if behind is not None:
@@ -106,7 +106,7 @@ class SqliteTarget:
         """Make the file, or find how far it has come."""
         return self._open(header)
 
-    async def add(self, rows: Sequence[Row]) -> None:
+    async def add(self, rows: Sequence[ExportedRow]) -> None:
         """Keep rows, all or none."""
         assert self._connection is not None
         now, behind = wall_seconds(), self._base + self._there + 1
@@ -163,7 +163,7 @@ class SqliteTarget:
             audit.close()
             if audit.state is None or audit.damaged or audit.written.records != self._there:
                 raise Unusable(f"{self._part} holds not what was written to it; delete it to begin anew")
-            state = State(audit.state.store, epoch=1, floor=revision)
+            state = StoreRecord(audit.state.store, epoch=1, floor=revision)
             schema.write_state(self._connection, state)
             self._connection.close()
         store = bytes.fromhex(state.store)
@@ -174,7 +174,7 @@ class SqliteTarget:
         return revision
 
 
-def _row(record: Record, now: float) -> Row:
+def _row(record: Record, now: float) -> ExportedRow:
     left = ceil(record.at + record.ttl - now) if record.ttl else 0
     ttl = max(1, min(left, ceil(record.ttl))) if record.ttl else 0
-    return Row(record.resource, record.key, record.data, ttl)
+    return ExportedRow(record.resource, record.key, record.data, ttl)

@@ -9,13 +9,13 @@ from math import ceil
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from apiserver_stub.storage.exports.file import FORMAT, ExportReader, ExportWriter, Header, Row, Sound
+from apiserver_stub.storage.exports.file import FORMAT, ExportedRow, ExportReader, ExportWriter, Header, Sound
 from apiserver_stub.storage.interface import ENCRYPTED, TooOld, Unusable
 from apiserver_stub.storage.snapshot import absent
 from apiserver_stub.storage.witness import sync
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
 
 Tell = Callable[[str], None]  # how far it has come, for somebody who waits
 
@@ -30,7 +30,7 @@ class Source(Protocol):
         more, and `Unusable`.
         """
 
-    def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
+    def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
         """Yield all rows, or those behind what was told before at the same revision, a bounded number at a time. Raises
         `Unusable`, also if the storage does not hold what was told before.
         """
@@ -39,7 +39,7 @@ class Source(Protocol):
         """Let go of the storage."""
 
 
-class Target(Protocol):
+class ImportTarget(Protocol):
     """An empty storage that is filled; what is in it is of no use to others before `finish`."""
 
     async def open(self, header: Header) -> int:
@@ -47,7 +47,7 @@ class Target(Protocol):
         anything else.
         """
 
-    async def add(self, rows: Sequence[Row]) -> None:
+    async def add(self, rows: Sequence[ExportedRow]) -> None:
         """Keep more rows, in pieces of which each is kept or not. Raises `Unusable`."""
 
     async def finish(self) -> int:
@@ -142,7 +142,7 @@ def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", tell: Tell) ->
     return (reader.header, reader.sound) if reader is not None and reader.sound is not None else None
 
 
-async def import_rows(path: Path, target: Target, tell: Tell) -> Moved:
+async def import_rows(path: Path, target: ImportTarget, tell: Tell) -> Moved:
     """Fill a storage with what an export holds, once all of that is known to be sound; what was interrupted goes on
     where it was. Raises `Unusable` and `OSError`.
     """
@@ -176,11 +176,11 @@ def _verify(path: Path, tell: Tell) -> tuple[Header, int]:
     return reader.header, count
 
 
-def _count(encrypted: "Counter[str]", rows: Sequence[Row]) -> None:
+def _count(encrypted: "Counter[str]", rows: Sequence[ExportedRow]) -> None:
     encrypted.update(row.resource for row in rows if row.data.startswith(ENCRYPTED))
 
 
-def _living(row: Row) -> Row:
+def _living(row: ExportedRow) -> ExportedRow:
     """Return a row whose lifetime is of few: whole minutes, where it is longer than one."""
     if row.ttl <= _MINUTE:
         return row

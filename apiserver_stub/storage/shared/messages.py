@@ -51,7 +51,7 @@ class Oldest(msgspec.Struct, tag=4, array_like=True, gc=False):
     number: int
 
 
-class Watch(msgspec.Struct, tag=5, array_like=True, gc=False):
+class WatchRequest(msgspec.Struct, tag=5, array_like=True, gc=False):
     """`Storage.watch`; answered by `Done` once what was there is told."""
 
     number: int
@@ -71,7 +71,7 @@ class Compact(msgspec.Struct, tag=7, array_like=True, gc=False):
     revision: int
 
 
-Request = Transaction | Get | List | Oldest | Watch | Unwatch | Compact
+StorageRequest = Transaction | Get | List | Oldest | WatchRequest | Unwatch | Compact
 
 
 class Done(msgspec.Struct, tag=1, array_like=True, gc=False):
@@ -101,7 +101,7 @@ class Refused(msgspec.Struct, tag=3, array_like=True, gc=False):
     numbers: tuple[int, int] = (0, 0)
 
 
-class Told(msgspec.Struct, tag=4, array_like=True, gc=False):
+class ChangeMessage(msgspec.Struct, tag=4, array_like=True, gc=False):
     """What a watch tells."""
 
     number: int
@@ -109,24 +109,24 @@ class Told(msgspec.Struct, tag=4, array_like=True, gc=False):
     records: list[Record]
 
 
-class Ended(msgspec.Struct, tag=5, array_like=True, gc=False):
+class WatchEnded(msgspec.Struct, tag=5, array_like=True, gc=False):
     """A watch tells nothing more."""
 
     number: int
     why: str
 
 
-class State(msgspec.Struct, tag=6, array_like=True, gc=False):
+class OwnerState(msgspec.Struct, tag=6, array_like=True, gc=False):
     """How the owner is; the first message, and again when that is otherwise."""
 
     trouble: str
 
 
-Reply = Done | Portion | Refused | Told | Ended | State
+Reply = Done | Portion | Refused | ChangeMessage | WatchEnded | OwnerState
 
 
-class EncodedTold(msgspec.Struct, tag=4, array_like=True, gc=False):
-    """`Told`, its records encoded once for all."""
+class EncodedChangeMessage(msgspec.Struct, tag=4, array_like=True, gc=False):
+    """`ChangeMessage`, its records encoded once for all."""
 
     number: int
     revision: int
@@ -134,7 +134,7 @@ class EncodedTold(msgspec.Struct, tag=4, array_like=True, gc=False):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_request = msgspec.msgpack.Decoder(StorageRequest).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 

@@ -15,26 +15,26 @@ from apiserver_stub.storage.interface import Record, RevisionConflict, TooNew, T
 from apiserver_stub.storage.shared.messages import (
     Compact,
     Done,
-    EncodedTold,
-    Ended,
+    EncodedChangeMessage,
     Get,
     List,
     MessageConnection,
     Oldest,
+    OwnerState,
     Portion,
     Refused,
-    Request,
-    State,
+    StorageRequest,
     Transaction,
     Unwatch,
-    Watch,
+    WatchEnded,
+    WatchRequest,
     decode_request,
     encode,
 )
-from controller_manager.api.errors import ApiError, Timeout
-from controller_manager.base.log import Logger, get_logger
-from controller_manager.base.runtime import return_freed_memory
-from controller_manager.base.tasks import Tasks, contain
+from controller_manager.common.api.errors import ApiError, Timeout
+from controller_manager.common.base.log import Logger, get_logger
+from controller_manager.common.base.runtime import return_freed_memory
+from controller_manager.common.base.tasks import Tasks, contain
 
 _MOST_REQUESTS = 4096  # of one user that are under way; at half of that, more are received
 _MOST_BYTES = 64 << 20  # of writes under way, likewise
@@ -83,7 +83,7 @@ class StorageOwner:
         for session in tuple(self._sessions):
             session.connection.close()
 
-    def _connect(self) -> "MessageConnection[Request]":
+    def _connect(self) -> "MessageConnection[StorageRequest]":
         session = _Session(self._storage, self._raw, self._listing, self._tasks, self._forget, self._tell, self._log)
         self._sessions.add(session)
         return session.connection
@@ -138,7 +138,7 @@ class _Session:
         trouble = self._storage.trouble
         if trouble != self._told:
             self._told = trouble
-            self.connection.send(State(trouble))
+            self.connection.send(OwnerState(trouble))
 
     def _lost(self) -> None:
         self._is_lost = True
@@ -147,7 +147,7 @@ class _Session:
         self._watches.clear()
         self._ended(self)
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: StorageRequest) -> None:
         match request:
             case Transaction(number, writes, compares):
                 size = sum(len(write.data) for write in writes)
@@ -188,7 +188,7 @@ class _Session:
             self._tell_all()
             self.connection.send(_refusal(number, failure))
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: StorageRequest) -> None:
         try:
             await self._carry_out(request)
         except ConnectionError:
@@ -207,7 +207,7 @@ class _Session:
         finally:
             self._end()
 
-    async def _carry_out(self, request: Request) -> None:
+    async def _carry_out(self, request: StorageRequest) -> None:
         number, send = request.number, self.connection.send
         match request:
             case Get(_, resource, key):
@@ -217,7 +217,7 @@ class _Session:
                 await self._list(number, resource, at)
             case Oldest():
                 send(Done(number, await self._storage.oldest_revision()))
-            case Watch(_, after):
+            case WatchRequest(_, after):
                 await self._watch(number, after)
 
     async def _list(self, number: int, resource: str | None, at: int | None) -> None:
@@ -243,13 +243,13 @@ class _Session:
         await asyncio.to_thread(return_freed_memory)  # what was told of the past was much
 
     def _deliver(self, number: int, records: Sequence[Record], revision: int) -> None:
-        self.connection.send(EncodedTold(number, revision, self._raw(records)))
+        self.connection.send(EncodedChangeMessage(number, revision, self._raw(records)))
         if number in self._watches and self.connection.unsent > _MOST_UNTAKEN:  # before, portions wait for room
             self._cut_off("it does not take what it is told")
 
     def _watch_ended(self, number: int, why: str) -> None:
         self._watches.pop(number, None)
-        self.connection.send(Ended(number, why))
+        self.connection.send(WatchEnded(number, why))
 
     async def _room(self) -> None:
         """Wait until the user has taken what was sent; one that does not is cut off. Raises `ConnectionResetError`."""

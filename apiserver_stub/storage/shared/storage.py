@@ -8,8 +8,8 @@ from typing import Any
 from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
-    Ended,
     Listing,
+    OnWatchEnd,
     Record,
     RevisionConflict,
     TooNew,
@@ -22,9 +22,9 @@ from apiserver_stub.storage.shared import messages
 from apiserver_stub.storage.shared.messages import MessageConnection, decode_reply
 from apiserver_stub.storage.shared.revision_page import RevisionPage
 from apiserver_stub.storage.users import UsedByMany
-from controller_manager.api.errors import ServiceUnavailable, Timeout
-from controller_manager.base.log import Logger, get_logger
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.errors import ServiceUnavailable, Timeout
+from controller_manager.common.base.log import Logger, get_logger
+from controller_manager.common.base.tasks import Tasks
 
 _PAUSE = 0.05  # seconds between two attempts to connect
 _PATIENCE = 15.0  # seconds that a request waits for an owner that is started again
@@ -39,7 +39,7 @@ class _Call:
 
     __slots__ = ("again", "done", "records", "request", "timer")
 
-    def __init__(self, request: messages.Request, done: "asyncio.Future[Any]") -> None:
+    def __init__(self, request: messages.StorageRequest, done: "asyncio.Future[Any]") -> None:
         self.request = request
         self.done = done
         self.again = False
@@ -70,7 +70,7 @@ class SharedStorage(UsedByMany):
         self._state = _LOST
         self._numbers = 0
         self._calls: dict[int, _Call] = {}
-        self._watches: dict[int, tuple[Deliver, Ended | None]] = {}
+        self._watches: dict[int, tuple[Deliver, OnWatchEnd | None]] = {}
         self._greeted = asyncio.Event()
 
     @property
@@ -113,13 +113,13 @@ class SharedStorage(UsedByMany):
         done.add_done_callback(self._count)
         return done
 
-    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens, until the owner or the connection is gone."""
         number = self._number()
         self._watches[number] = deliver, ended
         stop = partial(self._unwatch, number)
         try:
-            await self._ask(messages.Watch(number, after))
+            await self._ask(messages.WatchRequest(number, after))
         except BaseException:
             stop()
             raise
@@ -133,7 +133,7 @@ class SharedStorage(UsedByMany):
         self._numbers += 1
         return self._numbers
 
-    def _ask(self, request: messages.Request) -> "asyncio.Future[Any]":
+    def _ask(self, request: messages.StorageRequest) -> "asyncio.Future[Any]":
         """Send a request as soon as there is an owner."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
@@ -221,7 +221,7 @@ class SharedStorage(UsedByMany):
     def _take(self, reply: messages.Reply) -> None:
         """Take in what the owner says; what is first is how it is."""
         match reply:
-            case messages.Told(number, revision, records):
+            case messages.ChangeMessage(number, revision, records):
                 if number in self._watches:
                     self._watches[number][0](records, revision)
             case messages.Done(number, revision):
@@ -233,9 +233,9 @@ class SharedStorage(UsedByMany):
                         self._finish(number, Listing(call.records, revision))
             case messages.Refused(number):
                 self._refused(number, reply)
-            case messages.Ended(number, why):
+            case messages.WatchEnded(number, why):
                 self._end_watch(number, why)
-            case messages.State(trouble):
+            case messages.OwnerState(trouble):
                 self._state = trouble
                 if self._connection is None:
                     self._greet()
@@ -257,7 +257,7 @@ class SharedStorage(UsedByMany):
             if number not in self._calls:
                 self._end_watch(number, _LOST)
         for number, call in tuple(self._calls.items()):
-            if isinstance(call.request, messages.Watch):
+            if isinstance(call.request, messages.WatchRequest):
                 self._watches.pop(number, None)
                 self._give_up(number)
             elif call.timer is None:
@@ -302,7 +302,7 @@ class SharedStorage(UsedByMany):
             done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
 
 
-def _failure(request: messages.Request, refusal: messages.Refused) -> Exception:
+def _failure(request: messages.StorageRequest, refusal: messages.Refused) -> Exception:
     match refusal.reason:
         case "RevisionConflict":
             return RevisionConflict(refusal.resource, refusal.key, *refusal.numbers)
@@ -316,9 +316,9 @@ def _failure(request: messages.Request, refusal: messages.Refused) -> Exception:
             return ServiceUnavailable(refusal.message)
 
 
-def _asked(request: messages.Request) -> int:
+def _asked(request: messages.StorageRequest) -> int:
     """Return the revision that was asked for."""
-    if isinstance(request, messages.Watch):
+    if isinstance(request, messages.WatchRequest):
         return request.after
     return request.at or 0 if isinstance(request, messages.List) else 0
 

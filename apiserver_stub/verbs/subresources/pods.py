@@ -6,14 +6,14 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Reply, Tree
+from apiserver_stub.common.offload import at_once
 from apiserver_stub.encode.body import decode_body
 from apiserver_stub.kinds.at_rest import read
-from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
-from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance, mark_evicted
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.offload import at_once
+from apiserver_stub.kinds.strategies.disruption import BUDGETS, Price, charge, price
+from apiserver_stub.kinds.strategies.pods import bind_pod, check_binding, hindrance, mark_evicted
+from apiserver_stub.kinds.values.trees import get_in
+from apiserver_stub.request.api_request import APIRequest, Reply
 from apiserver_stub.verbs.decode import read_body
 from apiserver_stub.verbs.delete import removal
 from apiserver_stub.verbs.deletion import DeleteOptions, Preconditions, as_options
@@ -23,9 +23,10 @@ from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import MUCH, created, key_of
 from apiserver_stub.verbs.write import write
-from controller_manager.api.errors import BadRequest, Conflict, NotFound, conflict, invalid
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.errors import BadRequest, Conflict, NotFound, conflict, invalid
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import utc_now
 
 
 async def bind(scope: RequestScope, request: APIRequest, asked: APIRequest | None = None) -> Reply:

@@ -6,12 +6,12 @@ from functools import partial
 import orjson
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import DecodedBody, decode_body
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from apiserver_stub.kinds.scale import ScalePaths, from_scale, to_scale, typed_in
-from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.kinds.strategies.scale import ScalePaths, from_scale, to_scale, typed_in
+from apiserver_stub.kinds.values.trees import get_in, put_in
+from apiserver_stub.request.api_request import APIRequest, Item, Reply
 from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.decode import check, fit, note_object
 from apiserver_stub.verbs.get import get
@@ -22,7 +22,8 @@ from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
-from controller_manager.api.errors import ApiError, BadRequest, Cause, UnknownError, internal_error, invalid
+from controller_manager.common.api.errors import ApiError, BadRequest, Cause, UnknownError, internal_error, invalid
+from controller_manager.common.api.tree import Tree
 
 _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 

@@ -7,12 +7,10 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
-from apiserver_stub.audit import annotate
-from apiserver_stub.authn.tokens import Claims, Reference, Subject, username
+from apiserver_stub.authn.tokens import Claims, Reference, TokenSubject, username
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import Subresource
-from apiserver_stub.kinds.token_request import (
+from apiserver_stub.kinds.strategies.token_request import (
     LONGEST,
     NODES,
     Bindable,
@@ -24,16 +22,19 @@ from apiserver_stub.kinds.token_request import (
     problems,
     read_spec,
 )
+from apiserver_stub.request.api_request import APIRequest, Item, Reply
+from apiserver_stub.request.audit import annotate
 from apiserver_stub.verbs.decode import read_body
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import key_of
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import BadRequest, Cause, conflict, invalid, not_found
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
+from controller_manager.common.api.errors import BadRequest, Cause, conflict, invalid, not_found
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class TokenRequests:
         warning = f"requested expiration of {asked} seconds shortened to {longest} seconds"
         return replace(spec, expiration_seconds=longest), (warning,)
 
-    def _claims(self, spec: TokenSpec, subject: Subject, now: int) -> Claims:
+    def _claims(self, spec: TokenSpec, subject: TokenSubject, now: int) -> Claims:
         terms = self._terms()
         ours = set(spec.audiences) <= set(terms.audiences)
         seconds, warn = life(spec, extended=terms.extend and ours and subject.pod is not None)
@@ -135,9 +136,9 @@ def _with_defaults(tree: Tree) -> Tree:
     return {**tree, "spec": spec, "status": {"token": "", "expirationTimestamp": None}}
 
 
-def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: str) -> Subject:
+def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: str) -> TokenSubject:
     """Return whose token it is to be and what it is bound to."""
-    subject = Subject(namespace=request.namespace, account=Reference(request.name, uid))
+    subject = TokenSubject(namespace=request.namespace, account=Reference(request.name, uid))
     if ref is None:
         return subject
     of = bindable(ref)

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
-from controller_manager.api.errors import ApiError, InternalError, ServiceUnavailable, Timeout, TooManyRequests
-from controller_manager.api.model import Object
-from controller_manager.api.resource import Resource
-from controller_manager.api.reviews import (
+from controller_manager.common.api.errors import ApiError, InternalError, ServiceUnavailable, Timeout, TooManyRequests
+from controller_manager.common.api.model import Object
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.reviews import (
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     NonResourceAttributes,
@@ -21,13 +21,13 @@ from controller_manager.api.reviews import (
     TokenReviewSpec,
     TokenReviewStatus,
 )
-from controller_manager.base.log import Logger
-from controller_manager.base.random import random_source
-from controller_manager.client import Client, TransportError
-from controller_manager.serving.access_metrics import TokenCacheMetrics
-from controller_manager.serving.answers import Answers, keyed_digest
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorization, Decision, Rules
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.random import random_source
+from controller_manager.common.serving.access_metrics import TokenCacheMetrics
+from controller_manager.common.serving.answers import Answers, keyed_digest
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision, Rules
+from controller_manager.framework.client import Client, TransportError
 
 T = TypeVar("T", bound=Object)
 
@@ -108,7 +108,7 @@ class SubjectAccessReviewAuthorizer:
         self._answers: Answers[Authorization] = Answers()
         self._digest = keyed_digest()
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return what the API server decides. Raises ServiceUnavailable."""
         spec = _spec(attributes)
         return await self._answers.get(self._digest(msgspec.json.encode(spec)), lambda: self._review(spec))
@@ -130,7 +130,7 @@ def _owner(status: TokenReviewStatus) -> User | None:
     return User(user.username, user.uid, user.groups, user.extra)
 
 
-def _spec(attributes: Attributes) -> SubjectAccessReviewSpec:
+def _spec(attributes: AuthorizerAttributes) -> SubjectAccessReviewSpec:
     """Return the question about a request."""
     user, resource, other = attributes.user, None, None
     if attributes.resource:

@@ -9,11 +9,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.platform import ADMIN_GROUP, SYSTEM_NAMESPACE
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
 from controller_manager.app.access.options import (
     AuthenticationOptions,
@@ -22,16 +17,19 @@ from controller_manager.app.access.options import (
     follow_files,
 )
 from controller_manager.app.clients import ClientOptions, Network
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import all_of
-from controller_manager.cache import Informer, Selection
-from controller_manager.client import Client, ClientMetrics, ConfigError, Transport, TransportError
-from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
-from controller_manager.options import Parsed
-from controller_manager.serving.access_metrics import AccessMetrics, TokenCacheMetrics
-from controller_manager.serving.authentication import (
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.errors import ApiError, NotFound
+from controller_manager.common.api.platform import ADMIN_GROUP, SYSTEM_NAMESPACE
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.component.request_headers import REQUEST_HEADER_NAMES
+from controller_manager.common.options import Parsed
+from controller_manager.common.serving.access_metrics import AccessMetrics, TokenCacheMetrics
+from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,
     Authenticator,
     BearerTokenAuthenticator,
@@ -40,14 +38,16 @@ from controller_manager.serving.authentication import (
     RequestHeaderConfig,
     X509Authenticator,
 )
-from controller_manager.serving.authorization import (
+from controller_manager.common.serving.authorization import (
     Access,
     AlwaysAllowedPaths,
     Authorizer,
     AuthorizerChain,
     PrivilegedGroups,
 )
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
+from controller_manager.framework.cache import Informer, Selection
+from controller_manager.framework.client import Client, ClientMetrics, ConfigError, Transport, TransportError
 
 PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
 

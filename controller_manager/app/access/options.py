@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from controller_manager.base.log import Logger
-from controller_manager.component.request_headers import RequestHeaderOptions
-from controller_manager.options import Duration, Options, StringList, flag
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
+from controller_manager.common.base.log import Logger
+from controller_manager.common.component.request_headers import RequestHeaderOptions
+from controller_manager.common.options import Duration, Options, StringList, flag
+from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
 
 # Flags of the authentication of callers: by client certificates, proxies and tokens.
 

@@ -7,22 +7,22 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import NO_CACHE, bullets, code, dim, document, headers, span, table, wants_html
 from controller_manager.app.state import (
+    HealthSummary,
     LockState,
     ManagerState,
     Severity,
-    Verdict,
     controllers_judged,
     informers_judged,
     standing_by,
 )
-from controller_manager.cache import InformerState
-from controller_manager.component.pages import Handler
-from controller_manager.controller.runner import ControllerState, Phase
-from controller_manager.work import LoopState, Spinning
-from controller_manager.work.failures import Due, Failing, Running
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.component.pages import Handler
+from controller_manager.framework.cache import InformerState
+from controller_manager.framework.controller.runner import ControllerState, Phase
+from controller_manager.framework.work import LoopState, Spinning
+from controller_manager.framework.work.failures import Due, Failing, Running
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": "accept"}
 _FAILING_SHOWN, _KEYS_SHOWN = 10, 5  # JSON has more
@@ -124,7 +124,7 @@ def _look(count: int, of: int, what: str, which: Sequence[str]) -> str:
     return f"{count} of {of} {what} {needs} a look: {', '.join(which)}." if count else ""
 
 
-def _judged(verdict: Verdict, one: ControllerState | InformerState) -> dict[str, Any]:
+def _judged(verdict: HealthSummary, one: ControllerState | InformerState) -> dict[str, Any]:
     return {"severity": verdict.severity.name.lower(), "why": verdict.why, **msgspec.to_builtins(one)}
 
 
@@ -157,18 +157,18 @@ def _informers(state: ManagerState, words: str) -> list[tuple[str, Sequence[str]
     return [(_attributes(it, one, words), _informer(it, one)) for it, one in informers_judged(state.informers)]
 
 
-def _attributes(verdict: Verdict, one: ControllerState | InformerState, words: str) -> str:
+def _attributes(verdict: HealthSummary, one: ControllerState | InformerState, words: str) -> str:
     look = 'class="look" ' if verdict.needs_a_look else ""
     hidden = "" if _has(_judged(verdict, one), words) else " hidden"
     return f"{look}data-filter{hidden}"
 
 
-def _condition(verdict: Verdict, *more: str) -> str:
+def _condition(verdict: HealthSummary, *more: str) -> str:
     lines = (_WORDS[verdict.severity], escape(verdict.why), *more)
     return "<br>".join(filter(None, lines))
 
 
-def _controller(verdict: Verdict, one: ControllerState) -> Sequence[str]:
+def _controller(verdict: HealthSummary, one: ControllerState) -> Sequence[str]:
     name = f"<b>{escape(one.name)}</b><br>{_phase(one)}"
     crash = f"{escape(one.crash)} {_ago(one.crash_seconds)}" if one.crash else ""
     if one.work is None:
@@ -226,7 +226,7 @@ def _due(one: Due) -> str:
     return f"{code(one.key)} in {span(one.seconds)}{tries}{_because(one.causes)}"
 
 
-def _informer(verdict: Verdict, one: InformerState) -> Sequence[str]:
+def _informer(verdict: HealthSummary, one: InformerState) -> Sequence[str]:
     unreadable = bullets(map(escape, one.unreadable), len(one.unreadable), _FAILING_SHOWN)
     return (
         escape(one.selection),

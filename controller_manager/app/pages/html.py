@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from controller_manager.api.wire import Request
+from controller_manager.common.api.wire import Request
 
 NO_CACHE = "no-cache, no-store"
 

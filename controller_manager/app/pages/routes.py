@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import document, headers, table, wants_html
 from controller_manager.app.pages.ui import PATH as UI
-from controller_manager.component.pages import Handler, find_handler
-from controller_manager.component.secure_serving import SecureServingOptions
-from controller_manager.options import flag
-from controller_manager.serving.health import Health
-from controller_manager.serving.http import refusal
-from controller_manager.serving.trust import Trust
+from controller_manager.common.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.component.pages import Handler, find_handler
+from controller_manager.common.component.secure_serving import SecureServingOptions
+from controller_manager.common.options import flag
+from controller_manager.common.serving.health import Health
+from controller_manager.common.serving.http import refusal
+from controller_manager.common.serving.trust import Trust
 
 _ABOUT = {
     UI: "the cluster: nodes, workloads, pods, events, and what the controllers did last and why",
@@ -109,7 +109,7 @@ asks:</p>
 # The manager's pages, served over HTTPS.
 
 if TYPE_CHECKING:  # its HTTP library takes half the start of a process, and --help gets along without
-    from controller_manager.serving.http_server import HTTPServer
+    from controller_manager.common.serving.http_server import HTTPServer
 
 # Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
 _HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
@@ -132,8 +132,8 @@ def pages_server(
     """Return the server of the pages of the program `name`, or None with --secure-port=0. Raises CannotStart."""
     if serving.secure_port == 0:
         return None
-    from controller_manager.component.secure_server import secure_server, self_signed
-    from controller_manager.serving.http_server import ServerLimits
+    from controller_manager.common.component.secure_server import secure_server, self_signed
+    from controller_manager.common.serving.http_server import ServerLimits
 
     limits = ServerLimits(_HEAD, _BODY, _CONNECTIONS)
     return secure_server(handle, serving, trust, partial(self_signed, serving, name), limits)

@@ -14,14 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
-from controller_manager.api.batch import CRON_JOBS, JOBS
-from controller_manager.api.core import EVENTS, NODES, PODS
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.overview import (
-    Row,
+    OverviewRow,
     Section,
     SectionBuilder,
     StateCount,
@@ -34,10 +28,22 @@ from controller_manager.app.overview import (
 from controller_manager.app.pages.controllers import summary
 from controller_manager.app.pages.html import NO_CACHE, document, headers
 from controller_manager.app.state import ManagerState, controllers_judged, standing_by
-from controller_manager.base import clock
-from controller_manager.base.tasks import all_of
-from controller_manager.cache import Informer, Informers, Selection
-from controller_manager.component.pages import Handler
+from controller_manager.common.api.apps import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+)
+from controller_manager.common.api.batch import CRON_JOBS, JOBS
+from controller_manager.common.api.core import EVENTS, NODES, PODS
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base import clock
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.component.pages import Handler
+from controller_manager.framework.cache import Informer, Informers, Selection
 
 PATH, STATE_PATH = "/ui", "/ui/state"
 WORKLOADS: tuple[Resource[Any], ...] = (
@@ -142,7 +148,7 @@ class ClusterView:
         return Glance(sections, unread)
 
     async def _section(
-        self, name: str, informers: Sequence[Informer[Any]], judge: Callable[[Any], Row | None], words: str
+        self, name: str, informers: Sequence[Informer[Any]], judge: Callable[[Any], OverviewRow | None], words: str
     ) -> Section:
         builder = SectionBuilder(words, newest=name == "events")
         for informer in informers:
@@ -152,7 +158,7 @@ class ClusterView:
                 await asyncio.sleep(0)
         return builder.section()
 
-    def _judge(self, section: str, *, shows_pods: bool) -> Callable[[Any], Row | None]:
+    def _judge(self, section: str, *, shows_pods: bool) -> Callable[[Any], OverviewRow | None]:
         """Return what makes rows of the objects of a section, but for those that another one stands for."""
         match section:
             case "nodes" if not shows_pods:
@@ -233,5 +239,5 @@ def _section_tree(section: Section) -> dict[str, Any]:
     }
 
 
-def _named(one: Row | StateCount) -> dict[str, Any]:
+def _named(one: OverviewRow | StateCount) -> dict[str, Any]:
     return {**msgspec.to_builtins(one), "severity": one.severity.name.lower()}

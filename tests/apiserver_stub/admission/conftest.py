@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import Admission, AdmissionConfiguration, AdmissionParts, enabled
-from apiserver_stub.admission.allocations import Allocations
-from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
+from apiserver_stub.admission.services.addresses import ServiceAddresses, ServiceAllocation
+from apiserver_stub.admission.services.allocations import Allocations
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.authz.rbac import RBACAuthorizer
-from apiserver_stub.egress import DIRECT
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.offload import Offload
-from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.webhooks.egress import DIRECT
+from apiserver_stub.webhooks.service_resolver import ServiceResolver
+from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]

@@ -5,18 +5,18 @@ from typing import Any, cast
 
 from apiserver_stub.admission import AdmissionContext
 from apiserver_stub.authz.always import AlwaysAllow
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorization
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes
 
 
 class RecordingAuthorizer(AlwaysAllow):
     """Keeps the questions."""
 
     def __init__(self) -> None:
-        self.asked: list[Attributes] = []
+        self.asked: list[AuthorizerAttributes] = []
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         self.asked.append(attributes)
         return await super().authorize(attributes)
 
@@ -26,4 +26,4 @@ async def test_allows_asks_about_the_object_in_its_namespace() -> None:
     parts = SimpleNamespace(runtime=Runtime("test"), store=None, configuration=None, authorizer=authorizer)
     context = AdmissionContext("Plugin", cast("Any", parts))
     assert await context.allows(user, "get", "deployments", group="apps", version="v1", namespace="ns", name="one")
-    assert authorizer.asked == [Attributes(user, "get", "", "apps", "v1", "deployments", "", "ns", "one")]
+    assert authorizer.asked == [AuthorizerAttributes(user, "get", "", "apps", "v1", "deployments", "", "ns", "one")]

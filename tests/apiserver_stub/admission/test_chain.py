@@ -20,14 +20,14 @@ from apiserver_stub.admission import (
     Rule,
     enabled,
 )
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.flags.admission import ORDERED
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.common.flags.admission import ORDERED
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.storage.interface import Write
-from controller_manager.api import errors
-from controller_manager.api.errors import Forbidden
-from controller_manager.options import FlagError
-from controller_manager.serving.authentication import User
+from controller_manager.common.api import errors
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.options import FlagError
+from controller_manager.common.serving.authentication import User
 
 KINDS = {kind.storage: kind for kind in built_in().all()}
 ROW = Write("configmaps", "default/a", 0, b"{}")

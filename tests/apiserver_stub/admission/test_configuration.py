@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import AdmissionConfiguration, AdmissionParts, enabled
-from apiserver_stub.config_file import ConfigDocument, ConfigFileError
-from apiserver_stub.flags import FLAGS, AdmissionOptions
-from controller_manager.options import FlagError
+from apiserver_stub.common.config_file import ConfigDocument, ConfigFileError
+from apiserver_stub.common.flags import FLAGS, AdmissionOptions
+from controller_manager.common.options import FlagError
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data" / "configuration.jsonl").open()]
 STRICTER = {

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import Attributes
-from apiserver_stub.admission.event_rate_limit import EventRateLimit, EventRateLimitConfiguration, Limit
+from apiserver_stub.admission.plugins.event_rate_limit import EventRateLimit, EventRateLimitConfiguration, Limit
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.worker import ALONE, Worker
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.serving.authentication import User
+from apiserver_stub.storage.worker import ALONE, Worker
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.serving.authentication import User
 
 KINDS = built_in()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.limit_ranges import exceeded, fill
+from apiserver_stub.admission.plugins.limit_ranges import exceeded, fill
 from tests.http_api.conftest import Api, started
 
 NAMESPACE = "/api/v1/namespaces/default"

@@ -12,8 +12,8 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import NotFound
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]

@@ -12,9 +12,9 @@ from apiserver_stub.admission.policies.apply_configuration import merged
 from apiserver_stub.admission.policies.json_patches import patched
 from apiserver_stub.admission.policies.mutation import MutationError
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.cel.library.mutations import PatchObject, PatchOperation, PatchType
-from controller_manager.cel.library.quantity import parse
-from controller_manager.cel.values import NONE, Duration, Optional, Timestamp, Uint
+from controller_manager.common.cel.library.mutations import PatchObject, PatchOperation, PatchType
+from controller_manager.common.cel.library.quantity import parse
+from controller_manager.common.cel.values import NONE, Duration, Optional, Timestamp, Uint
 
 POD: dict[str, Any] = {
     "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}},

@@ -3,11 +3,11 @@
 import pytest
 
 from apiserver_stub.admission import Attributes
-from apiserver_stub.admission.always import check_pulls
-from apiserver_stub.admission.placement import selector_of, tolerations_of
+from apiserver_stub.admission.plugins.always import check_pulls
+from apiserver_stub.admission.plugins.placement import selector_of, tolerations_of
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api.errors import UnknownError
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import UnknownError
+from controller_manager.common.serving.authentication import User
 
 
 @pytest.mark.parametrize("text", ["{}", "a", '[{"key":1}]', '[{"tolerationSeconds":"3"}]', "[1]", '"a"', "[" * 10000])

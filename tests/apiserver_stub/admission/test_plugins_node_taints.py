@@ -6,7 +6,7 @@ import pytest
 
 from apiserver_stub.admission import Admission, Attributes
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.serving.authentication import User
+from controller_manager.common.serving.authentication import User
 
 KINDS = {kind.storage: kind for kind in built_in().all()}
 READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

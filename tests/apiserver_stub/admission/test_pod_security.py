@@ -9,18 +9,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.admission import Admission, Attributes, Operation
-from apiserver_stub.admission.pod_security import PodSecurity, PodSecurityConfiguration, existing
-from apiserver_stub.admission.pod_security.checks import violations
-from apiserver_stub.admission.pod_security.pods import Pod
-from apiserver_stub.admission.pod_security.policy import CONFIGURATION_TYPES, LevelVersion, check
-from apiserver_stub.config_file import ConfigFileError, parse_config
-from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.pod_life import sync_app_armor
+from apiserver_stub.admission.plugins.pod_security import PodSecurity, PodSecurityConfiguration, existing
+from apiserver_stub.admission.plugins.pod_security.checks import violations
+from apiserver_stub.admission.plugins.pod_security.pods import CheckedPod
+from apiserver_stub.admission.plugins.pod_security.policy import CONFIGURATION_TYPES, LevelVersion, check
+from apiserver_stub.common.config_file import ConfigFileError, parse_config
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.strategies.pods import sync_app_armor
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import Forbidden, InternalError, Invalid
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import Forbidden, InternalError, Invalid
+from controller_manager.common.serving.authentication import User
 
 KINDS = {kind.storage: kind for kind in built_in().all()}
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "pod_security.jsonl").read_text().splitlines()]
@@ -35,16 +35,16 @@ HOST_PID = "host namespaces (hostPID=true)"
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
 def test_every_check_in_every_version(row: Any) -> None:
     """Of each level the row tells since which of the versions there is another answer."""
-    tree = {"kind": "Pod", "apiVersion": "v1", **row["pod"]}
+    tree = {"kind": "CheckedPod", "apiVersion": "v1", **row["pod"]}
     apply_defaults(tree, KINDS["pods"])
     sync_app_armor(tree)
     for level in ("baseline", "restricted"):
         expected = ""
         for version in VERSIONS:
             expected = row[level].get(version, expected)
-            found = violations(LevelVersion(level, version), Pod.of(tree))
+            found = violations(LevelVersion(level, version), CheckedPod.of(tree))
             assert ", ".join(map(str, found)) == expected, (level, version)
-    assert not violations(LevelVersion("privileged"), Pod.of(tree))
+    assert not violations(LevelVersion("privileged"), CheckedPod.of(tree))
 
 
 def labelled(**labels: str) -> dict[str, str]:

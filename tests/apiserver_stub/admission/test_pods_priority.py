@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.pods import PriorityClass, default_of, prioritized
-from controller_manager.api.model import ObjectMeta
+from apiserver_stub.admission.plugins.pods import PriorityClass, default_of, prioritized
+from controller_manager.common.api.model import ObjectMeta
 from tests.http_api.conftest import Api, started
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

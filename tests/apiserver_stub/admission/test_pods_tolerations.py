@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import Admission, AdmissionParts, Attributes
-from apiserver_stub.admission.pods import default_toleration_seconds
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.admission.plugins.pods import default_toleration_seconds
+from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.serving.authentication import User
+from controller_manager.common.serving.authentication import User
 
 READY, REACH = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 KINDS = {kind.storage: kind for kind in built_in().all()}

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from apiserver_stub.admission import Attributes
+from apiserver_stub.admission import AuthorizerAttributes
 from apiserver_stub.admission.policies.validating import ValidatingPolicies
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import Invalid, ServiceUnavailable
-from controller_manager.base.registry import Registry
-from controller_manager.cel.admission import Composition, Evaluation, OutOfBudget
-from controller_manager.cel.types import BOOL
-from controller_manager.cel.values import CostExceeded
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import ALLOWED, NO_RULES, Authorization
-from controller_manager.serving.authorization import Attributes as Question
+from controller_manager.common.api.errors import Invalid, ServiceUnavailable
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.cel.admission import Composition, Evaluation, OutOfBudget
+from controller_manager.common.cel.types import BOOL
+from controller_manager.common.cel.values import CostExceeded
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import ALLOWED, NO_RULES, Authorization
+from controller_manager.common.serving.authorization import AuthorizerAttributes as Question
 
 KINDS = built_in()
 CONFIG_MAPS = next(kind for kind in KINDS.all() if kind.storage == "configmaps")
@@ -53,9 +53,9 @@ async def apply(store: WatchCache, name: str, *actions: str, bindings: tuple[str
         await put(store, f"validatingadmissionpolicybindings.{GROUP}", f"{name}-{binding}", bound)
 
 
-def request(name: str = "one", **data: str) -> Attributes:
+def request(name: str = "one", **data: str) -> AuthorizerAttributes:
     tree = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n"}, "data": data}
-    return Attributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("somebody"))
+    return AuthorizerAttributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("somebody"))
 
 
 class Remembering:
@@ -85,7 +85,7 @@ class Policies:
         self.moved += 1
         return step()
 
-    async def refusal(self, attributes: Attributes) -> str:
+    async def refusal(self, attributes: AuthorizerAttributes) -> str:
         """Why a request is refused; empty if it is not."""
         try:
             if (waiting := self.plugin.validate(attributes)) is not None:

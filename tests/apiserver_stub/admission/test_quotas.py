@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import pytest
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.admission.quotas import ResourceQuotas
+from apiserver_stub.admission.plugins.quotas import ResourceQuotas
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api.errors import Forbidden
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.serving.authentication import User
 from tests.http_api.conftest import Api, started
 
 T = TypeVar("T")

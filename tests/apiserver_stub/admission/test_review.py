@@ -4,9 +4,9 @@ from typing import Any
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.review import admission_request, converted
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.serving.authentication import User
+from controller_manager.common.serving.authentication import User
 
 KINDS = built_in()
 ADMIN = User("admin", groups=("system:masters",), extra={"scopes": ("a", "b")})

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.service_accounts import with_account
-from controller_manager.base.clock import monotonic
+from apiserver_stub.admission.plugins.service_accounts import with_account
+from controller_manager.common.base.clock import monotonic
 from tests.http_api.conftest import Api, started
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.admission.service_ranges import Range, addresses, ports
+from apiserver_stub.admission.services.ranges import NumberRange, addresses, ports
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ def test_the_addresses_of_a_network(network: str, first: str, size: int, band: i
 
 
 def test_the_ports_of_a_range() -> None:
-    assert ports(range(30000, 32768)) == Range(30000, 2768, 86)
-    assert ports(range(30000, 30010)) == Range(30000, 10, 0)
+    assert ports(range(30000, 32768)) == NumberRange(30000, 2768, 86)
+    assert ports(range(30000, 30010)) == NumberRange(30000, 10, 0)
     assert ports(range(1, 65536)).band == 128
 
 
 @given(st.integers(1, 60), st.integers(0, 60), st.randoms(use_true_random=False))
 def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int, source: object) -> None:
-    numbers = Range(100, size, min(band, size))
+    numbers = NumberRange(100, size, min(band, size))
     drawn: list[int] = []
     while (found := numbers.draw(lambda n: n not in drawn, source.randrange)) is not None:
         assert found in numbers
@@ -47,7 +47,7 @@ def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int
 def test_numbers_drawn_at_once_are_distinct_and_the_lower_band_last(
     size: int, band: int, count: int, source: Random
 ) -> None:
-    numbers = Range(100, size, min(band, size))
+    numbers = NumberRange(100, size, min(band, size))
     looked_at: list[int] = []
     taken = set(source.sample(range(100, 100 + size), size // 3))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.allocations import Allocations
+from apiserver_stub.admission.services.allocations import Allocations
 
 BOTH = "10.0.0.0/24,fd00::/112"
 SIX_FIRST = "fd00::/112,10.0.0.0/24"

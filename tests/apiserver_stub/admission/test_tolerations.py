@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.admission.tolerations import Toleration, as_trees, merged, tolerations_in
+from apiserver_stub.admission.plugins.tolerations import Toleration, as_trees, merged, tolerations_in
 
 ANY = Toleration(operator="Exists")
 KEY = Toleration(key="k", operator="Exists")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.webhooks.credentials import WebhookAdmissionConfiguration, check, identity_for
-from apiserver_stub.service_resolver import ServiceAddress
-from apiserver_stub.webhooks import WebhookClient, WebhookConfig
-from controller_manager.transport.config import Identity, Impersonation
-from controller_manager.transport.kubeconfig import identities
+from apiserver_stub.webhooks.client import WebhookClient, WebhookConfig
+from apiserver_stub.webhooks.service_resolver import ServiceAddress
+from controller_manager.common.transport.config import ClientIdentity, Impersonation
+from controller_manager.common.transport.kubeconfig import identities
 from tests.apiserver_stub.webhook import Webhook
 
 ALL = {name: name for name in ("hook.ns.svc:443", "*.ns.svc", "*.svc:8443", "example.com", "*", "current")}
@@ -64,9 +64,9 @@ async def test_a_token_is_shown_only_to_whom_it_is_for(tmp_path: Path) -> None:
     async with Webhook(tmp_path) as hook:
         asked = []
 
-        def identify(host: str, port: int) -> Identity | None:
+        def identify(host: str, port: int) -> ClientIdentity | None:
             asked.append((host, port))
-            return Identity(token="secret") if host == "127.0.0.1" else None
+            return ClientIdentity(token="secret") if host == "127.0.0.1" else None
 
         for identity in (identify, None):
             client = WebhookClient(NoServices(), identify=identity)
@@ -78,7 +78,7 @@ async def test_a_token_is_shown_only_to_whom_it_is_for(tmp_path: Path) -> None:
 
 async def test_webhook_asked_by_impersonating_user_gets_its_headers(tmp_path: Path) -> None:
     async with Webhook(tmp_path) as hook:
-        acting = Identity(token="secret", impersonation=Impersonation("jane", groups=("a,b", "c")))
+        acting = ClientIdentity(token="secret", impersonation=Impersonation("jane", groups=("a,b", "c")))
         client = WebhookClient(NoServices(), identify=lambda host, port: acting)
         await client.post(WebhookConfig.of(hook.config), b"{}", 5)
         await client.close()

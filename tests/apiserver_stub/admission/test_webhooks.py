@@ -20,16 +20,16 @@ from apiserver_stub.admission.webhooks.configurations import MUTATING, VALIDATIN
 from apiserver_stub.admission.webhooks.mutating import MutatingWebhooks
 from apiserver_stub.admission.webhooks.validating import ValidatingWebhooks
 from apiserver_stub.authz.always import AlwaysAllow
+from apiserver_stub.common.offload import Offload, at_once
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.offload import Offload, at_once
-from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.webhooks import WebhookClient, WebhookLimits
-from controller_manager.api.errors import ApiError, Forbidden, InternalError
-from controller_manager.base.log import get_logger
-from controller_manager.serving.authentication import User
+from apiserver_stub.webhooks.client import WebhookClient, WebhookLimits
+from apiserver_stub.webhooks.service_resolver import ServiceResolver
+from controller_manager.common.api.errors import ApiError, Forbidden, InternalError
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhook import Webhook
 

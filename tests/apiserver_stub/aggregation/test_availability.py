@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec, ServiceReference
-from apiserver_stub.aggregation.availability import judge
-from controller_manager.api.core import Service, ServicePort, ServiceSpec
-from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
-from controller_manager.api.wire import Request, Response
+from apiserver_stub.apis.aggregation.api_services import APIService, APIServiceSpec, ServiceReference
+from apiserver_stub.apis.aggregation.availability import judge
+from controller_manager.common.api.core import Service, ServicePort, ServiceSpec
+from controller_manager.common.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
+from controller_manager.common.api.wire import Request, Response
 
 REMOTE = APIService(spec=APIServiceSpec(service=ServiceReference(namespace="default", name="ext")))
 HTTPS = Service(spec=ServiceSpec(ports=(ServicePort(port=443, name="https"),)))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 
 ROOT = "/apis/x.example.com/v1"
 NAME = ROOT.removeprefix("/")

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"

@@ -1,9 +1,9 @@
 """The headers of requests that are passed on: whose they are, and what of the caller's own goes along."""
 
-from apiserver_stub.aggregation.front_proxy import forwarded
-from apiserver_stub.relay import returned
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import RequestHeaderConfig, User
+from apiserver_stub.apis.aggregation.front_proxy import forwarded
+from apiserver_stub.webhooks.relay import returned
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import RequestHeaderConfig, User
 
 ANN = User("ann", "42", ("dev", "ops"), {"example.com/Tea Time%": ("a, b", "c")})
 READ = RequestHeaderConfig((), ("X-Remote-User",), ("X-Remote-Uid",), ("X-Remote-Group",), ("X-Remote-Extra-",))

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec
-from apiserver_stub.aggregation.local import LABEL, Action, decide, local_api_service
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.apis.aggregation.api_services import APIService, APIServiceSpec
+from apiserver_stub.apis.aggregation.local import LABEL, APIServiceAction, decide, local_api_service
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -27,20 +27,20 @@ OTHER = APIServiceSpec(group="toys.example.com", version="v1", group_priority_mi
 @pytest.mark.parametrize(
     ("label", "spec", "wanted", "known", "action"),
     [
-        (None, None, None, True, Action.NOTHING),
-        (None, None, WANTED, False, Action.CREATE),
-        ("", OTHER, WANTED, True, Action.NOTHING),
-        ("", OTHER, None, True, Action.NOTHING),
-        ("onstart", OTHER, WANTED, False, Action.NOTHING),
-        ("onstart", OTHER, None, False, Action.NOTHING),
-        ("onstart", OTHER, WANTED, True, Action.CORRECT),
-        ("onstart", OTHER, None, True, Action.DELETE),
-        ("true", SAME, WANTED, False, Action.NOTHING),
-        ("true", OTHER, WANTED, False, Action.CORRECT),
-        ("true", SAME, None, False, Action.DELETE),
+        (None, None, None, True, APIServiceAction.NOTHING),
+        (None, None, WANTED, False, APIServiceAction.CREATE),
+        ("", OTHER, WANTED, True, APIServiceAction.NOTHING),
+        ("", OTHER, None, True, APIServiceAction.NOTHING),
+        ("onstart", OTHER, WANTED, False, APIServiceAction.NOTHING),
+        ("onstart", OTHER, None, False, APIServiceAction.NOTHING),
+        ("onstart", OTHER, WANTED, True, APIServiceAction.CORRECT),
+        ("onstart", OTHER, None, True, APIServiceAction.DELETE),
+        ("true", SAME, WANTED, False, APIServiceAction.NOTHING),
+        ("true", OTHER, WANTED, False, APIServiceAction.CORRECT),
+        ("true", SAME, None, False, APIServiceAction.DELETE),
     ],
 )
-def test_the_table(label: str | None, spec: Any, wanted: Any, known: bool, action: Action) -> None:
+def test_the_table(label: str | None, spec: Any, wanted: Any, known: bool, action: APIServiceAction) -> None:
     found = None if label is None else APIService(metadata=ObjectMeta(labels={LABEL: label}), spec=spec)
     assert decide(found, wanted, known=known) is action
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.http_server import HTTPServer
-from controller_manager.serving.tls import context_of, issue
-from controller_manager.serving.trust import PROXIES, Trust
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.serving.tls import context_of, issue
+from controller_manager.common.serving.trust import PROXIES, Trust
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.serving.http_server import HTTPServer, ServerLimits
-from controller_manager.transport.transport import HandlerTransport, TransportError
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.serving.http_server import HTTPServer, ServerLimits
+from controller_manager.common.transport.transport import HandlerTransport, TransportError
 
 ROOT = "/apis/x.example.com/v1"
 ADMIN_GROUPS = ("system:masters", "system:authenticated")

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver_stub.aggregation.work import AT_ONCE, DONE, FAILED, KeyedWork, Pauses
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.apis.aggregation.work import AT_ONCE, DONE, FAILED, KeyedWork, Pauses
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import Tasks
 
 pytestmark = pytest.mark.virtual
 

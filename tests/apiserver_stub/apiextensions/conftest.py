@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
 from apiserver_stub.storage.interface import Storage
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 ADMIN = Certificate("admin", ("system:masters",))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from apiserver_stub.apiextensions.conversion import ConversionFailed, ConversionMetrics, Converters
-from apiserver_stub.offload import Offload
-from apiserver_stub.webhooks import WebhookClient, WebhookLimits
-from controller_manager.api.errors import ApiError
+from apiserver_stub.apis.apiextensions.conversion import ConversionFailed, ConversionMetrics, Converters
+from apiserver_stub.common.offload import Offload
+from apiserver_stub.webhooks.client import WebhookClient, WebhookLimits
+from controller_manager.common.api.errors import ApiError
 from tests.apiserver_stub.webhook import Webhook
 
 Tree = dict[str, Any]
@@ -333,7 +333,7 @@ async def test_a_webhook_that_hangs(converters: Converters, hook: Webhook, monke
         await asyncio.sleep(60)
         return {}
 
-    monkeypatch.setattr("apiserver_stub.apiextensions.conversion._TIMEOUT", 0.2)
+    monkeypatch.setattr("apiserver_stub.apis.apiextensions.conversion._TIMEOUT", 0.2)
     hook.answer = hang
     convert = converters.of(definition(hook.config))
     assert convert is not None

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.encode.protobuf import decode
-from controller_manager.api.wire import Request
+from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apiextensions.conftest import ADMIN, DEFINITIONS, Administrator, served
 
 pytestmark = pytest.mark.virtual

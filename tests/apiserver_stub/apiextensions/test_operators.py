@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.wire import Request
+from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apiextensions.conftest import ADMIN, DEFINITIONS
 from tests.apiserver_stub.whole_server.recorded import difference, outcome
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 from tests.apiserver_stub.apiextensions.rows import MANIFESTS, SEQUENCES
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.clean import clean
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema.clean import clean
 from apiserver_stub.kinds.validate import validate
-from controller_manager.api.errors import Cause
+from controller_manager.common.api.errors import Cause
+from controller_manager.common.api.tree import Tree
 from tests.apiserver_stub.apiextensions.rows import MANIFESTS, stored_spec
 
 found = built_in().find("apiextensions.k8s.io", "v1", "customresourcedefinitions")

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from apiserver_stub.encode.protobuf import decode
-from controller_manager.api.protobuf.wire import fields
-from controller_manager.api.wire import Request
+from controller_manager.common.api.protobuf.wire import fields
+from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apiextensions.conftest import ADMIN, DEFINITIONS
 from tests.apiserver_stub.whole_server.recorded import normal
 

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.audit import log_backend, open_auditing
-from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode
-from apiserver_stub.audit.log_backend import LogBackend
-from apiserver_stub.audit.log_file import LogFile, Rotation
-from apiserver_stub.audit.metrics import AuditMetrics
-from apiserver_stub.audit.webhook_backend import WebhookBackend
-from apiserver_stub.flags.audit import AuditOptions
-from apiserver_stub.worker import Worker
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.base.log import get_logger
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.options import FlagSet
+from apiserver_stub.common.flags.audit import AuditOptions
+from apiserver_stub.request.audit import log_backend, open_auditing
+from apiserver_stub.request.audit.backends import BatchLimits, Buffer, Mode
+from apiserver_stub.request.audit.log_backend import LogBackend
+from apiserver_stub.request.audit.log_file import LogFile, Rotation
+from apiserver_stub.request.audit.metrics import AuditMetrics
+from apiserver_stub.request.audit.webhook_backend import WebhookBackend
+from apiserver_stub.storage.worker import Worker
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import FlagSet
 
 LIMITS = BatchLimits(buffer=5, batch=2, bytes=1 << 20, wait=30.0)
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.audit.events import (
+from apiserver_stub.request.audit.events import (
+    AuditStage,
     Level,
-    Stage,
     event_list,
     legacy_line,
     truncated,
     without_managed_fields,
 )
-from apiserver_stub.audit.policy import Coverage
-from apiserver_stub.audit.record import AuditRecord, micro_time, source_ips
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
+from apiserver_stub.request.audit.policy import Coverage
+from apiserver_stub.request.audit.record import AuditRecord, micro_time, source_ips
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User
 
 AT = 1767323045.25
 POD = "/api/v1/namespaces/a/pods/p"
@@ -34,7 +34,7 @@ def record(level: Level = Level.METADATA, path: str = POD, audit_id: str = "id",
     return found
 
 
-def told(found: AuditRecord, stage: Stage = Stage.RESPONSE_COMPLETE) -> dict[str, Any]:
+def told(found: AuditRecord, stage: AuditStage = AuditStage.RESPONSE_COMPLETE) -> dict[str, Any]:
     event: dict[str, Any] = json.loads(found.event(stage, AT + 2))
     return event
 
@@ -91,7 +91,7 @@ def test_an_event_is_one_line_of_json_whatever_is_told(audit_id: str, agent: str
     found = record(audit_id=audit_id, user_agent=agent)
     for key, value in annotations.items():
         found.annotate(key, value)
-    line = found.event(Stage.RESPONSE_COMPLETE, AT)
+    line = found.event(AuditStage.RESPONSE_COMPLETE, AT)
     assert b"\n" not in line
     event = json.loads(line)
     assert event["auditID"] == audit_id.encode("utf-8", "replace").decode()
@@ -112,7 +112,7 @@ def test_no_object_is_told_below_its_level(level: Level) -> None:
 
 def test_credentials_are_never_told() -> None:
     found = record(Level.REQUEST_RESPONSE, authorization="Bearer hush", cookie="hush")
-    assert b"hush" not in found.event(Stage.RESPONSE_COMPLETE, AT)
+    assert b"hush" not in found.event(AuditStage.RESPONSE_COMPLETE, AT)
 
 
 def test_an_annotation_stays_and_is_told_at_its_level_only() -> None:
@@ -143,20 +143,20 @@ def test_times_have_microseconds() -> None:
 
 def test_the_legacy_format_is_a_line_of_text() -> None:
     found = record(user_agent='kubectl "x"')
-    assert legacy_line(found.event(Stage.REQUEST_RECEIVED, AT)) == (
+    assert legacy_line(found.event(AuditStage.REQUEST_RECEIVED, AT)) == (
         '2026-01-02T03:04:05.25Z AUDIT: id="id" stage="RequestReceived" ip="127.0.0.1" method="get" user="ada" '
         'groups="\\"dev\\"" as="<self>" asgroups="<lookup>" user-agent="kubectl \\"x\\"" namespace="a" '
         f'uri="{POD}" response="<deferred>"'
     )
     found.note_impersonation(User("bob", groups=("x", "y")))
     found.note_code(200)
-    line = legacy_line(found.event(Stage.RESPONSE_COMPLETE, AT))
+    line = legacy_line(found.event(AuditStage.RESPONSE_COMPLETE, AT))
     assert 'as="bob" asgroups="\\"x\\",\\"y\\""' in line
     assert line.endswith('response="200"')
 
 
 def test_a_list_of_events_has_items_without_a_type() -> None:
-    found = json.loads(event_list([record().event(Stage.PANIC, AT)]))
+    found = json.loads(event_list([record().event(AuditStage.PANIC, AT)]))
     assert (found["kind"], found["apiVersion"], found["metadata"]) == ("EventList", "audit.k8s.io/v1", {})
     assert [(event.get("kind"), event["stage"]) for event in found["items"]] == [(None, "Panic")]
 
@@ -164,10 +164,10 @@ def test_a_list_of_events_has_items_without_a_type() -> None:
 def test_a_truncated_event_says_so_and_has_no_objects() -> None:
     found = record(Level.REQUEST)
     found.note_document(lambda: b"[1,2]")
-    event = json.loads(truncated(found.event(Stage.RESPONSE_COMPLETE, AT)))
+    event = json.loads(truncated(found.event(AuditStage.RESPONSE_COMPLETE, AT)))
     assert "requestObject" not in event
     assert event["annotations"] == {"audit.k8s.io/truncated": "true"}
-    plain = record().event(Stage.RESPONSE_COMPLETE, AT)
+    plain = record().event(AuditStage.RESPONSE_COMPLETE, AT)
     assert truncated(plain) == plain
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.audit.log_file import LogFile, Rotation, superfluous
+from apiserver_stub.request.audit.log_file import LogFile, Rotation, superfluous
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 NAME = re.compile(r"audit-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}\.log")
@@ -115,7 +115,7 @@ def test_a_full_disk_refuses_whole_lines_and_spoils_none(tmp_path: Path, monkeyp
     path = tmp_path / "audit.log"
     file = opened(path)
     disk = Disk(room=7)
-    monkeypatch.setattr("apiserver_stub.audit.log_file.os.write", disk.write)
+    monkeypatch.setattr("apiserver_stub.request.audit.log_file.os.write", disk.write)
     refused = file.write([b"one", b"two", b"three"])
     assert path.read_bytes() in (b"", b"one\n")
     assert set(refused.values()) == {"No space left on device"}

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver_stub.audit.events import Level, Stage
-from apiserver_stub.audit.policy import Coverage, PolicyEvaluator, read_policy
-from apiserver_stub.config_file import ConfigFileError
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.serving.authentication import User
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.request.audit.events import AuditStage, Level
+from apiserver_stub.request.audit.policy import Coverage, PolicyEvaluator, read_policy
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.serving.authentication import User
 
 ADA = User("ada", groups=("dev", "system:authenticated"))
 
@@ -102,10 +102,10 @@ def test_the_first_rule_that_matches_counts_with_what_the_policy_says_for_all(tm
     evaluator = PolicyEvaluator(read_policy(path))
     secret = evaluator.evaluate(RequestInfo.of("GET", "/api/v1/namespaces/a/secrets/s", {}), ADA)
     assert (secret.level, set(secret.omitted), secret.omit_managed_fields) == (
-        Level.METADATA, {Stage.REQUEST_RECEIVED, Stage.PANIC}, False,
+        Level.METADATA, {AuditStage.REQUEST_RECEIVED, AuditStage.PANIC}, False,
     )  # fmt: skip
     pod = evaluator.evaluate(RequestInfo.of("GET", POD, {}), ADA)
-    assert pod == Coverage(Level.REQUEST_RESPONSE, (Stage.REQUEST_RECEIVED,), True)
+    assert pod == Coverage(Level.REQUEST_RESPONSE, (AuditStage.REQUEST_RECEIVED,), True)
     assert evaluator.evaluate(RequestInfo.of("GET", NODE, {}), ADA) == Coverage()
 
 

@@ -10,14 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.api.wire import Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.http import parse_target
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.http import parse_target
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.whole_server.recorded import normal
 

@@ -10,15 +10,15 @@ import pytest
 from aiohttp import web
 from msgspec.structs import force_setattr
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.audit import annotate, current_record, note_latency
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.options import FlagError
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
+from apiserver_stub.request.audit import annotate, current_record, note_latency
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import FlagError
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhook import Webhook, kubeconfig
 
@@ -228,6 +228,6 @@ def test_flags_of_a_backend_that_is_not_used_are_not_judged() -> None:
 
 
 def test_the_old_name_of_the_pause_is_understood() -> None:
-    from apiserver_stub.flags import AuditOptions
+    from apiserver_stub.common.flags import AuditOptions
 
     assert FLAGS.parse(["--audit-webhook-batch-initial-backoff=3s"])[AuditOptions].audit_webhook_initial_backoff == 3.0

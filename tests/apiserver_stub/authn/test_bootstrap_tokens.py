@@ -10,9 +10,9 @@ import pytest
 from apiserver_stub.authn.bootstrap_tokens import BootstrapTokens
 from apiserver_stub.authn.tokens import Recognized
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.authentication import User
 
 pytestmark = pytest.mark.virtual
 TOKEN = "abcdef.0123456789abcdef"

@@ -8,11 +8,11 @@ import pytest
 import uvloop
 
 from apiserver_stub.authn.certificate import ClientCertificates
-from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.tls import make_ca
-from controller_manager.serving.trust import CLIENTS, Trust
-from controller_manager.transport.duplex import pipe
+from controller_manager.common.api.wire import Certificate, DuplexStream, Request, Response, Upgrade
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.common.serving.trust import CLIENTS, Trust
+from controller_manager.common.transport.duplex import pipe
 
 pytestmark = pytest.mark.virtual
 
@@ -93,7 +93,7 @@ async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
 
 
 def test_certificates_that_expire_at_once_do_not_hinder_others_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (__name__, "apiserver_stub.authn.certificate", "controller_manager.serving.trust"):
+    for module in (__name__, "apiserver_stub.authn.certificate", "controller_manager.common.serving.trust"):
         monkeypatch.setattr(f"{module}.wall_seconds", lambda: 1000.0)
 
     async def ask() -> None:

@@ -13,14 +13,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn import external_signer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.errors import CannotStart
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
 from tests.controller_manager.transport.grpc_servers import Refuse, grpc_server
 
 NS = "/api/v1/namespaces/default"

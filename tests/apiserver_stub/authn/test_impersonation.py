@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.api_request import RequestContext
 from apiserver_stub.authn.impersonation import Impersonated, Impersonation, wanted_user
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.api.errors import ApiError, BadRequest, Forbidden, ServiceUnavailable
-from controller_manager.api.wire import Request
-from controller_manager.serving import http
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import ALLOWED, NO_OPINION, Attributes, Authorization, Rules
+from apiserver_stub.request.api_request import RequestContext
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.api.errors import ApiError, BadRequest, Forbidden, ServiceUnavailable
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving import http
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
+    ALLOWED,
+    NO_OPINION,
+    Authorization,
+    AuthorizerAttributes,
+    Rules,
+)
 
 pytestmark = pytest.mark.virtual
 
@@ -30,16 +36,16 @@ class ByRules:
 
     def __init__(self, rules: list[dict[str, Any]]) -> None:
         self.rules = rules
-        self.asked: list[Attributes] = []
+        self.asked: list[AuthorizerAttributes] = []
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         self.asked.append(attributes)
         return ALLOWED if any(self._allows(rule, attributes) for rule in self.rules) else NO_OPINION
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
         return Rules()
 
-    def _allows(self, rule: dict[str, Any], attributes: Attributes) -> bool:
+    def _allows(self, rule: dict[str, Any], attributes: AuthorizerAttributes) -> bool:
         def has(name: str, value: str) -> bool:
             return value in rule.get(name, ()) or "*" in rule.get(name, ())
 
@@ -188,7 +194,7 @@ async def test_an_account_is_no_other_node(case: str) -> None:
 
 async def test_an_authorizer_that_cannot_say_allows_nothing() -> None:
     class Away(ByRules):
-        async def authorize(self, attributes: Attributes) -> Authorization:
+        async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
             raise ServiceUnavailable("nobody answers")
 
     refused = await outcome(Impersonation(Away([]), CollectorRegistry()), JANE)

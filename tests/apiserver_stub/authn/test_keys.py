@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from apiserver_stub.authn.keys import own_key
-from controller_manager.serving.token_keys import VerifyingKey, read_signing_key, read_verifying_keys
+from controller_manager.common.serving.token_keys import VerifyingKey, read_signing_key, read_verifying_keys
 
 FLAG = "--service-account-key-file"
 RSA = rsa.generate_private_key(65537, 2048)

@@ -5,9 +5,9 @@ import pytest
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain
 from apiserver_stub.authz.always import PUBLIC
-from controller_manager.api.errors import Unauthorized
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.serving.authentication import (
+from controller_manager.common.api.errors import Unauthorized
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,
     BearerTokenAuthenticator,
     RequestAuthenticator,

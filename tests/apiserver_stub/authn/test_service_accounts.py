@@ -20,11 +20,11 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.authn import service_accounts
 from apiserver_stub.authn.keys import GivenKeys, own_key
 from apiserver_stub.authn.service_accounts import LONGEST_TOKEN, ServiceAccountTokens, Signer, TokenMetrics
-from apiserver_stub.authn.tokens import Claims, Reference, Subject, TokenRefused
+from apiserver_stub.authn.tokens import Claims, Reference, TokenRefused, TokenSubject
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.token_keys import SigningKey, VerifyingKey
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.token_keys import SigningKey, VerifyingKey
 
 ISSUER, OTHER = "https://issuer", "https://other"
 KEY, STRANGER = own_key(None), own_key(None)
@@ -61,7 +61,7 @@ def claims(now: float, *, audiences: tuple[str, ...] = (ISSUER,), issuer: str = 
         issued=int(now),
         issuer=issuer,
         identifier="jti",
-        subject=Subject(namespace="ns", account=Reference("a", "u1"), **bound),
+        subject=TokenSubject(namespace="ns", account=Reference("a", "u1"), **bound),
         not_before=int(now),
         username="system:serviceaccount:ns:a",
     )

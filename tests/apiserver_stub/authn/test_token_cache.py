@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn.token_cache import TokenCache, question_of
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.access_metrics import TokenCacheMetrics
-from controller_manager.serving.authentication import User
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.access_metrics import TokenCacheMetrics
+from controller_manager.common.serving.authentication import User
 
 pytestmark = pytest.mark.virtual
 US = ("us",)

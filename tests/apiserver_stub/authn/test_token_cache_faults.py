@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn.token_cache import TokenCache
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.access_metrics import TokenCacheMetrics
-from controller_manager.serving.authentication import User
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.access_metrics import TokenCacheMetrics
+from controller_manager.common.serving.authentication import User
 
 LIFETIME, PATIENCE = 10.0, 30.0
 TOKENS = tuple(f"token-{number}" for number in range(6))

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.authn.token_cache import TokenCache
 from apiserver_stub.authn.token_webhook import WebhookTokens
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
-from apiserver_stub.review_webhook import Backoff, ReviewLimits, ReviewWebhook
-from controller_manager.serving.access_metrics import TokenCacheMetrics
-from controller_manager.serving.authentication import User
+from apiserver_stub.webhooks.review_client import RetryBackoff, ReviewLimits, ReviewWebhook
+from controller_manager.common.serving.access_metrics import TokenCacheMetrics
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
 US = ("us",)
@@ -34,7 +34,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 @pytest.fixture
 async def tokens(hook: Webhook) -> AsyncIterator[WebhookTokens]:
-    webhook = ReviewWebhook(kubeconfig(hook), "--some-flag", LIMITS, Backoff(initial=0.001))
+    webhook = ReviewWebhook(kubeconfig(hook), "--some-flag", LIMITS, RetryBackoff(initial=0.001))
     found = WebhookTokens(webhook, "v1", ("us", "also us"))
     yield found
     await found.close()

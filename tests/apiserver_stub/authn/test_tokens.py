@@ -13,9 +13,9 @@ from apiserver_stub.authn.tokens import (
     parse_tokens,
     read_token_file,
 )
-from controller_manager.api.errors import Unauthorized
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import BearerTokenAuthenticator, User, bearer_token
+from controller_manager.common.api.errors import Unauthorized
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import BearerTokenAuthenticator, User, bearer_token
 
 
 def request(authorization: str) -> Request:

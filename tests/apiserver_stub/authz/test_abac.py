@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.authz.abac import ABACAuthorizer, Policy, read_policies
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
-    Attributes,
+from apiserver_stub.authz.abac import ABACAuthorizer, ABACPolicy, read_policies
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
+    AllowedResources,
+    AuthorizerAttributes,
     Decision,
     NonResourceRule,
-    ResourceRule,
     Rules,
 )
 
@@ -26,12 +26,12 @@ def authorizer(tmp_path: Path, *lines: str) -> ABACAuthorizer:
     return ABACAuthorizer(read_policies(file))
 
 
-def asked(user: User, verb: str, what: str, namespace: str = "ns") -> Attributes:
+def asked(user: User, verb: str, what: str, namespace: str = "ns") -> AuthorizerAttributes:
     """A question about `group/resource`, or about a path."""
     if what.startswith("/"):
-        return Attributes(user, verb, what)
+        return AuthorizerAttributes(user, verb, what)
     group, _, resource = what.rpartition("/")
-    return Attributes(user, verb, "", group, "v1", resource, "", namespace)
+    return AuthorizerAttributes(user, verb, "", group, "v1", resource, "", namespace)
 
 
 # As kube-apiserver 1.36 was seen to decide.
@@ -84,9 +84,9 @@ async def test_what_a_user_may_do_at_all(tmp_path: Path) -> None:
     )
     read = ("get", "list", "watch")
     assert await found.rules_for(ALICE, "ns") == Rules(
-        (ResourceRule(read, ("",), ("pods",)),), (NonResourceRule(("*",), ("/logs",)),)
+        (AllowedResources(read, ("",), ("pods",)),), (NonResourceRule(("*",), ("/logs",)),)
     )
-    assert await found.rules_for(BOB, "ns") == Rules((ResourceRule(("*",), ("",), ("nodes",)),))
+    assert await found.rules_for(BOB, "ns") == Rules((AllowedResources(("*",), ("",), ("nodes",)),))
 
 
 def test_there_may_not_be_too_many(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_text('# who may read\n\n   \n  # more\n{"user":"bob"}\n')
     assert read_policies(file) == (
-        Policy(user="bob", api_group="*", resource="*", namespace="*", non_resource_path="*"),
+        ABACPolicy(user="bob", api_group="*", resource="*", namespace="*", non_resource_path="*"),
     )
 
 

@@ -4,17 +4,23 @@ import pytest
 
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
 from apiserver_stub.authz.authorization import AuthorizationParts, build_authorization
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.authentication import ANONYMOUS_USER, User
-from controller_manager.serving.authorization import ALL_RULES, Attributes, Decision, NonResourceRule, Rules
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.authentication import ANONYMOUS_USER, User
+from controller_manager.common.serving.authorization import (
+    ALL_RULES,
+    AuthorizerAttributes,
+    Decision,
+    NonResourceRule,
+    Rules,
+)
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 
 async def is_allowed(user: User, verb: str, path: str, resource: str = "") -> bool:
-    attributes = Attributes(user, verb, path, resource=resource)
+    attributes = AuthorizerAttributes(user, verb, path, resource=resource)
     return (await AlwaysAllow().authorize(attributes)).decision is Decision.ALLOW
 
 
@@ -57,7 +63,7 @@ async def test_what_they_may_do_at_all() -> None:
 
 
 async def test_nobody_may_do_anything() -> None:
-    attributes = Attributes(User("jane"), "get", "/version")
+    attributes = AuthorizerAttributes(User("jane"), "get", "/version")
     assert (await AlwaysDeny().authorize(attributes))[:2] == (Decision.NO_OPINION, "Everything is forbidden.")
     assert await AlwaysDeny().rules_for(User("jane"), "a") == Rules()
 

@@ -11,16 +11,16 @@ import pytest
 from apiserver_stub.authz.authorization import Authorization, AuthorizationParts
 from apiserver_stub.authz.configuration import WebhookConfiguration, from_flags
 from apiserver_stub.authz.configured import ConfigurationFile, retire
-from apiserver_stub.config_file import ConfigFileError, Seconds
-from apiserver_stub.flags import FLAGS, AuthorizationOptions
+from apiserver_stub.common.config_file import ConfigFileError, Seconds
+from apiserver_stub.common.flags import FLAGS, AuthorizationOptions
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.options.parse import FlagError
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Decision
-from controller_manager.transport.transport import ConfigError
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options.parse import FlagError
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import AuthorizerAttributes, Decision
+from controller_manager.common.transport.transport import ConfigError
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
@@ -162,7 +162,7 @@ class Followed:
         self.authorization.read()
 
     async def decision(self, user: str = "joe", groups: tuple[str, ...] = ()) -> Decision:
-        asked = Attributes(User(user, groups=groups), "get", "", "", "v1", "pods", "", "ns", "p")
+        asked = AuthorizerAttributes(User(user, groups=groups), "get", "", "", "v1", "pods", "", "ns", "p")
         return (await self.authorization.authorizer.authorize(asked)).decision
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:

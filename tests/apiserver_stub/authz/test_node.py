@@ -18,9 +18,9 @@ from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.base.registry import Registry
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_OPINION, Attributes, Decision, Selectors
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import NO_OPINION, AuthorizerAttributes, Decision, Selectors
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
@@ -60,7 +60,7 @@ class Cluster:
     async def allows(self, resource: str, namespace: str, name: str, node: str = "n1", verb: str = "get") -> bool:
         group, _, resource = resource.rpartition(":")
         user = User(f"system:node:{node}", groups=NODES)
-        asked = Attributes(user, verb, "", group, "v1", resource, "", namespace, name)
+        asked = AuthorizerAttributes(user, verb, "", group, "v1", resource, "", namespace, name)
         return (await self.authorizer.authorize(asked)).decision is Decision.ALLOW
 
     def _place(self, tree: Tree) -> tuple[str, str]:
@@ -95,7 +95,7 @@ async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool
         if "ask" not in row:
             continue
         name, is_node, of, fields, allowed, reason = row["ask"]
-        attributes = Attributes(
+        attributes = AuthorizerAttributes(
             User(name, groups=NODES if is_node else ("system:authenticated",)),
             path="",
             selectors=Selectors(fields),
@@ -141,7 +141,9 @@ async def test_what_there_is_is_read_when_a_node_first_asks_for_it(cluster: Clus
 
 async def test_others_have_nothing_read(cluster: Cluster) -> None:
     await cluster.put(pod("p", "n1", "s"))
-    asked = Attributes(User("joe", groups=("system:authenticated",)), "get", "", "", "v1", "secrets", "", "ns", "s")
+    asked = AuthorizerAttributes(
+        User("joe", groups=("system:authenticated",)), "get", "", "", "v1", "secrets", "", "ns", "s"
+    )
     assert await cluster.authorizer.authorize(asked) == NO_OPINION
     assert await cluster.allows("coordination.k8s.io:leases", "kube-node-lease", "n1")
     assert not cluster.graph.complete
@@ -233,7 +235,8 @@ async def test_users_who_are_no_nodes() -> None:
     authorizer = Cluster().authorizer
     for user in (User("joe", groups=NODES), User("system:node:n1", groups=("system:authenticated",))):
         assert (
-            await authorizer.authorize(Attributes(user, "get", "", "", "v1", "services", "", "ns", "x")) == NO_OPINION
+            await authorizer.authorize(AuthorizerAttributes(user, "get", "", "", "v1", "services", "", "ns", "x"))
+            == NO_OPINION
         )
         assert not (await authorizer.rules_for(user, "ns")).incomplete
     assert (await authorizer.rules_for(User("system:node:n1", groups=NODES), "ns")).incomplete

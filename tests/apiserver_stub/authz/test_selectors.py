@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from apiserver_stub.authz.selectors import check_selectors, field_requirements, label_requirements, read_selectors
-from apiserver_stub.kinds.error_list import ErrorList
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.api.reviews import ResourceAttributes
-from controller_manager.api.selectors import MOST_CONDITIONS, FieldSelector, LabelSelector
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_SELECTORS
+from apiserver_stub.common.error_list import ErrorList
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.api.reviews import ResourceAttributes
+from controller_manager.common.api.selectors import MOST_CONDITIONS, FieldSelector, LabelSelector
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import NO_SELECTORS
 from tests.http_api.conftest import started
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.jsonl").read_text().splitlines()]

@@ -18,18 +18,24 @@ from apiserver_stub.authz.configuration import (
 from apiserver_stub.authz.metrics import AuthorizationMetrics
 from apiserver_stub.authz.review_spec import in_version, review_spec
 from apiserver_stub.authz.webhook import WebhookAuthorizer, webhook_authorizer
-from apiserver_stub.config_file import Seconds
-from controller_manager.api.selectors import FieldSelector, LabelSelector
-from controller_manager.base.log import get_logger
-from controller_manager.base.registry import Registry
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_OPINION, Attributes, Authorization, Decision, Selectors
+from apiserver_stub.common.config_file import Seconds
+from controller_manager.common.api.selectors import FieldSelector, LabelSelector
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
+    NO_OPINION,
+    Authorization,
+    AuthorizerAttributes,
+    Decision,
+    Selectors,
+)
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
 ALLOW, DENY, NONE = Decision.ALLOW, Decision.DENY, Decision.NO_OPINION
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/webhook.jsonl").read_text().splitlines()]
 JOE = User("joe", "7", ("dev",), {"scope": ("a", "b")})
-GET = Attributes(JOE, "get", "/ignored", "g", "v1", "things", "", "ns", "n")
+GET = AuthorizerAttributes(JOE, "get", "/ignored", "g", "v1", "things", "", "ns", "n")
 
 
 @pytest.fixture
@@ -147,7 +153,7 @@ def answer_of(kind: str, review: Tree) -> Any:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["answer"])
 async def test_answers_mean_what_they_do_to_a_real_server(setting: Setting, row: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("apiserver_stub.review_webhook.Backoff.pauses", lambda self: iter([0.001] * 4))
+    monkeypatch.setattr("apiserver_stub.webhooks.review_client.Backoff.pauses", lambda self: iter([0.001] * 4))
     setting.hook.answer = lambda review: answer_of(row["answer"], review)
     for policy in ("NoOpinion", "Deny"):
         timeout = 0.2 if row["answer"] == "hang" else 5
@@ -163,7 +169,7 @@ async def test_answers_mean_what_they_do_to_a_real_server(setting: Setting, row:
 
 def test_questions() -> None:
     fields, labels = FieldSelector.parse("b!=2,a=1"), LabelSelector.parse("z,y in (2,1),n>3")
-    asked = Attributes(JOE, "list", "/x", "g", "v1", "things", "sub", "ns", "n", Selectors(fields, labels))
+    asked = AuthorizerAttributes(JOE, "list", "/x", "g", "v1", "things", "sub", "ns", "n", Selectors(fields, labels))
     spec = review_spec(asked)
     user = {"user": "joe", "groups": ["dev"], "extra": {"scope": ["a", "b"]}, "uid": "7"}
     assert spec == {
@@ -190,7 +196,7 @@ def test_questions() -> None:
         },
         **user,
     }
-    assert review_spec(Attributes(User("a"), "get", "/version")) == {
+    assert review_spec(AuthorizerAttributes(User("a"), "get", "/version")) == {
         "nonResourceAttributes": {"path": "/version", "verb": "get"},
         "user": "a",
     }
@@ -218,7 +224,7 @@ async def test_answers_are_remembered_for_the_seconds_of_their_sort(setting: Set
         assert (await authorizer.authorize(GET)).decision is ALLOW
     assert len(setting.hook.take()) == 1
     setting.hook.answer = says(allowed=False)
-    other = Attributes(JOE, "delete", "", "g", "v1", "things", "", "ns", "n")
+    other = AuthorizerAttributes(JOE, "delete", "", "g", "v1", "things", "", "ns", "n")
     await authorizer.authorize(other)
     await asyncio.sleep(0.05)
     await authorizer.authorize(other)
@@ -231,7 +237,7 @@ async def test_answers_are_remembered_for_the_seconds_of_their_sort(setting: Set
 
 async def test_what_is_long_is_not_remembered(setting: Setting) -> None:
     authorizer = setting.authorizer()
-    long = Attributes(JOE, "get", "", "g", "v1", "things", "", "ns", "n" * 10_000)
+    long = AuthorizerAttributes(JOE, "get", "", "g", "v1", "things", "", "ns", "n" * 10_000)
     for _ in range(2):
         await authorizer.authorize(long)
     setting.hook.answer = says(allowed=True, reason="r" * 20_000)
@@ -328,7 +334,7 @@ async def test_conditions_see_selectors(setting: Setting) -> None:
         "r.values == ['1']) && request.resourceAttributes.labelSelector.requirements[0].values.size() == 0"
     )
     fields, labels = FieldSelector.parse("a=1"), LabelSelector.parse("z")
-    narrowed = Attributes(JOE, "list", "", "g", "v1", "things", "", "ns", "", Selectors(fields, labels))
+    narrowed = AuthorizerAttributes(JOE, "list", "", "g", "v1", "things", "", "ns", "", Selectors(fields, labels))
     assert (await setting.authorizer(condition).authorize(narrowed)).decision is ALLOW
 
 
@@ -340,7 +346,7 @@ async def test_conditions_that_cost_much_are_not_evaluated_in_the_loop(
 ) -> None:
     dear = "request.groups.all(a, request.groups.all(b, request.groups.all(c, a + b != c)))"
     many = User("joe", groups=tuple(f"group-{number}" for number in range(groups)))
-    found = await setting.authorizer(dear).authorize(Attributes(many, "get", "/x"))
+    found = await setting.authorizer(dear).authorize(AuthorizerAttributes(many, "get", "/x"))
     assert found.decision is (ALLOW if fits else NONE)
     assert ("cost" in found.error, setting.handed_over) == (not fits, handed_over)
     assert bool(setting.hook.take()) is fits

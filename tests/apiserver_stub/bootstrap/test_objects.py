@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.bootstrap.objects import Objects
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.errors import Conflict
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.errors import Conflict
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.runtime import Runtime
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 

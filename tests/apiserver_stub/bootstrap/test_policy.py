@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.bootstrap.objects import Tree
 from apiserver_stub.bootstrap.policy import revised
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
 
 ADMIN = Certificate("admin", ("system:masters",))
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

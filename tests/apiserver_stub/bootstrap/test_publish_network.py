@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.bootstrap import ClusterInfo, ServerAddress, bootstrap
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 IN_DEFAULT = "/api/v1/namespaces/default"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.egress import EgressSelector, egress_selector
-from controller_manager.base.log import get_logger
-from controller_manager.serving.tls import KeyPair, issue, make_ca
+from apiserver_stub.webhooks.egress import EgressSelector, egress_selector
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.tls import KeyPair, issue, make_ca
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver_stub.config_file import ConfigFileError
-from apiserver_stub.egress import DIRECT, egress_selector
-from apiserver_stub.egress.configuration import EgressSelection, judge
-from apiserver_stub.kinds.error_list import ErrorList
-from controller_manager.base.errors import CannotStart
-from controller_manager.base.log import get_logger
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.common.error_list import ErrorList
+from apiserver_stub.webhooks.egress import DIRECT, egress_selector
+from apiserver_stub.webhooks.egress.configuration import EgressSelection, judge
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.base.log import get_logger
 
 LOG = get_logger("egress")
 UDS = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": "/proxy"}}}
@@ -121,10 +121,11 @@ async def test_each_network_has_its_dialer(tmp_path: Path, version: str) -> None
 def test_without_a_file_all_is_direct_and_nothing_is_loaded() -> None:
     assert egress_selector("", None, LOG) is DIRECT
     script = (
-        "import sys, apiserver_stub.build; print([m for m in sys.modules if m.startswith('apiserver_stub.egress.')])"
+        "import sys, apiserver_stub.process.build; "
+        "print([m for m in sys.modules if m.startswith('apiserver_stub.webhooks.egress.')])"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == "['apiserver_stub.egress.selector']\n"
+    assert told == "['apiserver_stub.webhooks.egress.selector']\n"
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.egress import EgressSelector
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving.tls import context_of, issue, make_ca
-from controller_manager.transport.connection_pool import ConnectionPool, Origin
-from controller_manager.transport.streaming import StreamingTransport
-from controller_manager.transport.transport import Endpoint, TransportError, client_context, whole_body
+from apiserver_stub.webhooks.egress import EgressSelector
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.tls import context_of, issue, make_ca
+from controller_manager.common.transport.connection_pool import ConnectionPool, ConnectionTarget
+from controller_manager.common.transport.streaming import StreamingTransport
+from controller_manager.common.transport.transport import Endpoint, TransportError, client_context, whole_body
 from tests.apiserver_stub.egress.conftest import Egress, Talk
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -57,7 +57,7 @@ def _host(head: str) -> str:
     return head.partition("host: ")[2].partition("\r\n")[0]
 
 
-async def get(selector: EgressSelector, origin: Origin, seconds: float = 5.0) -> Response:
+async def get(selector: EgressSelector, origin: ConnectionTarget, seconds: float = 5.0) -> Response:
     pool = ConnectionPool(4, seconds, seconds, dialer=selector.cluster)
     try:
         return await pool.send(origin, GET, idempotent=True)
@@ -69,9 +69,9 @@ async def get(selector: EgressSelector, origin: Origin, seconds: float = 5.0) ->
 async def test_requests_reach_a_server_through_a_proxy_that_resolves_its_name(egress: Egress) -> None:
     port = await egress.serve(ok)
     selector = egress.selector(cluster=over_tcp(await egress.tinyproxy()))
-    assert (await get(selector, Origin("localhost", port))).body == b"ok"
+    assert (await get(selector, ConnectionTarget("localhost", port))).body == b"ok"
     transport = StreamingTransport(dialer=selector.cluster)
-    answer = await transport.send(Origin("localhost", port), Request("GET", "/a", (), {}))
+    answer = await transport.send(ConnectionTarget("localhost", port), Request("GET", "/a", (), {}))
     assert await whole_body(answer) == b"ok"
     assert answer.headers["x-host"] == f"localhost:{port}"
     await transport.close()
@@ -83,7 +83,7 @@ async def test_requests_reach_a_server_through_a_proxy_that_resolves_its_name(eg
 async def test_a_proxy_that_wants_certificates_and_one_at_a_unix_socket(egress: Egress) -> None:
     port = await egress.serve(ok)
     secured, uds = await egress.haproxy(behind=await egress.tinyproxy())
-    origin = Origin("localhost", port)
+    origin = ConnectionTarget("localhost", port)
     known = egress.client()
     assert (await get(egress.selector(cluster=over_tcp(secured, known, "localhost")), origin)).body == b"ok"
     named = known | {"tlsServerName": "proxy.example"}
@@ -105,7 +105,7 @@ async def test_wrong_certificates_reach_nobody(egress: Egress) -> None:
         (known | {"tlsServerName": "else.example"}, "localhost"),
     ]:
         with pytest.raises(OSError):
-            await get(egress.selector(cluster=over_tcp(secured, tls, host)), Origin("localhost", port))
+            await get(egress.selector(cluster=over_tcp(secured, tls, host)), ConnectionTarget("localhost", port))
 
 
 @pytest.mark.needs("tinyproxy", "haproxy")
@@ -117,15 +117,17 @@ async def test_tls_with_the_server_is_within_tls_with_the_proxy(egress: Egress) 
     selector = egress.selector(cluster=over_tcp(secured, egress.client(), "localhost"))
     right = client_context(Endpoint("https://x", ca.certificate), b"", b"")
     wrong = client_context(Endpoint("https://x", egress.proxies.certificate), b"", b"")
-    assert (await get(selector, Origin("localhost", port, right, "ext.default.svc"))).body == b"ok"
+    assert (await get(selector, ConnectionTarget("localhost", port, right, "ext.default.svc"))).body == b"ok"
     for tls, name in [(wrong, "ext.default.svc"), (right, "proxy.example"), (right, None)]:
         with pytest.raises(ssl.SSLError):
-            await get(selector, Origin("localhost", port, tls, name))
+            await get(selector, ConnectionTarget("localhost", port, tls, name))
     transport = StreamingTransport(dialer=selector.cluster)
-    answer = await transport.send(Origin("localhost", port, right, "ext.default.svc"), Request("GET", "/", (), {}))
+    answer = await transport.send(
+        ConnectionTarget("localhost", port, right, "ext.default.svc"), Request("GET", "/", (), {})
+    )
     assert await whole_body(answer) == b"ok"
     with pytest.raises(TransportError):
-        await transport.send(Origin("localhost", port, right), Request("GET", "/", (), {}))
+        await transport.send(ConnectionTarget("localhost", port, right), Request("GET", "/", (), {}))
     await transport.close()
     server.close()
 
@@ -143,7 +145,7 @@ async def test_megabytes_go_both_ways_in_bounded_memory(egress: Egress) -> None:
 
     before, most, received = _resident(), 0, 0
     headers = {"content-length": str(size), "x-wanted": str(size)}
-    answer = await transport.send(Origin("localhost", port), Request("PUT", "/", (), headers), body())
+    answer = await transport.send(ConnectionTarget("localhost", port), Request("PUT", "/", (), headers), body())
     assert not isinstance(answer.body, bytes)
     async for piece in answer.body:
         received += len(piece)
@@ -163,12 +165,14 @@ async def test_many_connections_at_a_time(egress: Egress) -> None:
     selector = egress.selector(cluster=over_tcp(await egress.tinyproxy()))
     pool = ConnectionPool(100, 20.0, 20.0, dialer=selector.cluster)
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(pool.send(Origin("localhost", port), GET, idempotent=False)) for _ in range(300)]
+        asked = [
+            group.create_task(pool.send(ConnectionTarget("localhost", port), GET, idempotent=False)) for _ in range(300)
+        ]
     assert {task.result().body for task in asked} == {b"ok"}
     pool.close()
     await selector.close()
     with pytest.raises(TransportError, match="stopping"):
-        await get(selector, Origin("localhost", port))
+        await get(selector, ConnectionTarget("localhost", port))
 
 
 def saying(text: bytes, *, then_close: bool = True) -> Talk:
@@ -196,14 +200,14 @@ def saying(text: bytes, *, then_close: bool = True) -> Talk:
 async def test_a_proxy_that_does_not_open_a_tunnel(egress: Egress, said: bytes, told: str) -> None:
     selector = egress.selector(cluster=over_tcp(await egress.serve(saying(said))))
     with pytest.raises(TransportError, match=told):
-        await get(selector, Origin("server", 1))
+        await get(selector, ConnectionTarget("server", 1))
     assert egress.counted("failure_count", protocol="http_connect", transport="tcp", stage="proxy") == 1
 
 
 async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
     selector = egress.selector(cluster=over_tcp(1), controlplane=over_uds(egress.folder / "none"))
     with pytest.raises(TransportError, match=r"the proxy 127\.0\.0\.1:1 can't be reached"):
-        await get(selector, Origin("server", 1))
+        await get(selector, ConnectionTarget("server", 1))
     assert selector.control_plane is not None
     with pytest.raises(TransportError, match="none can't be reached"):
         await selector.control_plane.dial("server", 1)
@@ -222,13 +226,13 @@ async def test_a_proxy_that_hangs_is_given_up(egress: Egress) -> None:
 
     selector = egress.selector(cluster=over_tcp(await egress.serve(hang)))
     with pytest.raises(TimeoutError):
-        await get(selector, Origin("server", 1), seconds=0.2)
+        await get(selector, ConnectionTarget("server", 1), seconds=0.2)
     await asyncio.wait_for(left.wait(), 2)
     transport = StreamingTransport(dialer=selector.cluster)
     left.clear()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await transport.send(Origin("server", 1), Request("GET", "/", (), {}))
+            await transport.send(ConnectionTarget("server", 1), Request("GET", "/", (), {}))
     await transport.close()
 
 
@@ -243,7 +247,7 @@ async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(egress: Egress)
 
     selector = egress.selector(cluster=over_tcp(await egress.serve(die)))
     with pytest.raises(TransportError):
-        await get(selector, Origin("server", 1))
+        await get(selector, ConnectionTarget("server", 1))
 
 
 async def test_a_server_that_speaks_first(egress: Egress) -> None:
@@ -265,4 +269,4 @@ async def test_what_a_server_sent_before_it_hung_up_arrives(egress: Egress) -> N
         writer.write_eof()
 
     selector = egress.selector(cluster=over_tcp(await egress.serve(talk)))
-    assert (await get(selector, Origin("server", 1))).body == body
+    assert (await get(selector, ConnectionTarget("server", 1))).body == body

@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
-from apiserver_stub.egress import EgressSelector
-from apiserver_stub.egress.konnectivity import Packet
-from controller_manager.api.wire import Request
-from controller_manager.base.tasks import Tasks
-from controller_manager.transport.connection_pool import ConnectionPool, Origin
-from controller_manager.transport.streaming import StreamingTransport
-from controller_manager.transport.transport import TransportError, whole_body
+from apiserver_stub.webhooks.egress import EgressSelector
+from apiserver_stub.webhooks.egress.konnectivity import Packet
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.transport.connection_pool import ConnectionPool, ConnectionTarget
+from controller_manager.common.transport.streaming import StreamingTransport
+from controller_manager.common.transport.transport import TransportError, whole_body
 from tests.apiserver_stub.egress.conftest import Egress
 from tests.apiserver_stub.egress.test_http_connect import GET, MEGABYTE, get, ok
 from tests.controller_manager.transport.grpc_servers import Conversation, grpc_server
@@ -95,9 +95,12 @@ def told(egress: Egress, name: str, **labels: str) -> float | None:
 async def test_requests_reach_a_server_and_connections_are_closed_in_order(egress: Egress, through: Through) -> None:
     port, proxy = await egress.serve(ok), Konnectivity()
     selector = await through(proxy)
-    assert (await get(selector, Origin("localhost", port))).body == b"ok"
+    assert (await get(selector, ConnectionTarget("localhost", port))).body == b"ok"
     transport = StreamingTransport(dialer=selector.cluster)
-    assert await whole_body(await transport.send(Origin("localhost", port), Request("GET", "/", (), {}))) == b"ok"
+    assert (
+        await whole_body(await transport.send(ConnectionTarget("localhost", port), Request("GET", "/", (), {})))
+        == b"ok"
+    )
     await transport.close()
     for _ in range(100):
         if len(proxy.closed) == 2 and not told(egress, "client_connections", status="ok"):
@@ -119,7 +122,7 @@ async def test_megabytes_go_both_ways(egress: Egress, through: Through) -> None:
     selector = await through(Konnectivity())
     transport = StreamingTransport(dialer=selector.cluster)
     headers = {"content-length": str(size), "x-wanted": str(size)}
-    answer = await transport.send(Origin("localhost", port), Request("PUT", "/", (), headers, bytes(size)))
+    answer = await transport.send(ConnectionTarget("localhost", port), Request("PUT", "/", (), headers, bytes(size)))
     assert len(await whole_body(answer)) == size
     await transport.close()
 
@@ -129,7 +132,7 @@ async def test_who_reads_slowly_holds_up_the_server(egress: Egress, through: Thr
     selector = await through(proxy)
     transport = StreamingTransport(dialer=selector.cluster)
     request = Request("GET", "/", (), {"x-wanted": str(60 * MEGABYTE)})
-    answer = await transport.send(Origin("localhost", port), request)
+    answer = await transport.send(ConnectionTarget("localhost", port), request)
     before = -1
     while before != proxy.sent:
         before = proxy.sent
@@ -144,7 +147,9 @@ async def test_many_connections_at_a_time(egress: Egress, through: Through) -> N
     selector = await through(Konnectivity())
     pool = ConnectionPool(60, 20.0, 20.0, dialer=selector.cluster)
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(pool.send(Origin("localhost", port), GET, idempotent=False)) for _ in range(200)]
+        asked = [
+            group.create_task(pool.send(ConnectionTarget("localhost", port), GET, idempotent=False)) for _ in range(200)
+        ]
     assert {task.result().body for task in asked} == {b"ok"}
     pool.close()
 
@@ -152,7 +157,7 @@ async def test_many_connections_at_a_time(egress: Egress, through: Through) -> N
 async def test_a_server_that_cannot_be_reached(egress: Egress, through: Through) -> None:
     selector = await through(Konnectivity())
     with pytest.raises(TransportError, match="could not reach localhost:1"):
-        await get(selector, Origin("localhost", 1))
+        await get(selector, ConnectionTarget("localhost", 1))
     assert egress.counted("failure_count", **LABELS, stage="proxy") == 1
     assert told(egress, "dial_failure_total", reason="endpoint") == 1
 
@@ -161,7 +166,7 @@ async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
     transport = {"uds": {"udsName": f"{egress.folder}/none"}}
     selector = egress.selector(cluster={"proxyProtocol": "GRPC", "transport": transport})
     with pytest.raises(TransportError, match="UNAVAILABLE"):
-        await get(selector, Origin("localhost", 1))
+        await get(selector, ConnectionTarget("localhost", 1))
     assert egress.counted("failure_count", **LABELS, stage="connect") == 1
 
 
@@ -214,7 +219,7 @@ async def test_a_proxy_that_opens_no_connection(
     egress: Egress, through: Through, talk: Talk, why: str, reason: str
 ) -> None:
     with pytest.raises(TransportError, match=why):
-        await get(await through(talk), Origin("localhost", 1))
+        await get(await through(talk), ConnectionTarget("localhost", 1))
     assert told(egress, "dial_failure_total", reason=reason) == 1
     assert told(egress, "client_connections", status="dialing") == 0
     errors = told(egress, "stream_errors_total", segment="to_client", code="PermissionDenied", packet_type="Unknown")
@@ -224,7 +229,7 @@ async def test_a_proxy_that_opens_no_connection(
 async def test_a_proxy_that_hangs_or_answers_another_dial_is_given_up(egress: Egress, through: Through) -> None:
     selector = await through(answering(lambda random: accepted(random + 1)))
     with pytest.raises(TimeoutError):
-        await get(selector, Origin("localhost", 1), seconds=0.3)
+        await get(selector, ConnectionTarget("localhost", 1), seconds=0.3)
     assert told(egress, "dial_failure_total", reason="context") == 1
 
 
@@ -233,7 +238,7 @@ async def test_packets_of_other_connections_and_kinds_are_passed_over(through: T
     drain: Callable[[int], Tree] = lambda _: {"type": Packet.DRAIN, "drain": {}}  # noqa: E731
     packets = [drain, accepted, data(b"odd", 8), drain, data(whole[:100]), data(b""), data(whole[100:]), closed]
     selector = await through(answering(*packets))
-    assert (await get(selector, Origin("localhost", 1))).body == bytes(MEGABYTE)
+    assert (await get(selector, ConnectionTarget("localhost", 1))).body == bytes(MEGABYTE)
 
 
 async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(through: Through) -> None:
@@ -242,7 +247,7 @@ async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(through: Throug
         await talk.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
     with pytest.raises(TransportError):
-        await get(await through(die), Origin("localhost", 1))
+        await get(await through(die), ConnectionTarget("localhost", 1))
 
 
 async def test_what_came_before_a_close_is_kept_for_who_reads_late(through: Through) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.egress import EgressSelector
-from apiserver_stub.webhooks import WebhookClient, WebhookConfig, WebhookError
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.transport.transport import HandlerTransport
+from apiserver_stub.webhooks.client import WebhookClient, WebhookConfig, WebhookError
+from apiserver_stub.webhooks.egress import EgressSelector
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.transport.transport import HandlerTransport
 from tests.apiserver_stub.aggregation.conftest import ADMIN, RESOURCES, Front, answer
 from tests.apiserver_stub.egress.conftest import Egress
 from tests.apiserver_stub.egress.test_http_connect import over_tcp

@@ -4,16 +4,16 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode import protobuf
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.request.api_request import APIRequest
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 OF_META = "g=meta.k8s.io;v=v1"

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import strategies as st
 
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.protobuf.table import table
+from controller_manager.common.api.protobuf.table import table
 
 SCALARS = {"string": 9, "bool": 8, "int": 3, "double": 1, "bytes": 12, "raw": 12}
 LIST, MESSAGE = 3, 11

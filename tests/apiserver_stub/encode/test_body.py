@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode import cbor, json, yaml
 from apiserver_stub.encode.body import decode_body, decode_document, decode_options
-from controller_manager.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
-from controller_manager.api.protobuf import wire
-from controller_manager.api.wire import Request
+from controller_manager.common.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from controller_manager.common.api.protobuf import wire
+from controller_manager.common.api.wire import Request
 
 
 def request(body: bytes, content_type: str | None = None) -> Request:

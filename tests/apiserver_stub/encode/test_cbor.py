@@ -13,8 +13,8 @@ from apiserver_stub.encode import json as encode_json
 from apiserver_stub.encode.body import decode_body, decode_document
 from apiserver_stub.encode.representations import ListDocument
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.wire import Request
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.wire import Request
 
 MARK = b"\xd9\xd9\xf7"
 

@@ -13,7 +13,7 @@ from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.request.api_request import APIRequest, Item, Items, Reply, ResponseStream
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import (
+from controller_manager.common.api.errors import (
     BadRequest,
     Details,
     NotAcceptable,
@@ -25,7 +25,7 @@ from controller_manager.api.errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 from tests.apiserver_stub.encode.answers import (
     AS_PARTIAL,
     AS_TABLE,
@@ -113,7 +113,7 @@ async def test_each_accept_header_has_its_content_type(
             WITH_CBOR.check(asked)
         return
     status = Item(b'{"kind":"Status","apiVersion":"v1"}')
-    reply = Reply(Stream(Represents().open) if verb == "watch" else status)
+    reply = Reply(ResponseStream(Represents().open) if verb == "watch" else status)
     assert (await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply)).headers["content-type"] == media
 
 

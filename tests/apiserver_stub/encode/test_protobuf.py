@@ -13,8 +13,8 @@ from apiserver_stub.encode.body import decode_body, decode_options
 from apiserver_stub.encode.json import DEEPEST
 from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode, reading
 from apiserver_stub.kinds.data import load
-from controller_manager.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
-from controller_manager.api.wire import Request
+from controller_manager.common.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from controller_manager.common.api.wire import Request
 
 REVIEW = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
 NAMESPACE = "v1", "Namespace"

@@ -13,7 +13,7 @@ from apiserver_stub.encode.serializers import RowEncoder, row_encoder
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.protobuf.wire import fields
+from controller_manager.common.api.protobuf.wire import fields
 
 CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 REVIEW = "authorization.k8s.io/v1", "SelfSubjectAccessReview"

@@ -11,7 +11,7 @@ from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.printers.cells import NAME, duration, labels, selector, shortened
 from apiserver_stub.kinds.resource_info import DEFAULT_PRINTER
-from controller_manager.api.errors import BadRequest
+from controller_manager.common.api.errors import BadRequest
 
 NOW = datetime(2026, 1, 12, 3, 4, 5, tzinfo=UTC)
 BORN = "2026-01-10T00:04:05Z"  # two days and three hours before

@@ -13,7 +13,7 @@ from apiserver_stub.kinds.printers.cells import Since, duration
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import DEFAULT_PRINTER, Printer, ResourceInfo
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.timestamps import parse_time
+from controller_manager.common.api.timestamps import parse_time
 
 SHOWN = [kind for kind in built_in().all() if kind.printer is not DEFAULT_PRINTER and kind.persisted]
 TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_request import APIRequest, Reply, Stream
 from apiserver_stub.encode import cbor
-from apiserver_stub.kinds.zero_values import zero_object
+from apiserver_stub.kinds.schema.zero_values import zero_object
+from apiserver_stub.request.api_request import APIRequest, Reply, ResponseStream
 from apiserver_stub.watch_cache.event_encoder import EventEncoder, bookmark
-from controller_manager.api.errors import (
+from controller_manager.common.api.errors import (
     Expired,
 )
-from controller_manager.api.protobuf.wire import fields
+from controller_manager.common.api.protobuf.wire import fields
 from tests.apiserver_stub.encode.answers import (
     AS_PARTIAL,
     AS_TABLE,
@@ -31,7 +31,7 @@ from tests.apiserver_stub.encode.answers import (
 async def opened(asked: APIRequest) -> EventEncoder:
     """How a watch would tell its events."""
     found = Represents()
-    await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
+    await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(ResponseStream(found.open)))
     return found.last
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.config_file import ConfigFileError
-from apiserver_stub.encryption.config import EncryptionConfiguration, parse_encryption
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.storage.encryption.config import EncryptionConfiguration, parse_encryption
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n"
 K16, K32 = "AAECAwQFBgcICQoLDA0ODw==", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

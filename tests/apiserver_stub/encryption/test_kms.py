@@ -13,12 +13,12 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.config_file import Seconds
-from apiserver_stub.encryption.config import KMS
-from apiserver_stub.encryption.kms import EncryptedObject, KMSMetrics, KMSProvider
-from apiserver_stub.encryption.transformers import KeyNeeded, TransformError
-from controller_manager.api.protobuf.wire import Tree
-from controller_manager.base.log import get_logger
+from apiserver_stub.common.config_file import Seconds
+from apiserver_stub.storage.encryption.config import KMS
+from apiserver_stub.storage.encryption.kms import EncryptedObject, KMSMetrics, KMSProvider
+from apiserver_stub.storage.encryption.transformers import KeyNeeded, TransformError
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.log import get_logger
 from tests.controller_manager.transport.grpc_servers import Refuse, grpc_server
 
 DATA, AT = b'{"kind":"Secret"}', b"/registry/secrets/default/a"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.encryption.config import Key
-from apiserver_stub.encryption.transformers import (
+from apiserver_stub.storage.encryption.config import EncryptionKey
+from apiserver_stub.storage.encryption.transformers import (
     AESCBC,
     AESGCM,
-    Identity,
+    IdentityTransformer,
     Secretbox,
     Transformer,
     TransformError,
@@ -81,8 +81,8 @@ def test_an_object_in_the_place_of_another_is_refused() -> None:
 
 def rotated(*names: str) -> Transformers:
     secrets = {"old": "AAECAwQFBgcICQoLDA0ODw==", "new": "Dw4NDAsKCQgHBgUEAwIBAA=="}
-    keys = [Key(name=name, secret=secrets[name]) for name in names]
-    return Transformers([keyed(AESGCM, keys, b"k8s:enc:aesgcm:v1:"), Identity()])
+    keys = [EncryptionKey(name=name, secret=secrets[name]) for name in names]
+    return Transformers([keyed(AESGCM, keys, b"k8s:enc:aesgcm:v1:"), IdentityTransformer()])
 
 
 def test_the_first_key_encrypts_and_what_others_read_is_stale() -> None:
@@ -97,7 +97,7 @@ def test_the_first_key_encrypts_and_what_others_read_is_stale() -> None:
 
 
 def provider(secret: str) -> Transformers:
-    return keyed(AESGCM, [Key(name="k", secret=secret)], b"k8s:enc:aesgcm:v1:")
+    return keyed(AESGCM, [EncryptionKey(name="k", secret=secret)], b"k8s:enc:aesgcm:v1:")
 
 
 def test_two_providers_of_one_kind_are_both_tried() -> None:
@@ -107,7 +107,7 @@ def test_two_providers_of_one_kind_are_both_tried() -> None:
 
 
 def test_identity_writes_plainly_and_reads_nothing_encrypted() -> None:
-    plain = Transformers([Identity(), provider("AAAAAAAAAAAAAAAAAAAAAA==")])
+    plain = Transformers([IdentityTransformer(), provider("AAAAAAAAAAAAAAAAAAAAAA==")])
     assert plain.encrypt(DATA, AT) == DATA
     with pytest.raises(TransformError, match="no provider"):
-        Transformers([Identity()]).decrypt(rotated("old").encrypt(DATA, AT), AT)
+        Transformers([IdentityTransformer()]).decrypt(rotated("old").encrypt(DATA, AT), AT)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from apiserver_stub.flow_control.classification import classify, deal, distinguisher, flow_hash, usable_schemas
 from apiserver_stub.flow_control.configuration import FlowSchema, PriorityLevelConfiguration
-from apiserver_stub.kinds.flow_control import suggested
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.serving.authentication import User
+from apiserver_stub.kinds.strategies.flow_control import suggested
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.serving.authentication import User
 
 
 def schema(name: str, spec: object) -> FlowSchema:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from apiserver_stub.flow_control.concurrency import (
     Demand,
-    Limits,
     Need,
-    Range,
+    SeatLimits,
+    SeatRange,
     divide,
     fair_fraction,
     first_seats,
@@ -20,7 +20,7 @@ from apiserver_stub.flow_control.concurrency import (
     smooth,
 )
 from apiserver_stub.flow_control.configuration import PriorityLevelConfiguration, Queuing
-from apiserver_stub.kinds.flow_control import suggested
+from apiserver_stub.kinds.strategies.flow_control import suggested
 
 
 def level(name: str, spec: object) -> PriorityLevelConfiguration:
@@ -43,7 +43,7 @@ OBSERVED = {
 
 
 def test_limits_are_those_of_kube_apiserver() -> None:
-    assert limits_of(SUGGESTED, 600) == {name: Limits(*found[:3]) for name, found in OBSERVED.items()}
+    assert limits_of(SUGGESTED, 600) == {name: SeatLimits(*found[:3]) for name, found in OBSERVED.items()}
 
 
 def test_seats_that_nobody_needs_are_divided_as_by_kube_apiserver() -> None:
@@ -59,28 +59,28 @@ def test_seats_that_nobody_needs_are_divided_as_by_kube_apiserver() -> None:
 def test_borrowing_may_be_limited_and_halves_are_rounded_up() -> None:
     limited = {"nominalConcurrencyShares": 1, "lendablePercent": 50, "borrowingLimitPercent": 30}
     spec = {"type": "Limited", "limited": {**limited, "limitResponse": {"type": "Reject"}}}
-    assert limits_of({"a": level("a", spec)}, 5) == {"a": Limits(5, 2, 7)}
-    assert limits_of({"a": level("a", spec), "b": level("b", spec)}, 5)["b"] == Limits(3, 1, 4)
+    assert limits_of({"a": level("a", spec)}, 5) == {"a": SeatLimits(5, 2, 7)}
+    assert limits_of({"a": level("a", spec), "b": level("b", spec)}, 5)["b"] == SeatLimits(3, 1, 4)
 
 
 def test_a_level_without_shares_may_still_borrow() -> None:
     spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 0, "limitResponse": {"type": "Reject"}}}
-    assert limits_of({"a": level("a", spec)}, 10) == {"a": Limits(0, 0, 10)}
+    assert limits_of({"a": level("a", spec)}, 10) == {"a": SeatLimits(0, 0, 10)}
 
 
 def test_a_new_level_lends_half_of_what_it_may() -> None:
-    assert [first_seats(Limits(10, lower, 20)) for lower in (10, 9, 8, 0)] == [10, 10, 9, 5]
+    assert [first_seats(SeatLimits(10, lower, 20)) for lower in (10, 9, 8, 0)] == [10, 10, 9, 5]
 
 
 @pytest.mark.parametrize(
     ("nominal", "hand", "most"), [(245, 6, 37), (49, 6, 8), (5, 6, 1), (0, 8, 1), (1000, 6, 150), (100, 50, 2)]
 )
 def test_one_request_has_a_part_of_the_seats_of_its_level(nominal: int, hand: int, most: int) -> None:
-    assert most_seats_of_one(Limits(nominal, 0, nominal), Queuing(hand_size=hand)) == most
+    assert most_seats_of_one(SeatLimits(nominal, 0, nominal), Queuing(hand_size=hand)) == most
 
 
 def test_where_requests_do_not_wait_one_may_have_as_many_as_it_takes() -> None:
-    assert most_seats_of_one(Limits(5, 5, 5), None) == 0
+    assert most_seats_of_one(SeatLimits(5, 5, 5), None) == 0
 
 
 def test_smoothed_demand_rises_at_once_and_falls_by_half_in_five_minutes() -> None:
@@ -93,7 +93,7 @@ def test_smoothed_demand_rises_at_once_and_falls_by_half_in_five_minutes() -> No
     assert smooth(7.0, Demand()) == 7.0, "in no time nothing is learnt"
 
 
-A, B, C = Limits(100, 50, 300), Limits(100, 0, 300), Limits(100, 100, 120)
+A, B, C = SeatLimits(100, 50, 300), SeatLimits(100, 0, 300), SeatLimits(100, 100, 120)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ A, B, C = Limits(100, 50, 300), Limits(100, 0, 300), Limits(100, 100, 120)
         # Exempt requests take so much that the others have only what they always have,
         ({"x": Need(B, 500, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 500, "a": 50}),
         # or half of what they need beyond that.
-        ({"x": Need(Limits(0, 0, 200), 25, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 25, "a": 75}),
+        ({"x": Need(SeatLimits(0, 0, 200), 25, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 25, "a": 75}),
     ],
 )
 def test_seats_go_where_they_are_needed(needs: dict[str, Need], seats: dict[str, int]) -> None:
@@ -114,17 +114,17 @@ def test_seats_go_where_they_are_needed(needs: dict[str, Need], seats: dict[str,
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> list[Range]:
+def ranges(draw: st.DrawFn) -> list[SeatRange]:
     found = []
     for _ in range(draw(st.integers(1, 9))):
         lower = draw(st.floats(0, 500))
         target = max(lower + draw(st.floats(0, 500)), 0.001)
-        found.append(Range(lower, target, lower + draw(st.floats(0, 1000))))
+        found.append(SeatRange(lower, target, lower + draw(st.floats(0, 1000))))
     return found
 
 
 @given(ranges(), st.floats(0, 1))
-def test_a_fair_fraction_gives_out_what_there_is_within_all_bounds(found: list[Range], part: float) -> None:
+def test_a_fair_fraction_gives_out_what_there_is_within_all_bounds(found: list[SeatRange], part: float) -> None:
     least, most = sum(each.lower for each in found), sum(each.upper for each in found)
     required = least + part * (most - least)
     fraction = fair_fraction(required, found)
@@ -137,7 +137,7 @@ def test_a_fair_fraction_gives_out_what_there_is_within_all_bounds(found: list[R
 
 
 def _need(nominal: int, lent: int, more: int, highest: int, smoothed: float) -> Need:
-    return Need(Limits(nominal, nominal - min(lent, nominal), nominal + more), highest, smoothed)
+    return Need(SeatLimits(nominal, nominal - min(lent, nominal), nominal + more), highest, smoothed)
 
 
 SEATS = st.integers(0, 300)

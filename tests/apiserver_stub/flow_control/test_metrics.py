@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
-from controller_manager.base.metrics import Shown, bound_text
+from controller_manager.common.base.metrics import Shown, bound_text
 
 # Families of a kube-apiserver 1.36: name, type, stability, labels and buckets, as far as it had anything to tell.
 RECORDED = [

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.api_request import RequestContext
 from apiserver_stub.flow_control.configuration import FlowSchema, PriorityLevelConfiguration
 from apiserver_stub.flow_control.dumps import columns, dump_pages
 from apiserver_stub.flow_control.in_flight import MaxInFlight
 from apiserver_stub.flow_control.priority_and_fairness import FlowRequest, PriorityAndFairness
 from apiserver_stub.flow_control.retry_after import Rejected
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.api.wire import Request
-from controller_manager.base.clock import monotonic
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.authentication import User
+from apiserver_stub.request.api_request import RequestContext
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.authentication import User
 
 pytestmark = pytest.mark.virtual
 

@@ -4,7 +4,7 @@ import pytest
 
 from apiserver_stub.flow_control.seat_requests import ONE_SEAT, WorkEstimate
 from apiserver_stub.flow_control.work_estimates import WatchCounts, is_write, list_estimate, write_estimate
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request.request_info import RequestInfo
 
 PODS = "/api/v1/pods"
 

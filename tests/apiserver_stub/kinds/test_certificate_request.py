@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from apiserver_stub.kinds import certificate_request
+from apiserver_stub.kinds.strategies import certificate_requests as certificate_request
 from controller_manager.testing.certificates import key_of_kind, request_pem
 
 DER = x509.load_pem_x509_csr(request_pem()).public_bytes(Encoding.DER)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.clean import DEEPEST, MOST_TOLD, Report, clean, clean_tree
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Schemas
+from apiserver_stub.kinds.schema.clean import DEEPEST, MOST_TOLD, Report, clean, clean_tree
+from apiserver_stub.kinds.schema.schema import Schemas
 
 KINDS = built_in()
 PODS = KINDS.find("", "v1", "pods")

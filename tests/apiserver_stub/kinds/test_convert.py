@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core
+from apiserver_stub.kinds.conversions import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api.errors import BadRequest
+from controller_manager.common.api.errors import BadRequest
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
 MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}

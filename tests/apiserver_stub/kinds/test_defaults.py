@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.clean import Report, clean
-from apiserver_stub.kinds.defaults import DEFAULT_ROWS, VIEW_DEFAULT_ROWS, apply_defaults
+from apiserver_stub.kinds.defaults.kinds import DEFAULT_ROWS, VIEW_DEFAULT_ROWS, apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Schema, Tree
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.schema.clean import Report, clean
+from apiserver_stub.kinds.schema.schema import Schema
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
 
 KINDS = built_in()
 DIGEST = f"sha256:{'0' * 64}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.defaults_pod import complete_resources, total
+from apiserver_stub.kinds.defaults.pods import complete_resources, total
 
 
 def _container(requests: Any = None, limits: Any = None, **more: Any) -> dict[str, Any]:

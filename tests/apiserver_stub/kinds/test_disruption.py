@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.disruption import Price, charge, price
-from controller_manager.api import errors
+from apiserver_stub.kinds.strategies.disruption import Price, charge, price
+from controller_manager.common.api import errors
 
 Tree = dict[str, Any]
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}

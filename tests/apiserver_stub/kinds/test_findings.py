@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.error_list import MOST, ErrorList
-from apiserver_stub.kinds.findings import DRAWN_VOLUME, LONGEST, Findings, SoundSpecs, without_free_text
+from apiserver_stub.common.error_list import MOST, ErrorList
+from apiserver_stub.kinds.memo import DRAWN_VOLUME, LONGEST, Memo, SoundSpecs, without_free_text
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.rules.pod_spec import _SOUND, pod_spec
-from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.values.trees import deep_copy
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.kinds.warnings.pods import of_template
 from apiserver_stub.patch.typed_objects import type_of
@@ -187,7 +187,7 @@ def test_a_large_spec_is_nobodys_memory() -> None:
 
 
 def test_few_findings_are_kept_and_none_of_what_is_long() -> None:
-    findings = Findings(list[int], most=2)
+    findings = Memo(list[int], most=2)
     for data in (b"a", b"b", b"a", b"c", b"x" * (LONGEST + 1)):
         findings.of(data).append(1)
     kept = {data: len(findings.of(data)) for data in (b"a", b"c", b"x" * (LONGEST + 1))}
@@ -197,7 +197,7 @@ def test_few_findings_are_kept_and_none_of_what_is_long() -> None:
 
 
 def test_what_was_found_is_forgotten() -> None:
-    findings = Findings(list[int], most=2)
+    findings = Memo(list[int], most=2)
     findings.of(b"a").append(1)
     findings.clear()
     assert findings.of(b"a") == []

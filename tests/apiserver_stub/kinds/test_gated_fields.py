@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.flags.features import PROJECTED_BUNDLES, STOP_SIGNALS
+from apiserver_stub.common.flags.features import PROJECTED_BUNDLES, STOP_SIGNALS
 from apiserver_stub.kinds.gated_fields import drop_gated, gated_fields
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 STOP: Tree = {"name": "c", "lifecycle": {"stopSignal": "SIGTERM"}}
 SLEEP: Tree = {"sleep": {"seconds": 1}}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.go_decoding import unmarshal_problem
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.schema.go_decoding import unmarshal_problem
 
 KINDS = built_in()
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.jsonpath import JSONPath, Visits
 from apiserver_stub.kinds.printers.custom import printer_of
+from apiserver_stub.kinds.values.jsonpath import JSONPath, Visits
 
 TREE = {"a": {"b": [{"c": 1}, {"c": 2, "d.e": 3}], "f-g": {"c": 4}}, "n": None}
 

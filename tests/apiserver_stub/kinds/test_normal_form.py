@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.clean import Report, clean
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.kinds.shapes import fitting, takes
+from apiserver_stub.kinds.schema.clean import Report, clean
+from apiserver_stub.kinds.schema.schema import Schema
+from apiserver_stub.kinds.schema.schema_types import fitting, takes
 
 KINDS = built_in()
 DEEPEST = 10

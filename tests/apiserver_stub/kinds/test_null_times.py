@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.clean import clean
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.shapes import fitting, takes
+from apiserver_stub.kinds.schema.clean import clean
+from apiserver_stub.kinds.schema.schema_types import fitting, takes
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("null_times.jsonl").read_text().splitlines()]
 KINDS = built_in()

@@ -10,8 +10,8 @@ from apiserver_stub.kinds.built_in import RULES, SELECTABLE
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import ANYTHING, Schema
-from apiserver_stub.kinds.strategies import STRATEGIES
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schema
+from apiserver_stub.kinds.strategies.kinds import STRATEGIES
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
 
 

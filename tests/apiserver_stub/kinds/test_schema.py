@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds import published
-from apiserver_stub.kinds.schema import Schema, Schemas
-from apiserver_stub.kinds.shapes import complete, fitting, takes
+from apiserver_stub.kinds.schema.schema import Schema, Schemas
+from apiserver_stub.kinds.schema.schema_types import complete, fitting, takes
+from apiserver_stub.kinds.schema.zero_values import fill, filler
 from apiserver_stub.kinds.validate import check_schema
-from apiserver_stub.kinds.zero_values import fill, filler
 
 ITEMS = {
     "type": "object",

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.schema import Raw, Schema, Schemas
-from apiserver_stub.kinds.shapes import complete, fitting, takes
+from apiserver_stub.kinds.schema.clean import Report, clean_tree, sweep
+from apiserver_stub.kinds.schema.schema import Raw, Schema, Schemas
+from apiserver_stub.kinds.schema.schema_types import complete, fitting, takes
 from apiserver_stub.kinds.validate import check_schema, unmet
 
 KINDS = built_in()

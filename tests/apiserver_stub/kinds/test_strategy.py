@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.scale import ScalePaths, from_scale, selector_text, to_scale
-from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
+from apiserver_stub.kinds.strategies.pods import quality_of_service
+from apiserver_stub.kinds.strategies.scale import ScalePaths, from_scale, selector_text, to_scale
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.clock import utc_now
 
 KINDS = built_in()
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
+from controller_manager.common.api.tree import Tree
 
 MIRROR = "kubernetes.io/config.mirror"
 C: Tree = {"name": "c", "image": "i"}

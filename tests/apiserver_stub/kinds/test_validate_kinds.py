@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.schema import Tree
+from controller_manager.common.api.tree import Tree
 
 C: Tree = {"name": "c", "image": "i"}
 RUN: Tree = {"command": ["true"]}

@@ -6,12 +6,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.clean import clean
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Schemas, Tree
+from apiserver_stub.kinds.schema.clean import clean
+from apiserver_stub.kinds.schema.schema import Schemas
 from apiserver_stub.kinds.validate import check_schema, validate
+from controller_manager.common.api.tree import Tree
 
 KINDS = built_in()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.zero_values import zero_object
+from apiserver_stub.kinds.schema.zero_values import zero_object
 
 RECORDED: dict[str, Any] = {
     row["path"]: row["zero"] for row in map(json.loads, (Path(__file__).parent / "zero_objects.jsonl").open())

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks, first_of
-from controller_manager.serving.http_server import HTTPServer
-from controller_manager.serving.tls import KeyPair, context_of, issue, make_ca
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, DuplexStream, Request, Response, Upgrade
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks, first_of
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.serving.tls import KeyPair, context_of, issue, make_ca
 
 ADMIN = Certificate("admin", ("system:masters",))
 PODS = "/api/v1/namespaces/default/pods"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.flags import FLAGS, KubeletOptions
-from apiserver_stub.kubelet.connections import KubeletConnections
-from apiserver_stub.kubelet.locations import Kubelet
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.log import get_logger
-from controller_manager.serving.tls import issue, make_ca
-from controller_manager.transport.transport import ConfigError
+from apiserver_stub.apis.kubelet.connections import KubeletConnections
+from apiserver_stub.apis.kubelet.locations import Kubelet
+from apiserver_stub.common.flags import FLAGS, KubeletOptions
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.tls import issue, make_ca
+from controller_manager.common.transport.transport import ConfigError
 
 LOG = "/api/v1/namespaces/default/pods/p/log"
 
@@ -22,7 +22,7 @@ async def lines(request: Request) -> Response:
 
 
 async def test_a_certificate_that_changes_is_shown_from_then_on(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiserver_stub.kubelet.connections._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("apiserver_stub.apis.kubelet.connections._LOOK_EVERY", 0.0)
     await cluster.kubelet(lines)
     assert await cluster("GET", LOG) == (200, "kube-apiserver")
     cluster.write("client", issue(cluster.clients, "another", client=True))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.kubelet.links import LinkRewriter, Links
+from apiserver_stub.apis.kubelet.links import LinkRewriter, Links
 
 LINKS = Links("/p", "10.0.0.1:80", "front:1")
 

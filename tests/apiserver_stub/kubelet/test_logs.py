@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.transport.transport import TransportError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.transport import TransportError
 
 LOG = "/api/v1/namespaces/default/pods/p/log"
 TEXT = {"content-type": "text/plain"}

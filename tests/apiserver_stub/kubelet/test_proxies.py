@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
 
 ROOT = "/api/v1/namespaces/default"
 CLUSTER = "192.0.2.7"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
 
 POD = "/api/v1/namespaces/default/pods/p"
 SPDY = {"connection": "Upgrade", "upgrade": "SPDY/3.1"}

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.kubelet.spdy import SpdyConnection, _dictionary
-from apiserver_stub.kubelet.websocket import Piece, ProtocolError, WebSocket
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from apiserver_stub.apis.kubelet.spdy import SpdyConnection, _dictionary
+from apiserver_stub.apis.kubelet.websocket import Piece, ProtocolError, WebSocket
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.transport.duplex import pipe
 from controller_manager.testing import VirtualLoop
-from controller_manager.transport.duplex import pipe
 
 POD = "/api/v1/namespaces/default/pods/p"
 V5 = "v5.channel.k8s.io"

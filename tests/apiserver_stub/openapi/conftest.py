@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from apiserver_stub.apis.openapi import OpenApi
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
-from apiserver_stub.openapi import OpenApi
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 
 Ask = Callable[..., Response]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV30SpecValidator
 
-from apiserver_stub.apiextensions.resources import resources_of
+from apiserver_stub.apis.apiextensions.resources import resources_of
+from apiserver_stub.apis.openapi import OpenApi
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.openapi import OpenApi
-from controller_manager.api.wire import Request
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.openapi.trees import bare, without_empty_defaults
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "custom.jsonl").read_text().splitlines()]

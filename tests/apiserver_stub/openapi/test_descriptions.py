@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.openapi.definitions import built_in, full_name
-from apiserver_stub.openapi.schemas import V2, V3, Dialect
+from apiserver_stub.apis.openapi.definitions import built_in, full_name
+from apiserver_stub.apis.openapi.schemas import V2, V3, Dialect
 
-TEXT = (files("apiserver_stub.openapi") / "descriptions.json").read_text()
+TEXT = (files("apiserver_stub.apis.openapi") / "descriptions.json").read_text()
 DESCRIBED: dict[str, dict[str, str]] = json.loads(TEXT)
 DEFINITIONS = built_in()
 SENTENCES = [(f"{short}.{field}", sentence) for short, told in DESCRIBED.items() for field, sentence in told.items()]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidator
 
+from apiserver_stub.apis.openapi import Media, OpenApi
+from apiserver_stub.apis.openapi.operation import root_of
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
-from apiserver_stub.openapi import Media, OpenApi
-from apiserver_stub.openapi.operation import root_of
 from tests.apiserver_stub.openapi.trees import bare, without_empty_defaults
 
 Read = Callable[[str], Any]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.openapi import gnostic
-from apiserver_stub.openapi.converted import converted
-from apiserver_stub.openapi.extension import Part, merged, part_of
+from apiserver_stub.apis.openapi import gnostic
+from apiserver_stub.apis.openapi.converted import converted
+from apiserver_stub.apis.openapi.extension import GroupPaths, merged, part_of
 
 ROOT = "/apis/x.example.com/v1"
 REF = {"$ref": "#/definitions/Foo"}
@@ -73,8 +73,8 @@ def test_one_that_is_too_deep() -> None:
 
 def test_definitions_by_the_same_name() -> None:
     ours = {"paths": {"/a": {"get": 1}}, "definitions": {"Foo": {"description": "ours"}, "Spec": {"type": "string"}}}
-    same = Part({f"{ROOT}/foos": {"get": operation()}}, {"Foo": {"description": "theirs"}})
-    other = Part(
+    same = GroupPaths({f"{ROOT}/foos": {"get": operation()}}, {"Foo": {"description": "theirs"}})
+    other = GroupPaths(
         {"/a": {}, "/b": {"get": operation()}},
         {"Foo": {"properties": {"s": {"$ref": "#/definitions/Spec"}}}, "Spec": {"type": "object"}},
     )

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.openapi import gnostic
-from controller_manager.api.protobuf.wire import fields
+from apiserver_stub.apis.openapi import gnostic
+from controller_manager.common.api.protobuf.wire import fields
 
 OLDER, NEWER = (gnostic.Writer(messages) for messages in (gnostic.V2, gnostic.V3))
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from apiserver_stub.apis.openapi import OpenApi, definitions, handler
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
-from apiserver_stub.kinds.schema import ANYTHING, Schemas
-from apiserver_stub.openapi import OpenApi, definitions, handler
-from controller_manager.api.errors import NotAcceptable, NotFound
-from controller_manager.api.wire import Request
+from apiserver_stub.kinds.schema.schema import ANYTHING, Schemas
+from controller_manager.common.api.errors import NotAcceptable, NotFound
+from controller_manager.common.api.wire import Request
 
 Read = Callable[[str], Any]
 PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"

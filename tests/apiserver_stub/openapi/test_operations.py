@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.apis.openapi.definitions import STATUS, built_in
+from apiserver_stub.apis.openapi.operation import OpenAPIOperation, page
+from apiserver_stub.apis.openapi.operations import operations
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.openapi.definitions import STATUS, built_in
-from apiserver_stub.openapi.operation import Operation, page
-from apiserver_stub.openapi.operations import operations
-from apiserver_stub.request_info import RequestInfo, last_values, resolve
+from apiserver_stub.request.request_info import RequestInfo, last_values, resolve
 
 DEFINITIONS = built_in()
 LITERALS = re.compile(r"def _(\w+)_serialize\(.*?method='(\w+)',\s+resource_path='([^']+)'", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def told(kinds: ResourceRegistry) -> dict[str, Operation]:
+def told(kinds: ResourceRegistry) -> dict[str, OpenAPIOperation]:
     found = [one for kind in kinds.all() for one in operations(kind, DEFINITIONS)]
     by_name = {one.name: one for one in found}
     assert len(by_name) == len(found), "the name of an operation is unique"
     return by_name
 
 
-def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[str, Operation]) -> None:
+def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[str, OpenAPIOperation]) -> None:
     """The functions of the official Python client are generated from the names of operations."""
     checked = 0
     for one in (one for one in told.values() if one.action not in ("watch", "watchlist")):
@@ -38,7 +38,9 @@ def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[st
     assert checked > 400
 
 
-def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation], kinds: ResourceRegistry) -> None:
+def test_the_server_understands_every_path_it_tells_of(
+    told: dict[str, OpenAPIOperation], kinds: ResourceRegistry
+) -> None:
     """API concepts, Resource URI shapes."""
     for one in told.values():
         path = one.path.format(name="some", namespace="any", path="there")
@@ -65,7 +67,7 @@ def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation
     ],
 )  # fmt: skip
 def test_an_operation(
-    told: dict[str, Operation], name: str, action: str, about: tuple[str, str, str], codes: tuple[str, ...]
+    told: dict[str, OpenAPIOperation], name: str, action: str, about: tuple[str, str, str], codes: tuple[str, ...]
 ) -> None:
     assert (told[name].action, told[name].about, told[name].codes) == (action, about, codes)
 
@@ -82,7 +84,7 @@ def test_an_operation(
         ("listCoreV1Node", "io.k8s.api.core.v1.NodeList"),
     ],
 )
-def test_what_comes_out(told: dict[str, Operation], name: str, answer: str) -> None:
+def test_what_comes_out(told: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
     assert told[name].answer == answer
 
 
@@ -115,7 +117,7 @@ def test_the_pages(path: str, name: str, tag: str) -> None:
         ("readCoreV1NamespacedPod", ["pretty"]),
     ],
 )  # fmt: skip
-def test_query_parameters(told: dict[str, Operation], name: str, parameters: list[str]) -> None:
+def test_query_parameters(told: dict[str, OpenAPIOperation], name: str, parameters: list[str]) -> None:
     assert [found for found, place in told[name].parameters if place == "query"] == parameters
 
 

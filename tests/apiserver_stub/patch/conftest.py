@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.schema import Schema, Schemas
+from apiserver_stub.kinds.schema.schema import Schema, Schemas
 
 Tree = dict[str, Any]
 

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.patch import apply
-from apiserver_stub.patch.apply import Applied, ApplyRequest
+from apiserver_stub.patch import server_side_apply as apply
 from apiserver_stub.patch.field_set import paths
 from apiserver_stub.patch.managed_fields import (
     Comparison,
-    Entry,
     FieldManager,
+    ManagedFieldsEntry,
     Versions,
     fields_of,
     owned_part,
     updated,
 )
+from apiserver_stub.patch.server_side_apply import Applied, ApplyRequest
 from apiserver_stub.patch.typed_objects import type_of
-from controller_manager.api.errors import Conflict, UnknownError
+from controller_manager.common.api.errors import Conflict, UnknownError
 
 Tree = dict[str, Any]
 
@@ -38,7 +38,7 @@ class World:
         self.kind = ResourceInfo("", "v1", "Thing", "things", "thing", True, frozenset(), "things", things.node)
         self.versions = Versions(ResourceRegistry([self.kind]), self.kind)
         self.tree: Tree | None = None
-        self.entries: list[Entry] = []
+        self.entries: list[ManagedFieldsEntry] = []
         self.ticks = 0
 
     def apply(self, manager: str, config: Tree, *, force: bool = False) -> Tree:

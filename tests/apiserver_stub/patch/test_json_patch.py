@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.patch import json_patch
-from controller_manager.api.errors import BadRequest, Invalid, RequestEntityTooLarge
+from controller_manager.common.api.errors import BadRequest, Invalid, RequestEntityTooLarge
 
 FITS: list[tuple[dict, list[dict], dict]] = [
     ({"a": 1}, [], {"a": 1}),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.patch.field_set import difference, of, union
-from apiserver_stub.patch.managed_fields import Entry, FieldManager, accepted, fields_of, updated
+from apiserver_stub.patch.managed_fields import FieldManager, ManagedFieldsEntry, accepted, fields_of, updated
 from apiserver_stub.patch.typed import FieldChanges
 
 A, B, C = (of(("f:spec", f"f:{name}")) for name in "abc")
@@ -15,16 +15,18 @@ NOW = "2026-01-01T00:00:09Z"
 
 def entry(
     manager: str, fields: Any, operation: str = "Update", version: str = "v1", time: int = 0, **more: str
-) -> Entry:
+) -> ManagedFieldsEntry:
     author = FieldManager(manager, operation, version)
     return {**author.entry(fields, f"2026-01-01T00:00:{time:02}Z"), **more}
 
 
-def owned(entries: list[Entry]) -> dict[str, Any]:
+def owned(entries: list[ManagedFieldsEntry]) -> dict[str, Any]:
     return {found["manager"]: fields_of(found) for found in entries}
 
 
-def write(entries: list[Entry], manager: str, changed: Any = None, removed: Any = None, part: str = "") -> list[Entry]:
+def write(
+    entries: list[ManagedFieldsEntry], manager: str, changed: Any = None, removed: Any = None, part: str = ""
+) -> list[ManagedFieldsEntry]:
     before = copy.deepcopy(entries)
     changes = FieldChanges(changed, removed)
     found = updated(entries, FieldManager(manager, "Update", "v1", part), lambda v: changes if v == "v1" else None, NOW)
@@ -57,7 +59,7 @@ SENT = [entry("two", B)]
         ([entry("two", A), entry("two", B)], SENT),
     ],
 )
-def test_what_a_client_sends_back(sent: Any, found: list[Entry]) -> None:
+def test_what_a_client_sends_back(sent: Any, found: list[ManagedFieldsEntry]) -> None:
     """Server-side apply (KEP-555): a record that can be read counts, an empty one starts over, all else is ignored."""
     assert accepted(sent, LIVE) == found
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.patch import merge
-from controller_manager.api.errors import BadRequest
+from controller_manager.common.api.errors import BadRequest
 
 CASES: list[tuple[Any, Any, Any]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

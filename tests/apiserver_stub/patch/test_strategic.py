@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.schema import Schema, Schemas
+from apiserver_stub.kinds.schema.schema import Schema, Schemas
 from apiserver_stub.patch import merge
-from controller_manager.api.errors import BadRequest, UnknownError
+from controller_manager.common.api.errors import BadRequest, UnknownError
 
 
 def _array(items: dict, strategy: str = "", key: str = "") -> dict:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.patch import merge
-from controller_manager.api.errors import BadRequest, UnknownError
+from controller_manager.common.api.errors import BadRequest, UnknownError
 
 KINDS = built_in()
 

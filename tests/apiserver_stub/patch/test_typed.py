@@ -12,7 +12,7 @@ from apiserver_stub.patch.conformance import check_typed
 from apiserver_stub.patch.field_set import of, ordered, paths
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
-from controller_manager.api.errors import UnknownError
+from controller_manager.common.api.errors import UnknownError
 
 Tree = dict[str, Any]
 

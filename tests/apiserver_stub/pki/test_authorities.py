@@ -10,11 +10,11 @@ import pytest
 import yaml
 from cryptography import x509
 
-from apiserver_stub.pki.addresses import server_hosts, server_url
-from apiserver_stub.pki.authorities import ADMIN, Authorities, CertificateIdentity
-from controller_manager.base.clock import utc_now
-from controller_manager.serving.certificates import FilePair
-from controller_manager.serving.tls import context_of, issue, make_ca
+from apiserver_stub.process.pki.addresses import server_hosts, server_url
+from apiserver_stub.process.pki.authorities import ADMIN, Authorities, CertificateIdentity
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.serving.certificates import FilePair
+from controller_manager.common.serving.tls import context_of, issue, make_ca
 from controller_manager.testing.virtual import VirtualLoop
 
 HOSTS = ["localhost", "127.0.0.1", "::1"]

@@ -15,16 +15,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.pki.certificates import ServerCertificates
-from apiserver_stub.pki.folders import close_folders
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.clock import utc_now, wall_seconds
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.tls import KeyPair, issue, make_ca
-from controller_manager.serving.trust import Trust, digest
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.pki.certificates import ServerCertificates
+from apiserver_stub.process.pki.folders import close_folders
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.clock import utc_now, wall_seconds
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.tls import KeyPair, issue, make_ca
+from controller_manager.common.serving.trust import Trust, digest
 from controller_manager.testing.virtual import VirtualLoop
 
 pytestmark = pytest.mark.virtual

@@ -16,15 +16,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS, ServingOptions
-from controller_manager.base.files import memory_file
-from controller_manager.base.runtime import Runtime
-from controller_manager.component.secure_server import secure_server
-from controller_manager.serving.certificates import FilePair
-from controller_manager.serving.http_server import ServerLimits
-from controller_manager.serving.tls import issue, make_ca
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+from apiserver_stub.common.flags import FLAGS, ServingOptions
+from apiserver_stub.process.build import build
+from controller_manager.common.base.files import memory_file
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.component.secure_server import secure_server
+from controller_manager.common.serving.certificates import FilePair
+from controller_manager.common.serving.http_server import ServerLimits
+from controller_manager.common.serving.tls import issue, make_ca
+from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 NOW = datetime.now(UTC)

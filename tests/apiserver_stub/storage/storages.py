@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.encryption.storage import EncryptedStorage, Encryption
-from apiserver_stub.encryption.transformers import AESGCM, Transformers
 from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.encryption.storage import EncryptedStorage, Encryption
+from apiserver_stub.storage.encryption.transformers import AESGCM, Transformers
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 from apiserver_stub.storage.interface import Record, Storage
 from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
-from controller_manager.base.log import get_logger
+from controller_manager.common.base.log import get_logger
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.owned import OwnedStorage
 from tests.etcd import Etcd

@@ -12,7 +12,7 @@ import pytest
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.base.random import random_source
+from controller_manager.common.base.random import random_source
 
 KILLS = 3
 

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage, client
 from apiserver_stub.storage.etcd import storage as etcd_storage
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Unusable, Write
-from controller_manager.api.errors import RequestEntityTooLarge, ServiceUnavailable, Timeout
-from controller_manager.serving.tls import KeyPair, issue, make_ca
+from controller_manager.common.api.errors import RequestEntityTooLarge, ServiceUnavailable, Timeout
+from controller_manager.common.serving.tls import KeyPair, issue, make_ca
 from tests.etcd import Etcd, Partition, running
 
 pytestmark = pytest.mark.needs("etcd")

@@ -11,8 +11,8 @@ from apiserver_stub.storage.etcd.layout import Layout
 from apiserver_stub.storage.etcd.transaction import outcome, transaction
 from apiserver_stub.storage.etcd.watch import Responses
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
-from controller_manager.api import errors
-from controller_manager.transport.grpc import GrpcError
+from controller_manager.common.api import errors
+from controller_manager.common.transport.grpc import GrpcError
 
 BODY = b'{"metadata":{"resourceVersion":"","name":"a"}}'
 LAST = b'{"metadata":{"resourceVersion":"","name":"a"},"last":1}'

@@ -14,7 +14,7 @@ from apiserver_stub.storage.expiry import TTLIndex
 from apiserver_stub.storage.interface import Record, RevisionConflict, Write, stamped
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import decode_error_of
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.base.clock import wall_seconds
 
 HOUR = 3600.0
 TTLS = {"events": HOUR, "kept": 0}

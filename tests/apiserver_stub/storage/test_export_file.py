@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.storage.exports.file import FORMAT, ExportReader, ExportWriter, Header, Row
+from apiserver_stub.storage.exports.file import FORMAT, ExportedRow, ExportReader, ExportWriter, Header
 from apiserver_stub.storage.interface import Unusable
 
 PATH = Path("cluster.export")
@@ -23,7 +23,7 @@ DATA = (
 )
 
 
-def written(rows: list[Row], revision: int = 7) -> bytes:
+def written(rows: list[ExportedRow], revision: int = 7) -> bytes:
     file = io.BytesIO()
     writer = ExportWriter(file, Header(FORMAT, NAME, revision, "2026-01-02T03:04:05Z"))
     for row in rows:
@@ -32,7 +32,7 @@ def written(rows: list[Row], revision: int = 7) -> bytes:
     return file.getvalue()
 
 
-def read(content: bytes) -> list[Row]:
+def read(content: bytes) -> list[ExportedRow]:
     return [row for part in ExportReader(io.BytesIO(content), PATH).parts() for row in part]
 
 
@@ -43,14 +43,19 @@ def refused(content: bytes) -> str:
     return str(found.value)
 
 
-ROWS = [Row("pods", f"default/{number}", b'{"metadata":{"resourceVersion":""}}', number % 3) for number in range(2500)]
+ROWS = [
+    ExportedRow("pods", f"default/{number}", b'{"metadata":{"resourceVersion":""}}', number % 3)
+    for number in range(2500)
+]
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)
-rows_of = st.lists(st.builds(Row, texts, texts, st.sampled_from(DATA) | st.binary(max_size=30), st.integers(0, 9)))
+rows_of = st.lists(
+    st.builds(ExportedRow, texts, texts, st.sampled_from(DATA) | st.binary(max_size=30), st.integers(0, 9))
+)
 
 
 @given(rows_of)
-def test_rows_come_back_as_they_were(rows: list[Row]) -> None:
+def test_rows_come_back_as_they_were(rows: list[ExportedRow]) -> None:
     assert read(written(rows)) == rows
 
 
@@ -58,12 +63,15 @@ def test_it_is_read_in_parts_of_which_each_is_whole() -> None:
     parts = list(ExportReader(io.BytesIO(written(ROWS)), PATH).parts())
     assert [len(part) for part in parts] == [1000, 1000, 500]
     assert [row for part in parts for row in part] == ROWS
-    large = [Row("pods", str(number), b'{"text":"%b"}' % (b"x" * (3 << 20))) for number in range(3)]
+    large = [ExportedRow("pods", str(number), b'{"text":"%b"}' % (b"x" * (3 << 20))) for number in range(3)]
     assert [len(part) for part in ExportReader(io.BytesIO(written(large)), PATH).parts()] == [2, 1]
 
 
 def test_it_is_lines_of_json_that_others_can_read() -> None:
-    rows = [Row("pods", "a/b", b'{"metadata":{"resourceVersion":""}}', 60), Row("secrets", "a/s", DATA[1])]
+    rows = [
+        ExportedRow("pods", "a/b", b'{"metadata":{"resourceVersion":""}}', 60),
+        ExportedRow("secrets", "a/s", DATA[1]),
+    ]
     header, pod, secret, part, end = map(json.loads, written(rows).splitlines())
     assert (header["export"], header["id"], header["revision"]) == (1, NAME, 7)
     assert pod | {"crc": 0} == {
@@ -79,7 +87,7 @@ def test_it_is_lines_of_json_that_others_can_read() -> None:
 
 @given(st.data())
 def test_what_is_altered_anywhere_is_refused(data: st.DataObject) -> None:
-    content = written([Row("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
+    content = written([ExportedRow("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
     at = data.draw(st.integers(0, len(content) - 1))
     changed = content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :]
     refused(changed)
@@ -87,7 +95,7 @@ def test_what_is_altered_anywhere_is_refused(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_what_is_cut_off_anywhere_is_refused(data: st.DataObject) -> None:
-    content = written([Row("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
+    content = written([ExportedRow("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
     refused(content[: data.draw(st.integers(0, len(content) - 1))])
 
 

@@ -13,9 +13,9 @@ import pytest
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 from apiserver_stub.storage.exports.etcd import EtcdSource, EtcdTarget
-from apiserver_stub.storage.exports.file import Row, Sound
+from apiserver_stub.storage.exports.file import ExportedRow, Sound
 from apiserver_stub.storage.exports.sqlite import SqliteSource, SqliteTarget
-from apiserver_stub.storage.exports.transfer import Moved, Source, Target, export_rows, import_rows
+from apiserver_stub.storage.exports.transfer import ImportTarget, Moved, Source, export_rows, import_rows
 from apiserver_stub.storage.interface import RevisionConflict, Storage, TooOld, Unusable, Write, as_of
 from apiserver_stub.storage.sqlite import SqliteBackend
 from tests.etcd import Etcd, Partition, free_ports
@@ -31,7 +31,7 @@ def body(text: str) -> bytes:
 class Store:
     """A storage that is filled, moved, and opened again."""
 
-    def __init__(self, open_: Callable[[], Storage], source: Callable[[], Source], target: Callable[..., Target]):
+    def __init__(self, open_: Callable[[], Storage], source: Callable[[], Source], target: Callable[..., ImportTarget]):
         self.storage = open_
         self.source = source
         self.target = target
@@ -185,11 +185,11 @@ class Interrupted(Exception):
     pass
 
 
-def failing(target: Target, after: int) -> Target:
+def failing(target: ImportTarget, after: int) -> ImportTarget:
     """The target, which is interrupted once so many parts are there."""
     numbers, add = count(1), target.add
 
-    async def fail(rows: list[Row]) -> None:
+    async def fail(rows: list[ExportedRow]) -> None:
         if next(numbers) > after:
             raise Interrupted
         await add(rows)
@@ -218,7 +218,7 @@ async def test_an_import_goes_on_where_it_was_interrupted(before: Store, after: 
     target, added = after.target(), []
     add = target.add
 
-    async def noted(rows: list[Row]) -> None:
+    async def noted(rows: list[ExportedRow]) -> None:
         added.extend(rows)
         await add(rows)
 
@@ -238,7 +238,7 @@ class Broken:
         self._source, self._left = source, after
         self.open, self.close = source.open, source.close
 
-    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
+    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
         async for rows in self._source.rows(behind):
             yield rows[: self._left]
             self._left -= len(rows)
@@ -373,7 +373,7 @@ async def test_a_row_is_imported_once_though_the_answer_of_etcd_is_lost(tmp_path
         target = after.target()
         add, lost = target.add, count()
 
-        async def lose_an_answer(rows: list[Row]) -> None:
+        async def lose_an_answer(rows: list[ExportedRow]) -> None:
             if next(lost) == 0:
                 await add(rows[:150])
                 way.keep_answers()

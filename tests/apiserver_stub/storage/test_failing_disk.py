@@ -18,7 +18,7 @@ from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import ApiError, ServiceUnavailable, Timeout
+from controller_manager.common.api.errors import ApiError, ServiceUnavailable, Timeout
 
 from .test_integrity import backend_of, crash
 

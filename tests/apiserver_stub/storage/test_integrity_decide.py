@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.storage.integrity import Acknowledged, Damage, Observed, Tally, checksum, damage, in_doubt, losses
+from apiserver_stub.storage.integrity import (
+    Acknowledged,
+    Damage,
+    StartupFacts,
+    Tally,
+    checksum,
+    damage,
+    in_doubt,
+    losses,
+)
 from apiserver_stub.watch_cache.row import Record
 
 SAID = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))
@@ -40,17 +49,17 @@ WHOLE: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
-    told = losses(Observed(**{**WHOLE, **changes}))
+    told = losses(StartupFacts(**{**WHOLE, **changes}))
     assert len(told) == len(found)
     for sentence, part in zip(told, found, strict=True):
         assert part in sentence
 
 
 def test_when_the_end_is_in_doubt() -> None:
-    assert not in_doubt(Observed(said=None, boot="b"))
-    assert not in_doubt(Observed(said=SAID._replace(boot="b"), boot="b"))
-    assert not in_doubt(Observed(said=SAID._replace(boot="a", closed=True), boot="b"))
-    assert in_doubt(Observed(said=SAID._replace(boot="a"), boot="b"))
+    assert not in_doubt(StartupFacts(said=None, boot="b"))
+    assert not in_doubt(StartupFacts(said=SAID._replace(boot="b"), boot="b"))
+    assert not in_doubt(StartupFacts(said=SAID._replace(boot="a", closed=True), boot="b"))
+    assert in_doubt(StartupFacts(said=SAID._replace(boot="a"), boot="b"))
 
 
 records = st.builds(

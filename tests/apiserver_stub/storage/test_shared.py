@@ -13,8 +13,8 @@ from apiserver_stub.storage.shared.messages import MessageReader
 from apiserver_stub.storage.shared.storage import SharedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.errors import ServiceUnavailable, Timeout
-from controller_manager.base.random import random_source
+from controller_manager.common.api.errors import ServiceUnavailable, Timeout
+from controller_manager.common.base.random import random_source
 from tests.apiserver_stub.conftest import Disk
 from tests.apiserver_stub.owned import Owner
 

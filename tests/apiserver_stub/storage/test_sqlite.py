@@ -16,7 +16,7 @@ from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.common.api.errors import ServiceUnavailable
 
 
 def body(size: int = 100) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooNew, TooOld, Unusable, Write
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.common.api.errors import ServiceUnavailable
 from tests.apiserver_stub.storage.storages import KINDS, LOCAL, Follower, Reopen, body, plain, reopener, told
 
 

@@ -18,7 +18,7 @@ Traced = Callable[..., "Front"]
 @pytest.fixture(autouse=True)
 def sent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have spans sent before a test grows old."""
-    monkeypatch.setattr("apiserver_stub.tracing.export._EVERY", 0.1)
+    monkeypatch.setattr("apiserver_stub.request.tracing.export._EVERY", 0.1)
 
 
 @pytest.fixture

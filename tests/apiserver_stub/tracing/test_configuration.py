@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.config_file import ConfigFileError
-from apiserver_stub.tracing.configuration import read_tracing
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.request.tracing.configuration import read_tracing
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_nothing_is_loaded_without_a_file_and_one_sentence_says_what_is_missing_
     write: Callable[..., str],
 ) -> None:
     script = (
-        "import sys, apiserver_stub.build\n"
+        "import sys, apiserver_stub.process.build\n"
         "print([name for name in sys.modules if name.partition('.')[0] in ('opentelemetry', 'grpc', 'google')])\n"
         "sys.modules['opentelemetry'] = None\n"
-        "from apiserver_stub.tracing import request_tracer\n"
-        "from controller_manager.base.log import get_logger\n"
+        "from apiserver_stub.request.tracing import request_tracer\n"
+        "from controller_manager.common.base.log import get_logger\n"
         f"try: request_tracer({write()!r}, None, get_logger('x'))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )

@@ -9,17 +9,17 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from apiserver_stub.api_request import RequestContext
-from apiserver_stub.apiextensions.conversion import Converters
-from apiserver_stub.offload import Offload
-from apiserver_stub.request_info import RequestInfo
-from apiserver_stub.tracing import request_tracer
-from apiserver_stub.webhooks import WebhookClient
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.authentication import User
+from apiserver_stub.apis.apiextensions.conversion import Converters
+from apiserver_stub.common.offload import Offload
+from apiserver_stub.request.api_request import RequestContext
+from apiserver_stub.request.request_info import RequestInfo
+from apiserver_stub.request.tracing import request_tracer
+from apiserver_stub.webhooks.client import WebhookClient
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.aggregation.conftest import ADMIN, RESOURCES, Front, answer
 from tests.apiserver_stub.apiextensions.test_conversion import V2, converted, definition, thing
 from tests.apiserver_stub.egress.conftest import Egress

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import ALL, Admission, Rule
-from apiserver_stub.admission.certificates import CertificateRequests
-from apiserver_stub.admission.namespaces import NamespaceLifecycle
-from apiserver_stub.admission.services import ServiceAddresses
-from apiserver_stub.api_request import APIRequest
+from apiserver_stub.admission.plugins.certificates import CertificateRequests
+from apiserver_stub.admission.plugins.namespaces import NamespaceLifecycle
+from apiserver_stub.admission.services.addresses import ServiceAddresses
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
+from apiserver_stub.kinds.strategies.certificate_requests import REQUESTS
 from apiserver_stub.patch.field_set import paths, render
-from apiserver_stub.request_info import RequestInfo, last_values, resolve
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.request_info import RequestInfo, last_values, resolve
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.verbs import RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorization, Decision
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
@@ -41,7 +41,7 @@ class _Signers(AlwaysAllow):
     def __init__(self, denied: list[tuple[str, str, str]]) -> None:
         self._denied = denied
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         if (attributes.user.name, attributes.verb, attributes.name) in self._denied:
             return Authorization(Decision.NO_OPINION)
         return await super().authorize(attributes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.errors import ApiError
+from controller_manager.common.api.errors import ApiError
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data/applied_values.json").read_text())
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/d"

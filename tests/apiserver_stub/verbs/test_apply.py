@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.negotiate import ContentNegotiator
-from controller_manager.api import errors
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api import errors
+from controller_manager.common.base.tasks import all_of
 
 Tree = dict[str, Any]
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.verbs.list import ContinueToken, read_token, write_token
-from controller_manager.api.errors import BadRequest
+from controller_manager.common.api.errors import BadRequest
 
 keys = st.text(st.characters(codec="utf-8"), max_size=30)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.common.offload import at_once
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
-from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.offload import at_once
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.storage.interface import Write
-from controller_manager.api.errors import ApiError, InternalError, TooManyRequests
+from controller_manager.common.api.errors import ApiError, InternalError, TooManyRequests
+from controller_manager.common.api.tree import Tree
 from tests.apiserver_stub.verbs.conftest import started_api
 
 GROUP = "example.com"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

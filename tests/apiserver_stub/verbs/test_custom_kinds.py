@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from apiserver_stub.admission import Admission, Attributes, Rule
-from apiserver_stub.apiextensions.resources import resources_of
+from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.verbs import Verbs
 from apiserver_stub.verbs.scope import RequestScope

@@ -9,7 +9,7 @@ from apiserver_stub.kinds import at_rest
 from apiserver_stub.verbs import decoded_rows
 from apiserver_stub.verbs.decoded_rows import DecodedRows
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import ApiError, Invalid
+from controller_manager.common.api.errors import ApiError, Invalid
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

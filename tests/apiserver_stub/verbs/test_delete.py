@@ -7,8 +7,8 @@ import pytest
 
 from apiserver_stub.verbs.delete import batches
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api import errors
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api import errors
+from controller_manager.common.base.tasks import all_of
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from apiserver_stub.kinds.strategy import Strategy
+from apiserver_stub.kinds.strategies.strategy import Strategy
 from apiserver_stub.verbs.deletion import begin_deletion, propagate
-from controller_manager.api.timestamps import format_time, parse_time
+from controller_manager.common.api.timestamps import format_time, parse_time
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 PLAIN, ORPHANING, CHILDLESS = Strategy(), Strategy(dependents="Orphan"), Strategy(dependents="")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 
 Tree = dict[str, Any]
 

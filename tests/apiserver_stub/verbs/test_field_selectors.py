@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.watch_cache.field_index import WORTH
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 
 PODS = "/api/v1/namespaces/default/pods"
 SPEC = {"containers": [{"name": "c", "image": "i"}]}

@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver_stub.verbs.list import ListSemantics, VersionMatch, list_semantics
-from controller_manager.api.errors import BadRequest, Invalid
+from controller_manager.common.api.errors import BadRequest, Invalid
 
 LATEST, ANY, NOT_OLDER, EXACT, CONTINUE = (
     VersionMatch.LATEST,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver_stub.kinds.clean import Report, clean
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema.clean import Report, clean
 
 FILES = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 from controller_manager.testing.certificates import request_pem
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode, envelope, raw
-from controller_manager.api.protobuf.wire import fields
+from controller_manager.common.api.protobuf.wire import fields
 
 MANIFESTS = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
 CONFIGS = "/api/v1/namespaces/default/configmaps"

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.api_request import APIRequest
 from apiserver_stub.kinds.built_in import resources
-from apiserver_stub.request_info import last_values
+from apiserver_stub.request.api_request import APIRequest
+from apiserver_stub.request.request_info import last_values
 from apiserver_stub.verbs.query import check_write
-from controller_manager.api.errors import Invalid
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
+from controller_manager.common.api.errors import Invalid
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User
 
 PODS = next(kind for kind in resources() if kind.name == "pods")
 MEDIA = ("application/apply-patch+yaml", "application/merge-patch+json")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from apiserver_stub.verbs.list import read_token, write_token
-from controller_manager.api import errors
-from controller_manager.base.clock import monotonic
+from controller_manager.common.api import errors
+from controller_manager.common.base.clock import monotonic
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import allocations
+from apiserver_stub.admission.services import allocations
 from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api import errors
-from controller_manager.api.core import SERVICES as KIND
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import SERVICES as KIND
+from controller_manager.common.base.tasks import all_of
 from controller_manager.testing import Cluster, builders
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.verbs.conftest import allocation_of

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver_stub.verbs.shard_selector import parse_shard_selector
-from controller_manager.api.errors import ApiError
-from controller_manager.api.sharding import FIELDS, SPACE, ShardRange, ShardSelector, even_shard, hash_of
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.sharding import FIELDS, SPACE, ShardRange, ShardSelector, even_shard, hash_of
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/shard_selectors.jsonl").read_text().splitlines()]
 

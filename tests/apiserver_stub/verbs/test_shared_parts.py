@@ -10,9 +10,9 @@ import pytest
 
 from apiserver_stub.kinds import shared_parts
 from apiserver_stub.kinds.built_in import resources
-from apiserver_stub.patch import apply
+from apiserver_stub.patch import server_side_apply as apply
 from apiserver_stub.verbs import field_management, patch, update
-from controller_manager.api.errors import ApiError
+from controller_manager.common.api.errors import ApiError
 
 CORE, APPS = "/api/v1/namespaces/default", "/apis/apps/v1/namespaces/default"
 Tree = dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.base.tasks import all_of
+from controller_manager.common.api import errors
+from controller_manager.common.base.tasks import all_of
 
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

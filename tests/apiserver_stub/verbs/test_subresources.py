@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/d/scale"
 CONTAINERS = {"containers": [{"name": "c", "image": "i"}]}

@@ -7,7 +7,7 @@ import pytest
 
 from apiserver_stub.verbs import apply as verb
 from apiserver_stub.verbs.unchanged_objects import Unchanged, UnchangedObjects
-from controller_manager.api.errors import Conflict
+from controller_manager.common.api.errors import Conflict
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 MERGE = "application/merge-patch+json"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.schema import ANYTHING
+from apiserver_stub.kinds.schema.schema import ANYTHING
 from apiserver_stub.verbs.patch import Patch
-from controller_manager.api import errors
+from controller_manager.common.api import errors
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.base.clock import monotonic
+from controller_manager.common.api import errors
+from controller_manager.common.base.clock import monotonic
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 Event = tuple[str, str]

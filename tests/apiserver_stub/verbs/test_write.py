@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from apiserver_stub.admission import ALL, Admission, Attributes, Rule
 from apiserver_stub.admission.chain import Admit
-from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.request.api_request import APIRequest, Item, Reply
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs import RequestScope, Verbs
-from controller_manager.api import errors
-from controller_manager.base.tasks import all_of
-from controller_manager.serving.authorization import Attributes as AuthorizerAttributes
-from controller_manager.serving.authorization import Authorization, Decision
+from controller_manager.common.api import errors
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision
 from controller_manager.testing.virtual import VirtualLoop
 from tests.apiserver_stub.verbs.conftest import Api, started_api
 

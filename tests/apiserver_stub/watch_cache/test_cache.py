@@ -11,7 +11,7 @@ from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.commits import WriteLimits
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.common.api.errors import ServiceUnavailable
 from tests.apiserver_stub.watch_cache.conftest import HeldBackend, body, content, ready
 
 pytestmark = pytest.mark.virtual

@@ -16,9 +16,9 @@ from apiserver_stub.watch_cache import converting_watcher
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import Row
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
-from controller_manager.api.selectors import LabelSelector
+from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.testing import virtual
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
@@ -81,7 +81,7 @@ async def _told(
     store = WatchCache(EmbeddedStorage(MemoryBackend()))
     await store.start()
     hub = Hub(store, RepresentationCache(store))
-    stream: Stream | None = None
+    stream: WatchStream | None = None
     for number, (key, colour, old, size) in enumerate([*writes, ("x/z", "red", True, 0)]):
         if number == begin:
             options = WatchOptions(start=store.revision if resume else None, **selection)

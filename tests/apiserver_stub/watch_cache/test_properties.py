@@ -17,9 +17,9 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
-from controller_manager.api.selectors import LabelSelector
+from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.testing import virtual
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
@@ -57,7 +57,7 @@ async def _check(writes: list[tuple[str, str]], selection: dict[str, Any], begin
     store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention())
     await store.start()
     hub = Hub(store, RepresentationCache(store))
-    streams: list[tuple[Stream, dict[str, str]]] = []
+    streams: list[tuple[WatchStream, dict[str, str]]] = []
     for number, (key, colour) in enumerate([*writes, ("x/z", "red")]):
         if number == begin:
             start = store.revision if resume else None
@@ -86,7 +86,7 @@ def _selected(store: WatchCache, selection: dict[str, Any]) -> dict[str, str]:
     return {row.key: str(row.revision) for row in rows if selection["labels"].matches(row.labels)}
 
 
-async def _follow(stream: Stream, state: dict[str, str]) -> None:
+async def _follow(stream: WatchStream, state: dict[str, str]) -> None:
     """Play the events into `state`; each must be possible where it comes, and revisions only rise."""
     reached = 0
     try:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.streams import EndingStream, ObservedStream
+from apiserver_stub.common.streams import EndingStream, ObservedStream
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
-from controller_manager.base.slices import Share, Slices
+from controller_manager.common.base.fair_loop import Share, Slices
 from tests.apiserver_stub.watch_cache.conftest import ready
 from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
 
@@ -23,7 +23,7 @@ LOWER = EventEncoder("lower", frame=lambda kind, data: PLAIN.event(kind.lower(),
 class Pushed(Seen):
     """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: WatchStream) -> None:
         super().__init__(stream)
         self.is_taken = True
         self.looked = 0
@@ -71,7 +71,7 @@ async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(
 class PushedBookmarks(Pushed):
     """What a stream has said to a sink for bookmarks, apart from what it has said to its reader."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: WatchStream) -> None:
         Seen.__init__(self, stream)
         self.is_taken, self.looked = True, 0
         self.sunk: list[bytes] = []

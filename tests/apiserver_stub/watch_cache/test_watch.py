@@ -8,9 +8,9 @@ import pytest
 
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
-from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
 from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
 
@@ -352,5 +352,5 @@ async def test_shared_lines_do_not_pile_up(cluster: Cluster) -> None:
     assert 10 < len(kept) < 20
 
 
-async def _next(stream: Stream) -> bytes:
+async def _next(stream: WatchStream) -> bytes:
     return await anext(stream)

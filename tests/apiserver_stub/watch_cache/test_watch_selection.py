@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.storage.interface import Record
-from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
 from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
 

@@ -12,7 +12,7 @@ from apiserver_stub.storage.interface import Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
 from apiserver_stub.watch_cache.hub import Hub
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 
 
@@ -51,7 +51,7 @@ class Cluster:
 class Seen:
     """What a stream has said so far."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: WatchStream) -> None:
         self.stream = stream
         self.chunks: list[bytes] = []
         self.ended = False

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.random import random_source
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.authn.jwt.issuer import RSA_KEYS, Issuer, jwk
 from tests.apiserver_stub.whole_server.endpoint import FAULTS, WELL, Endpoint, Tree
 

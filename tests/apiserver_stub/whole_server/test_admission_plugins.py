@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.serving.http import fold_headers, repeated_headers
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.serving.http import fold_headers, repeated_headers
 from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
 
 DATA = Path(__file__).parent / "data" / "admission_plugins.jsonl"

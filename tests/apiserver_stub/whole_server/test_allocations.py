@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.allocations import ADDRESSES, NODE_PORTS, Allocations, items_of
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import all_of
+from apiserver_stub.admission.services.allocations import ADDRESSES, NODE_PORTS, Allocations, items_of
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import all_of
 from tests.apiserver_stub.lagging import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 

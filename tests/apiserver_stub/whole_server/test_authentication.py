@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.tasks import Tasks
-from controller_manager.transport.transport import ConfigError
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.transport.transport import ConfigError
 from tests.apiserver_stub.webhook import Webhook, kubeconfig
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller_manager.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Certificate, Request
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
 Started = Callable[..., AbstractAsyncContextManager[Any]]

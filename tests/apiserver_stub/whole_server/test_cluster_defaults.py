@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.api_service import priority_of
+from apiserver_stub.kinds.strategies.api_services import priority_of
 
 FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from controller_manager.common.base.runtime import Runtime
 
 PATH = "/api/v1/componentstatuses"
 

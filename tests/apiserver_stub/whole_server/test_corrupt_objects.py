@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import structlog.testing
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
 from apiserver_stub.watch_cache.row import decode_error_of
-from controller_manager.base.runtime import Runtime
+from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import Cluster
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.whole_server.test_rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Caller, binding

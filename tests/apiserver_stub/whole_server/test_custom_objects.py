@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from apiserver_stub.apiextensions.conversion import Converters
-from apiserver_stub.apiextensions.resources import resources_of
-from apiserver_stub.offload import Offload
+from apiserver_stub.apis.apiextensions.conversion import Converters
+from apiserver_stub.apis.apiextensions.resources import resources_of
+from apiserver_stub.common.offload import Offload
 from apiserver_stub.patch.json_patch import apply
 from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, put, substituted
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Write
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.on_etcd import new_prefix, storage_at
 from tests.etcd import Etcd
 

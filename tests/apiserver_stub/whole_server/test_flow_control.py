@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.api_request import RequestContext
-from apiserver_stub.api_server import ApiServer
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.http import fold_headers, repeated_headers
+from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.request.api_request import RequestContext
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.http import fold_headers, repeated_headers
 from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"

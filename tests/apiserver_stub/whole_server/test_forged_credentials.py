@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Certificate, Request
 from tests.apiserver_stub.whole_server.victims import (
     AS_ADMIN,
     CLIENT_CA,

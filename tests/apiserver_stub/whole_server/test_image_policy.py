@@ -14,12 +14,12 @@ import pytest
 from aiohttp import web
 
 from apiserver_stub.admission import Attributes
-from apiserver_stub.admission.image_policy import ImagePolicy, ImagePolicyWebhook
+from apiserver_stub.admission.plugins.image_policy import ImagePolicy, ImagePolicyWebhook
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.review_webhook import Backoff, ReviewLimits, ReviewWebhook
-from controller_manager.api.errors import Forbidden
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.authentication import User
+from apiserver_stub.webhooks.review_client import RetryBackoff, ReviewLimits, ReviewWebhook
+from controller_manager.common.api.errors import Forbidden
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 from tests.apiserver_stub.whole_server.recorded import difference, outcome
 
@@ -148,7 +148,7 @@ async def opened(hook: Webhook) -> AsyncIterator[Callable[..., ImagePolicyWebhoo
     webhooks: list[ReviewWebhook] = []
 
     def make(limits: ReviewLimits = LIMITS, **policy: Any) -> ImagePolicyWebhook:
-        webhooks.append(ReviewWebhook(kubeconfig(hook), "file", limits, Backoff(initial=0.001)))
+        webhooks.append(ReviewWebhook(kubeconfig(hook), "file", limits, RetryBackoff(initial=0.001)))
         return ImagePolicyWebhook(webhooks[-1], ImagePolicy(**policy), Runtime("test").log("admission"))
 
     yield make

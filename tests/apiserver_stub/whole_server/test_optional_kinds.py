@@ -15,11 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from apiserver_stub.flags import FLAGS, ApiOptions
-from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.common.error_list import ErrorList
+from apiserver_stub.common.flags import FLAGS, ApiOptions
 from apiserver_stub.kinds.rules.pod_certificates import RULES
-from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
+from controller_manager.common.api.timestamps import format_time
+from controller_manager.common.base.clock import utc_now
 from tests.apiserver_stub.whole_server.conftest import Started
 from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
 

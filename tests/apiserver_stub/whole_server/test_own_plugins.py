@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import AdmissionContext, AdmissionPlugin, Attributes, Rule
-from apiserver_stub.config_file import ConfigFileError
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import InternalError
-from controller_manager.api.model import ObjectMeta
-from controller_manager.options import FlagError
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.common.flags import FLAGS
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.options import FlagError
 from controller_manager.testing import Cluster
 
 CODE = '''

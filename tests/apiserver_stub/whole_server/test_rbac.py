@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Certificate, Request
 from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
 
 DATA = Path(__file__).with_name("data")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.base.random import random_source
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.lagging import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.whole_server.recorded import difference, outcome

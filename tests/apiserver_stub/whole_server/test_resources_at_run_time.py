@@ -14,12 +14,13 @@ import pytest
 from apiserver_stub.kinds import built_in, published
 from apiserver_stub.kinds.resource_info import Printer, ResourceInfo, SelectableField, Subresource
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.scale import ScalePaths
-from apiserver_stub.kinds.schema import Schema, Tree
-from apiserver_stub.kinds.shapes import complete, fitting
-from apiserver_stub.kinds.strategy import STATUS, Strategy
-from apiserver_stub.kinds.zero_values import filler
+from apiserver_stub.kinds.schema.schema import Schema
+from apiserver_stub.kinds.schema.schema_types import complete, fitting
+from apiserver_stub.kinds.schema.zero_values import filler
+from apiserver_stub.kinds.strategies.scale import ScalePaths
+from apiserver_stub.kinds.strategies.strategy import STATUS, Strategy
 from apiserver_stub.patch.typed_objects import type_of
+from controller_manager.common.api.tree import Tree
 
 GROUP, ROOT = "toys.example.com", "/apis/toys.example.com/v1"
 WIDGETS = f"{ROOT}/namespaces/default/widgets"

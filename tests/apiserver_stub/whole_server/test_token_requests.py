@@ -9,7 +9,7 @@ import jwt
 import pytest
 
 from apiserver_stub.authn.keys import own_key
-from controller_manager.api.wire import Request, Response
+from controller_manager.common.api.wire import Request, Response
 
 NS = "/api/v1/namespaces/default"
 TOKEN = f"{NS}/serviceaccounts/robot/token"

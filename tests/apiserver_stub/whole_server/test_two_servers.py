@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage_factory import embedded_storage
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.storage_factory import embedded_storage
+from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.lagging import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 

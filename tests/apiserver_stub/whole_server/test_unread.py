@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.http_server import HTTPServer
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.http_server import HTTPServer
 
 ADMIN = Certificate("admin", ("system:masters",))
 JANE = {"authorization": "Bearer s3cret"}

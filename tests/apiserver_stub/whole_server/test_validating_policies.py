@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.apiextensions.conversion import Converters
-from apiserver_stub.apiextensions.resources import resources_of
-from apiserver_stub.offload import Offload
+from apiserver_stub.apis.apiextensions.conversion import Converters
+from apiserver_stub.apis.apiextensions.resources import resources_of
+from apiserver_stub.common.offload import Offload
 from tests.apiserver_stub.whole_server.recorded import played, rows
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
 from apiserver_stub.storage.shared.storage import SharedStorage
-from apiserver_stub.worker import Worker
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.storage.worker import Worker
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.lagging import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.owned import Owner

@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import load_pem_x509_certificate
 from jwt.algorithms import ECAlgorithm
 
-from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.serving.http import fold_headers, repeated_headers
-from controller_manager.serving.tls import make_ca
-from controller_manager.serving.token_keys import VerifyingKey
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.serving.http import fold_headers, repeated_headers
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.common.serving.token_keys import VerifyingKey
+from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ISSUER = "https://kubernetes.default.svc.cluster.local"

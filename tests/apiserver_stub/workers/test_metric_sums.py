@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.workers.control import FamilyReport
-from apiserver_stub.workers.metric_sums import MetricSums, report, shown
-from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
-from controller_manager.serving.exposition import PLAIN, pieces
+from apiserver_stub.process.workers.control import FamilyReport
+from apiserver_stub.process.workers.metric_sums import MetricSums, report, shown
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.common.serving.exposition import PLAIN, pieces
 
 
 def family(name: str, kind: str, values: Mapping[str, float]) -> FamilyReport:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.workers.socket_folder import socket_folder
+from apiserver_stub.process.workers.socket_folder import socket_folder
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from apiserver_stub.identity import server_id
+from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.worker import Worker
-from apiserver_stub.workers import process
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.process.build import build
+from apiserver_stub.process.workers import process
+from apiserver_stub.server.identity import server_id
+from apiserver_stub.storage.worker import Worker
+from controller_manager.common.base.runtime import Runtime
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import (
+from controller_manager.common.api.conditions import (
     Condition,
     condition_of,
     is_condition_true,
     with_condition,
     with_conditions,
 )
-from controller_manager.api.core import Pod, PodStatus, is_pod_ready, is_pod_terminal
+from controller_manager.common.api.core import Pod, PodStatus, is_pod_ready, is_pod_terminal
 
 NEWS = st.builds(
     Condition,

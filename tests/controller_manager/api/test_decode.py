@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
-from controller_manager.api.core import Pod
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import Model, Object
+from controller_manager.common.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
+from controller_manager.common.api.core import Pod
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.model import Model, Object
 
 
 class Part(Model):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.diff import overlay
-from controller_manager.api.model import EMPTY_RAW, Model, Object
+from controller_manager.common.api.diff import overlay
+from controller_manager.common.api.model import EMPTY_RAW, Model, Object
 
 
 # These leave out what equals its default, as the built-in models do.

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.pod_resources import container_total, largest, parsed, plus
+from controller_manager.common.api.pod_resources import container_total, largest, parsed, plus
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "a/x"]), st.sampled_from(["0", "1", "2", "1500m", "1Ki"]))
 CONTAINER = st.fixed_dictionaries({"asked": AMOUNTS}, optional={"restartPolicy": st.just("Always")})

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.protobuf import decode
-from controller_manager.api.protobuf import body, knows, object_writer
-from controller_manager.api.protobuf.table import fits, table
+from controller_manager.common.api.protobuf import body, knows, object_writer
+from controller_manager.common.api.protobuf.table import fits, table
 
 DEPLOYMENT: dict[str, Any] = {
     "apiVersion": "apps/v1",

@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.protobuf.services import Message, service
+from controller_manager.common.api.protobuf.services import Message, service
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 Rows = dict[str, tuple[int, int, str]]

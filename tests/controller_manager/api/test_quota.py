@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.quota import DeviceClasses, Evaluators, scopes_of
+from controller_manager.common.api.quota import DeviceClasses, Evaluators, scopes_of
 
 
 class Cluster:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import InvalidName
-from controller_manager.api.rbac import CLUSTER_ROLES
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import InvalidName
+from controller_manager.common.api.rbac import CLUSTER_ROLES
 
 
 def test_path_of_a_usual_name_has_it_as_it_is() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Affinity, Node, NodeAffinity, NodeSelector, NodeSpec, Taint, Toleration
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.scheduling import (
+from controller_manager.common.api.core import Affinity, Node, NodeAffinity, NodeSelector, NodeSpec, Taint, Toleration
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.scheduling import (
     NodeMatcher,
     RequiredNodeAffinity,
     SchedulingDirectives,

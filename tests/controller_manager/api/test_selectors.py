@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "example.org/part": "x"}
 

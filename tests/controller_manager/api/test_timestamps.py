@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller_manager.api.coordination import Lease
-from controller_manager.api.timestamps import nonzero_time, time_of
-from controller_manager.leader.lease import held, read
+from controller_manager.common.api.coordination import Lease
+from controller_manager.common.api.timestamps import nonzero_time, time_of
+from controller_manager.framework.leader.lease import held, read
 
 ZERO = "0001-01-01T00:00:00Z"
 

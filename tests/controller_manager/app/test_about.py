@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller_manager.api.wire import Request
+from controller_manager.common.api.wire import Request
 from controller_manager.testing import Cluster, Replica
 
 pytestmark = pytest.mark.virtual

@@ -11,10 +11,10 @@ import pytest
 
 from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
-from controller_manager.app.features import FeatureOptions
+from controller_manager.app.features import ManagerFeatureOptions
 from controller_manager.app.program import flag_set
-from controller_manager.controller import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
-from controller_manager.options import Parsed
+from controller_manager.common.options import Parsed
+from controller_manager.framework.controller import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ GATED = (
 )
 def test_a_controller_of_a_feature_that_is_off_does_not_run(on, names, resources):
     parsed = Parsed(
-        CatalogOptions(controllers=("*", "endpoints-controller")), FeatureOptions(feature_gates={"": (f"{GATE}={on}",)})
+        CatalogOptions(controllers=("*", "endpoints-controller")),
+        ManagerFeatureOptions(feature_gates={"": (f"{GATE}={on}",)}),
     )
     chosen = catalog.choose(GATED, parsed)
     assert [spec.name for spec in chosen] == (names or [spec.name for spec in GATED])

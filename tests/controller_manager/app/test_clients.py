@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import NAMESPACES, Namespace
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.clients import ClientOptions, Clients, HttpNetwork
-from controller_manager.base.clock import monotonic
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, ConfigError, InProcessTransport
-from controller_manager.options import FlagError, FlagSet
+from controller_manager.common.api.core import NAMESPACES, Namespace
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import FlagError, FlagSet
+from controller_manager.common.transport.transport import Credential
+from controller_manager.framework.client import Client, ConfigError, InProcessTransport
 from controller_manager.testing import Cluster, FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
-from controller_manager.transport.transport import Credential
 
 KEY = Key("", "default")
 

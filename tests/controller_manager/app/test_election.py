@@ -2,12 +2,12 @@
 
 import pytest
 
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
 from controller_manager.app.election import ElectionOptions
-from controller_manager.base.clock import monotonic
-from controller_manager.options import FlagError, FlagSet
+from controller_manager.common.api.coordination import LEASES, Lease
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.options import FlagError, FlagSet
 from controller_manager.testing import Cluster
 
 LEASE = Key("kube-system", "cluster-controller-manager")

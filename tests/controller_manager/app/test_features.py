@@ -3,16 +3,16 @@
 import pytest
 
 from controller_manager.app import features
-from controller_manager.app.features import FeatureOptions
-from controller_manager.component import features as common
-from controller_manager.component.features import known_gates
-from controller_manager.options import FlagError, FlagSet, gates_at
+from controller_manager.app.features import ManagerFeatureOptions
+from controller_manager.common.component import features as common
+from controller_manager.common.component.features import known_gates
+from controller_manager.common.options import FlagError, FlagSet, gates_at
 
-FLAGS = FlagSet(FeatureOptions)
+FLAGS = FlagSet(ManagerFeatureOptions)
 
 
-def parse(*argv: str) -> FeatureOptions:
-    return FLAGS.parse(argv)[FeatureOptions]
+def parse(*argv: str) -> ManagerFeatureOptions:
+    return FLAGS.parse(argv)[ManagerFeatureOptions]
 
 
 @pytest.mark.flag("feature-gates")

@@ -7,10 +7,10 @@ import pytest
 
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.election import ElectionOptions, MigrationOptions, Parts, divide
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import ConfigError
-from controller_manager.controller import ControllerSpec
-from controller_manager.options import FlagSet, Options
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import FlagSet, Options
+from controller_manager.framework.client import ConfigError
+from controller_manager.framework.controller import ControllerSpec
 
 HEAD = "apiVersion: controllermanager.config.k8s.io/v1alpha1\nkind: LeaderMigrationConfiguration\n"
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.api.core import NAMESPACES, PODS, SERVICES
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.catalog import AnySpec
-from controller_manager.base.clock import monotonic
-from controller_manager.controller import Change, Context, ControllerSpec, For, Informers, Mapped, Requeue
-from controller_manager.controller.runner import ControllerState, Phase
-from controller_manager.options import Options
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Change, Context, ControllerSpec, For, Informers, Mapped, Requeue
+from controller_manager.framework.controller.runner import ControllerState, Phase
 from controller_manager.testing import Cluster, Replica, builders
 
 pytestmark = pytest.mark.virtual

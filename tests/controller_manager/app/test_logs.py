@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 import yaml
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS as SERVER_FLAGS
-from controller_manager.api.core import NAMESPACES
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
+from apiserver_stub.common.flags import FLAGS as SERVER_FLAGS
+from apiserver_stub.process.build import build
 from controller_manager.app.clients import HttpNetwork
-from controller_manager.app.features import FeatureOptions
+from controller_manager.app.features import ManagerFeatureOptions
 from controller_manager.app.manager import Manager
 from controller_manager.app.program import flag_set
-from controller_manager.base.log import get_logger
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import InProcessTransport
-from controller_manager.component.options import LoggingOptions, logs_allowed
-from controller_manager.component.process import configure_logs, unhandled
-from controller_manager.controller import Context, ControllerSpec, For
-from controller_manager.options import FlagError, FlagSet, Options
+from controller_manager.common.api.core import NAMESPACES
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.component.options import LoggingOptions, logs_allowed
+from controller_manager.common.component.process import configure_logs, unhandled
+from controller_manager.common.options import FlagError, FlagSet, Options
+from controller_manager.common.transport.transport import Credential
+from controller_manager.framework.client import InProcessTransport
+from controller_manager.framework.controller import Context, ControllerSpec, For
 from controller_manager.testing import FaultyNetwork
-from controller_manager.transport.transport import Credential
 
 pytestmark = pytest.mark.usefixtures("own_logs")
 
-FLAGS = FlagSet(LoggingOptions, FeatureOptions, checks=(logs_allowed,))
+FLAGS = FlagSet(LoggingOptions, ManagerFeatureOptions, checks=(logs_allowed,))
 ALPHA = "--feature-gates=LoggingAlphaOptions=true"
 
 WORD = "pa55w0rd-of-the-test"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from controller_manager.component.signals import obey_signals
+from controller_manager.common.component.signals import obey_signals
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:

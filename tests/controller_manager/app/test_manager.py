@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS as SERVER_FLAGS
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.errors import Forbidden, NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request
+from apiserver_stub.common.flags import FLAGS as SERVER_FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.app.pages.controllers import page
 from controller_manager.app.program import flag_set
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, InProcessTransport
-from controller_manager.controller import Context, ControllerSpec, For, Requeue
-from controller_manager.controller.runner import Phase
-from controller_manager.options import Int32, Options, flag
-from controller_manager.serving.listening import CannotListen
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import EVENTS, PODS, Pod
+from controller_manager.common.api.errors import Forbidden, NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.common.serving.listening import CannotListen
+from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.framework.controller import Context, ControllerSpec, For, Requeue
+from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.virtual

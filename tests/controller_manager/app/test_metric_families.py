@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from prometheus_client.core import Metric
 
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS as SERVER_FLAGS
+from apiserver_stub.common.flags import FLAGS as SERVER_FLAGS
+from apiserver_stub.process.build import build
 from controller_manager.app.catalog import installed
 from controller_manager.app.manager import Manager
 from controller_manager.app.program import flag_set
-from controller_manager.base.metrics import Shown, bound_text, qualified
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import InProcessTransport
+from controller_manager.common.base.metrics import Shown, bound_text, qualified
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.transport.metrics import TransportMetrics
+from controller_manager.framework.client import InProcessTransport
 from controller_manager.testing import FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
-from controller_manager.transport.metrics import TransportMetrics
 
 pytestmark = pytest.mark.virtual
 

@@ -5,11 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.apps import DaemonSet, Deployment, StatefulSet
-from controller_manager.api.batch import CronJob, Job
-from controller_manager.api.core import Event, Node, Pod
-from controller_manager.app.overview import MOST_ROWS, Row, SectionBuilder, of_event, of_node, of_pod, of_workload
+from controller_manager.app.overview import (
+    MOST_ROWS,
+    OverviewRow,
+    SectionBuilder,
+    of_event,
+    of_node,
+    of_pod,
+    of_workload,
+)
 from controller_manager.app.state import Severity
+from controller_manager.common.api.apps import DaemonSet, Deployment, StatefulSet
+from controller_manager.common.api.batch import CronJob, Job
+from controller_manager.common.api.core import Event, Node, Pod
 
 BROKEN, STRUGGLING, WAITING, WELL = Severity.BROKEN, Severity.STRUGGLING, Severity.WAITING, Severity.WELL
 
@@ -127,9 +135,10 @@ def test_an_event_is_as_new_as_its_series() -> None:
     assert (row.since, row.columns["Times"]) == ("2026-01-01T01:00:00.000000Z", "7")
 
 
-def rows(count: int, severity: Severity, state: str) -> list[Row]:
+def rows(count: int, severity: Severity, state: str) -> list[OverviewRow]:
     return [
-        Row(severity, "Pod", "shop", f"{state}-{number:05}", state, since=f"{number:05}") for number in range(count)
+        OverviewRow(severity, "Pod", "shop", f"{state}-{number:05}", state, since=f"{number:05}")
+        for number in range(count)
     ]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.reachability import ObservedTransport, Reachability
-from controller_manager.client import InProcessTransport, TransportError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.client import InProcessTransport, TransportError
 
 pytestmark = pytest.mark.virtual
 GET = Request("GET", "/")

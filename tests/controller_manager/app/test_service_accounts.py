@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller_manager.api.core import SERVICE_ACCOUNTS
-from controller_manager.api.errors import Forbidden, NotFound, ServiceUnavailable
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.app.service_accounts import DEADLINE, LIFE, LONGEST_PAUSE, REST, Account, Backoff
-from controller_manager.base.clock import wall_seconds
-from controller_manager.base.log import get_logger
-from controller_manager.client import Client, ConfigError
+from controller_manager.app.service_accounts import DEADLINE, LIFE, LONGEST_PAUSE, REST, Account, TokenBackoff
+from controller_manager.common.api.core import SERVICE_ACCOUNTS
+from controller_manager.common.api.errors import Forbidden, NotFound, ServiceUnavailable
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.transport.credentials import Credentials
+from controller_manager.framework.client import Client, ConfigError
 from controller_manager.testing import Cluster, FaultyNetwork
-from controller_manager.transport.credentials import Credentials
 
 pytestmark = pytest.mark.virtual
 
@@ -126,6 +126,6 @@ async def test_a_server_that_does_not_answer_holds_nobody_up_for_long(network: F
 
 
 def test_patience_grows_to_a_minute() -> None:
-    backoff = Backoff()
+    backoff = TokenBackoff()
     assert [backoff.failed(0.0, "", 1.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert backoff.again_at == 60

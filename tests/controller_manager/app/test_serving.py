@@ -11,16 +11,16 @@ import pytest
 import structlog.testing
 from cryptography import x509
 
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.access.options import AuthenticationOptions, believe_files
 from controller_manager.app.pages.routes import ServingOptions, pages_server
-from controller_manager.base.errors import CannotStart
-from controller_manager.options import FlagError, FlagSet
-from controller_manager.options.flag import flags_of
-from controller_manager.serving import tls
-from controller_manager.serving.http_server import HTTPServer
-from controller_manager.serving.listening import CannotListen
-from controller_manager.serving.trust import Trust
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.options import FlagError, FlagSet
+from controller_manager.common.options.flag import flags_of
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.serving.listening import CannotListen
+from controller_manager.common.serving.trust import Trust
 
 AES, CHACHA = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.base.bucket import TokenBucket
+from controller_manager.common.base.bucket import TokenBucket
 
 
 @settings(max_examples=200, deadline=None)

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from controller_manager.base.clock import loop_served, monotonic, running_loop, working_for
+from controller_manager.common.base.clock import loop_served, monotonic, running_loop, working_for
 
 
 async def test_the_running_loop_counts():

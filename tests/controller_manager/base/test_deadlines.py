@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from controller_manager.base.deadlines import Deadlines, MovingDeadlines
+from controller_manager.common.base.deadlines import Deadlines, MovingDeadlines
 from controller_manager.testing.virtual import VirtualLoop, run
 
 Block = Callable[[], AbstractAsyncContextManager[Any]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.base.files import private_folder, write_atomically
+from controller_manager.common.base.files import private_folder, write_atomically
 
 MARKS = frozenset({"ca.key"})
 

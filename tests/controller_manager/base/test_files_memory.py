@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from controller_manager.base.files import memory_file
+from controller_manager.common.base.files import memory_file
 
 
 def test_the_bytes_are_there_for_a_while_and_need_no_place_to_write_to(monkeypatch):

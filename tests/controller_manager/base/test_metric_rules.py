@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.samples import Sample
 
-from controller_manager.base.metric_rules import MetricRules, Stability
-from controller_manager.base.registry import constrained
+from controller_manager.common.base.metric_rules import MetricRules, Stability
+from controller_manager.common.base.registry import constrained
 
 NAMES = st.sampled_from(["a", "b", "c"])
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller_manager.base import metrics
-from controller_manager.base.metrics import Counters, Distribution, Family, Gauges, Histograms, bound_text
+from controller_manager.common.base import metrics
+from controller_manager.common.base.metrics import Counters, Distribution, Family, Gauges, Histograms, bound_text
 
 ASKED = Family("asked_total", "Questions.", "counter", ("who", "what"))
 OPEN = Family("open_doors", "Doors.", "gauge", ("floor",))

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from controller_manager.base.plain_yaml import NotPlain, read_yaml
+from controller_manager.common.base.plain_yaml import NotPlain, read_yaml
 
 LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))
 MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 64))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.base.clock import monotonic
-from controller_manager.base.programs import Ended, TooMuchOutputError, run_program
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.programs import ProgramResult, TooMuchOutputError, run_program
+from controller_manager.common.base.tasks import Tasks
 
 
 class Held:
@@ -33,7 +33,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
     os.close(pipe.end)
 
 
-async def run(script: str, seconds: float = 60.0, longest: int = 100) -> Ended:
+async def run(script: str, seconds: float = 60.0, longest: int = 100) -> ProgramResult:
     return await run_program(["/bin/sh", "-c", script], seconds=seconds, longest=longest)
 
 
@@ -41,9 +41,9 @@ async def run(script: str, seconds: float = 60.0, longest: int = 100) -> Ended:
 async def test_output_and_errors_come_in_their_order_while_time_stands_still() -> None:
     async with Tasks() as tasks:
         tasks.start(asyncio.sleep(5), name="a timer")
-        assert await run("echo a; echo b >&2; echo c; exit 3") == Ended(3, b"a\nb\nc\n")
-        assert await run("kill -9 $$") == Ended(-9, b"")
-        assert await run("cat") == Ended(0, b"")
+        assert await run("echo a; echo b >&2; echo c; exit 3") == ProgramResult(3, b"a\nb\nc\n")
+        assert await run("kill -9 $$") == ProgramResult(-9, b"")
+        assert await run("cat") == ProgramResult(0, b"")
         assert monotonic() == 0
 
 
@@ -99,4 +99,4 @@ async def test_one_may_have_an_environment_of_its_own_and_tell_its_errors_elsewh
     told = await run_program(
         words, seconds=60, longest=100, environment={"WORD": "said"}, errors=asyncio.subprocess.DEVNULL
     )
-    assert told == Ended(0, b"said\n")
+    assert told == ProgramResult(0, b"said\n")

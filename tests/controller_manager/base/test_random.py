@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from controller_manager.base.random import SystemRandom
+from controller_manager.common.base.random import SystemRandom
 
 
 @pytest.mark.parametrize("bits", [1, 24, 127, 128, 129, 300])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from controller_manager.base.regex import Regex, compile_regex
+from controller_manager.common.base.regex import Regex, compile_regex
 
 
 @pytest.mark.parametrize(

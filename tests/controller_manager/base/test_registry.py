@@ -8,9 +8,9 @@ from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.base.metric_rules import MetricRules
-from controller_manager.base.metrics import Counters, Family
-from controller_manager.base.registry import Registry
+from controller_manager.common.base.metric_rules import MetricRules
+from controller_manager.common.base.metrics import Counters, Family
+from controller_manager.common.base.registry import Registry
 
 GREETED = Family("greeted_total", "Greetings.", "counter", ("language",))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.base.slices import SLICE, FairQueue, Pace, Share, Slices, charge_to, give_way
+from controller_manager.common.base.fair_loop import SLICE, FairQueue, Pace, Share, Slices, charge_to, give_way
 
 MICRO, MILLI = 1e-6, 1e-3
 

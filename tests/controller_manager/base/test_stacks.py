@@ -2,8 +2,8 @@
 
 import sys
 
-from controller_manager.base import stacks
-from controller_manager.base.stacks import Stack, running_stack
+from controller_manager.common.base import stacks
+from controller_manager.common.base.stacks import Stack, running_stack
 
 
 def fall(depth: int) -> Stack:

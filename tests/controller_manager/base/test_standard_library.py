@@ -6,9 +6,9 @@ import ssl
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from controller_manager.base.files import memory_file
-from controller_manager.base.standard_library import awaited, verified_chain
-from controller_manager.serving import tls
+from controller_manager.common.base.files import memory_file
+from controller_manager.common.base.standard_library import awaited, verified_chain
+from controller_manager.common.serving import tls
 
 
 async def test_a_task_tells_what_wakes_it():

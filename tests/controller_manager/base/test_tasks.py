@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks, all_of, first_of, keep_running
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import Tasks, all_of, first_of, keep_running
 
 pytestmark = pytest.mark.virtual
 

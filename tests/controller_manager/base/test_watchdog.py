@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from controller_manager.base import watchdog
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks
-from controller_manager.base.watchdog import Hold, Look, Watchdog
+from controller_manager.common.base import watchdog
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.base.watchdog import Hold, Look, Watchdog
 
 BLOCK = 0.4
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.core import PODS, SERVICES, Pod
-from controller_manager.api.resource import Key
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache import Change, Informer, Informers
-from controller_manager.client import Write
+from controller_manager.common.api.core import PODS, SERVICES, Pod
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.cache import Change, Informer, Informers
+from controller_manager.framework.client import WriteResult
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual
@@ -118,7 +118,7 @@ async def test_an_object_that_can_no_longer_be_decoded_leaves_as_one_that_nobody
         await asyncio.sleep(1)
         assert pods.get(Key("a", "one")) is None
         assert seen == [(True, True)]
-        assert pods.has_seen(Write(PODS, Key("a", "one"), broken))
+        assert pods.has_seen(WriteResult(PODS, Key("a", "one"), broken))
         api.put(path("one"))
         await asyncio.sleep(1)
         assert seen == [(True, True), (False, False)]
@@ -318,15 +318,15 @@ async def test_knows_which_writes_it_has_seen(api: Any) -> None:
         pods = informers.get(PODS)
         await pods.synced()
         key = Key("a", "one")
-        assert pods.has_seen(Write(PODS, key, "101"))
-        assert not pods.has_seen(Write(PODS, key, "102"))
-        pods.when_seen(Write(PODS, key, "101"), lambda: called.append("old"))
-        pods.when_seen(Write(PODS, key, "102"), lambda: called.append("new"))
+        assert pods.has_seen(WriteResult(PODS, key, "101"))
+        assert not pods.has_seen(WriteResult(PODS, key, "102"))
+        pods.when_seen(WriteResult(PODS, key, "101"), lambda: called.append("old"))
+        pods.when_seen(WriteResult(PODS, key, "102"), lambda: called.append("new"))
         assert called == ["old"]
         api.put(path("one"))
         await asyncio.sleep(1)
         assert called == ["old", "new"]
-        assert pods.has_seen(Write(PODS, key, "102"))
+        assert pods.has_seen(WriteResult(PODS, key, "102"))
 
 
 async def test_metrics_tell_the_state_of_each_informer(api: Any) -> None:

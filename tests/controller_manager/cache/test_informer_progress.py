@@ -1,6 +1,6 @@
 """Waiting for a version."""
 
-from controller_manager.cache.change import Progress
+from controller_manager.framework.cache.change import Progress
 
 
 def test_numbers_are_compared_as_numbers() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Resource
-from controller_manager.base.deadlines import MovingDeadlines
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache import Informers
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.base.deadlines import MovingDeadlines
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.cache import Informers
 from controller_manager.testing.virtual import VirtualLoop
 
 pytestmark = pytest.mark.virtual

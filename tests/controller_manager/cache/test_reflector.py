@@ -2,8 +2,16 @@
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.cache.reflector import LONGEST_PAUSE, PAGE, List, Pause, Reflector, StreamingList, Watch
+from controller_manager.common.api import errors
+from controller_manager.framework.cache.reflector import (
+    LONGEST_PAUSE,
+    PAGE,
+    List,
+    Pause,
+    Reflector,
+    StreamingList,
+    WatchFrom,
+)
 
 
 def reflector() -> Reflector:
@@ -32,7 +40,7 @@ def test_begins_with_a_stream_which_goes_on_as_a_watch() -> None:
     found = watching("7")
     found.heard("9")
     found.ended(400.0)
-    assert found.step(400.0) == Watch("9", 600.0)
+    assert found.step(400.0) == WatchFrom("9", 600.0)
 
 
 @pytest.mark.parametrize("refusal", [errors.Invalid, errors.BadRequest, errors.MethodNotAllowed])
@@ -42,7 +50,7 @@ def test_lists_in_pages_when_streaming_is_not_offered(refusal: type[errors.ApiEr
     found.refused(refusal("no"))
     assert found.step(0.0) == List(PAGE)
     found.listed("7")
-    assert found.step(0.0) == Watch("7", 600.0)
+    assert found.step(0.0) == WatchFrom("7", 600.0)
     found.refused(errors.Expired("old"))
     assert found.step(1.0) == List(PAGE), "once refused, a stream is not asked for again"
 
@@ -58,7 +66,7 @@ def test_lists_once_when_the_server_gives_up_on_a_stream_that_it_accepted() -> N
     assert isinstance(found.step(0.0), Pause)
     assert found.step(1.0) == List(PAGE)
     found.listed("7")
-    assert found.step(1.0) == Watch("7", 600.0)
+    assert found.step(1.0) == WatchFrom("7", 600.0)
     found.heard("8")
     found.refused(errors.Expired("old"))
     assert isinstance(found.step(9.0), StreamingList), "the next state is asked for as a stream again"
@@ -129,7 +137,7 @@ def test_pauses_double_up_to_the_bound_and_start_over_after_progress() -> None:
         step = found.step(0.0)
         assert isinstance(step, Pause)
         pauses.append(step.seconds)
-        assert found.step(0.0) == Watch("7", 600.0)
+        assert found.step(0.0) == WatchFrom("7", 600.0)
     assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, LONGEST_PAUSE, LONGEST_PAUSE])
     found.heard("8")
     found.disconnected("refused")
@@ -145,7 +153,7 @@ def test_listing_is_no_progress() -> None:
         steps.append(step)
         if isinstance(step, List):
             found.listed("7")
-        elif isinstance(step, Watch):
+        elif isinstance(step, WatchFrom):
             found.refused(errors.BadRequest("no watching"))
     pauses = [step.seconds for step in steps if isinstance(step, Pause)]
     assert pauses == sorted(pauses)
@@ -160,14 +168,14 @@ def test_a_refusal_that_may_pass_keeps_the_revision(refusal: type[errors.ApiErro
     found.step(0.0)
     found.refused(refusal("not now"))
     assert isinstance(found.step(0.0), Pause)
-    assert found.step(1.0) == Watch("7", 600.0)
+    assert found.step(1.0) == WatchFrom("7", 600.0)
 
 
 def test_a_silent_watch_is_resumed_at_once() -> None:
     found = watching()
     found.step(0.0)
     found.silent()
-    assert found.step(150.0) == Watch("7", 600.0)
+    assert found.step(150.0) == WatchFrom("7", 600.0)
 
 
 def test_a_watch_that_ends_at_once_is_a_failure() -> None:
@@ -178,7 +186,7 @@ def test_a_watch_that_ends_at_once_is_a_failure() -> None:
     assert isinstance(found.step(400.1), Pause)
     found.step(401.0)
     found.ended(800.0)
-    assert isinstance(found.step(800.0), Watch)
+    assert isinstance(found.step(800.0), WatchFrom)
 
 
 def test_what_fails_may_be_late_until_a_watch_has_lasted() -> None:
@@ -191,7 +199,7 @@ def test_what_fails_may_be_late_until_a_watch_has_lasted() -> None:
     assert found.late(3.0) is None
     found.disconnected("gone")
     assert isinstance(found.step(10.0), Pause)
-    assert isinstance(found.step(11.0), Watch)
+    assert isinstance(found.step(11.0), WatchFrom)
     assert found.late(15.0) == 5.0
     found.disconnected("gone")
     found.step(15.0)

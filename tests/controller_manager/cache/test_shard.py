@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.apps import CONTROLLER_REVISIONS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
-from controller_manager.api.batch import CRON_JOBS, JOBS
-from controller_manager.api.core import NAMESPACES, PODS
-from controller_manager.api.model import Object, ObjectMeta, OwnerReference, PartialObject
-from controller_manager.api.resource import Key, Resource
-from controller_manager.cache import Shard
-from controller_manager.cache.shard import root_of
-from controller_manager.leader.assignment import assign
+from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from controller_manager.common.api.batch import CRON_JOBS, JOBS
+from controller_manager.common.api.core import NAMESPACES, PODS
+from controller_manager.common.api.model import Object, ObjectMeta, OwnerReference, PartialObject
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.framework.cache import Shard
+from controller_manager.framework.cache.shard import root_of
+from controller_manager.framework.leader.assignment import assign
 
 KEYED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, CRON_JOBS)
 NAMES = frozenset(one.name for one in KEYED)

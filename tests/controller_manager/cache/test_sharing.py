@@ -4,11 +4,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.apps import Deployment
-from controller_manager.api.conditions import Condition
-from controller_manager.api.core import Container, Pod, PodSpec, PodStatus
-from controller_manager.api.model import Object, ObjectMeta
-from controller_manager.cache.indexer import Indexer
+from controller_manager.common.api.apps import Deployment
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.core import Container, Pod, PodSpec, PodStatus
+from controller_manager.common.api.model import Object, ObjectMeta
+from controller_manager.framework.cache.indexer import Indexer
 
 _TEXTS = st.sampled_from(("a", "b"))
 _LABELS = st.none() | st.dictionaries(_TEXTS, _TEXTS)

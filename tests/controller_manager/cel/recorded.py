@@ -4,12 +4,12 @@ import base64
 import math
 from typing import Any
 
-from controller_manager.cel.environment import Environment, ProgramError
-from controller_manager.cel.library import UNBOUNDED
-from controller_manager.cel.library.authorizer import AuthorizationCheck, AuthorizerValue, DecisionValue
-from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.times import format_duration, format_timestamp, parse_duration, parse_timestamp
-from controller_manager.cel.types import (
+from controller_manager.common.cel.environment import Environment, ProgramError
+from controller_manager.common.cel.library import UNBOUNDED
+from controller_manager.common.cel.library.authorizer import AuthorizationCheck, AuthorizerValue, DecisionValue
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.times import format_duration, format_timestamp, parse_duration, parse_timestamp
+from controller_manager.common.cel.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -24,7 +24,7 @@ from controller_manager.cel.types import (
     Type,
     WrapperType,
 )
-from controller_manager.cel.values import (
+from controller_manager.common.cel.values import (
     CostBudget,
     CostExceeded,
     Duration,

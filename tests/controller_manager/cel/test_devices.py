@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.devices import Device, SelectorError
-from controller_manager.cel.devices import device_value, selects
+from controller_manager.common.api.devices import Device, SelectorError
+from controller_manager.common.cel.devices import device_value, selects
 
 DEVICE = msgspec.json.decode(
     b"""{"name": "d", "allowMultipleAllocations": true, "capacity": {"memory": {"value": "40Gi"}},

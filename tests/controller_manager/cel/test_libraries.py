@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from controller_manager.cel.environment import Environment, Program
-from controller_manager.cel.library.authorizer import (
+from controller_manager.common.cel.environment import Environment, Program
+from controller_manager.common.cel.library.authorizer import (
     AuthorizationCheck,
     AuthorizerValue,
     DecisionValue,
     Undecided,
     evaluate_decided,
 )
-from controller_manager.cel.library.mutations import MUTATIONS
-from controller_manager.cel.types import DYN, STRING
-from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
+from controller_manager.common.cel.library.mutations import MUTATIONS
+from controller_manager.common.cel.types import DYN, STRING
+from controller_manager.common.cel.values import CostBudget, CostExceeded, EvaluationError
 
 VARIABLES = {"authorizer": AuthorizerValue.type, "x": DYN, "s": STRING}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller_manager.cel.environment import Environment
-from controller_manager.cel.parser import MAX_CODE_POINTS, MAX_DEPTH, parse
-from controller_manager.cel.schema_types import declared_type
-from controller_manager.cel.syntax import CompileError
+from controller_manager.common.cel.environment import Environment
+from controller_manager.common.cel.parser import MAX_CODE_POINTS, MAX_DEPTH, parse
+from controller_manager.common.cel.schema_types import declared_type
+from controller_manager.common.cel.syntax import CompileError
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "mistakes.jsonl").read_text().splitlines()]
 SCHEMA: dict[str, Any] = {

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from controller_manager.cel.environment import Environment, ProgramError
-from controller_manager.cel.library import UNBOUNDED
-from controller_manager.cel.library.mutations import MUTATIONS, PATCH_OBJECT, PatchObject, PatchOperation
-from controller_manager.cel.library.quantity import QuantityValue
-from controller_manager.cel.library.url import URL
-from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.types import DYN, Type
-from controller_manager.cel.values import (
+from controller_manager.common.cel.environment import Environment, ProgramError
+from controller_manager.common.cel.library import UNBOUNDED
+from controller_manager.common.cel.library.mutations import MUTATIONS, PATCH_OBJECT, PatchObject, PatchOperation
+from controller_manager.common.cel.library.quantity import QuantityValue
+from controller_manager.common.cel.library.url import URL
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.types import DYN, Type
+from controller_manager.common.cel.values import (
     ABSENT,
     CostBudget,
     Duration,

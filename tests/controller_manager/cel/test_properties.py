@@ -7,11 +7,11 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.cel.environment import Environment
-from controller_manager.cel.parser import parse
-from controller_manager.cel.planner import Planner
-from controller_manager.cel.property_names import escaped, unescaped
-from controller_manager.cel.syntax import (
+from controller_manager.common.cel.environment import Environment
+from controller_manager.common.cel.parser import parse
+from controller_manager.common.cel.planner import Planner
+from controller_manager.common.cel.property_names import escaped, unescaped
+from controller_manager.common.cel.syntax import (
     Call,
     Comprehension,
     Ident,
@@ -22,15 +22,15 @@ from controller_manager.cel.syntax import (
     Select,
     children,
 )
-from controller_manager.cel.times import (
+from controller_manager.common.cel.times import (
     calendar,
     format_duration,
     format_timestamp,
     parse_duration,
     parse_timestamp,
 )
-from controller_manager.cel.types import DYN, INT, ListType
-from controller_manager.cel.values import (
+from controller_manager.common.cel.types import DYN, INT, ListType
+from controller_manager.common.cel.values import (
     INT_MAX,
     INT_MIN,
     UINT_MAX,

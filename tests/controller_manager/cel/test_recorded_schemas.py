@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controller_manager.cel.environment import Environment, ProgramError
-from controller_manager.cel.schema_types import declared_type
-from controller_manager.cel.sizes import declared_sizes
-from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.types import BOOL
-from controller_manager.cel.values import CostBudget, EvaluationError
+from controller_manager.common.cel.environment import Environment, ProgramError
+from controller_manager.common.cel.schema_types import declared_type
+from controller_manager.common.cel.sizes import declared_sizes
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.types import BOOL
+from controller_manager.common.cel.values import CostBudget, EvaluationError
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "schemas.jsonl").read_text().splitlines()]
 

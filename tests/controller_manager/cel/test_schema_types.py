@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.cel.environment import Environment
-from controller_manager.cel.property_names import escaped, unescaped
-from controller_manager.cel.schema_types import declared_type
-from controller_manager.cel.sizes import declared_sizes
-from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.types import OptionalType
-from controller_manager.cel.values import CostBudget, EvaluationError
+from controller_manager.common.cel.environment import Environment
+from controller_manager.common.cel.property_names import escaped, unescaped
+from controller_manager.common.cel.schema_types import declared_type
+from controller_manager.common.cel.sizes import declared_sizes
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.types import OptionalType
+from controller_manager.common.cel.values import CostBudget, EvaluationError
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -129,7 +129,7 @@ def test_a_malformed_value_is_an_error_of_the_expression() -> None:
 def test_an_old_value_may_be_absent() -> None:
     environment = Environment.base().extend({"self": ROOT.type, "oldSelf": OptionalType(ROOT.type)})
     program = environment.compile("oldSelf.?name.orValue('x') == 'x'")
-    from controller_manager.cel.values import NONE, Optional
+    from controller_manager.common.cel.values import NONE, Optional
 
     assert program.evaluate({"oldSelf": NONE}, CostBudget()) is True
     assert program.evaluate({"oldSelf": Optional({"name": "y"})}, CostBudget()) is False

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api import errors
-from controller_manager.api.wire import Request, Response
-from controller_manager.client import Client, InProcessTransport
+from controller_manager.common.api import errors
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.client import Client, InProcessTransport
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.core import NAMESPACES
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base import clock
-from controller_manager.client import Client, InProcessTransport, Throttle
-from controller_manager.client.adaptive_rate import FLOOR, STEP, AdaptiveRate
-from controller_manager.client.requests import AdaptiveThrottle
+from controller_manager.common.api.core import NAMESPACES
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base import clock
+from controller_manager.framework.client import Client, InProcessTransport, Throttle
+from controller_manager.framework.client.adaptive_rate import FLOOR, STEP, AdaptiveRate
+from controller_manager.framework.client.requests import AdaptiveThrottle
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,21 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api import errors
-from controller_manager.api.core import EVENTS, NAMESPACES, PODS, Namespace, NamespaceSpec, Pod
-from controller_manager.api.model import BareObject, Object, ObjectMeta, PartialObject
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.clock import monotonic
-from controller_manager.client import Client, ClientMetrics, InProcessTransport, Throttle, TransportError, Write
-from controller_manager.client.client import JSON_PATCH
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import EVENTS, NAMESPACES, PODS, Namespace, NamespaceSpec, Pod
+from controller_manager.common.api.model import BareObject, Object, ObjectMeta, PartialObject
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.client import (
+    Client,
+    ClientMetrics,
+    InProcessTransport,
+    Throttle,
+    TransportError,
+    WriteResult,
+)
+from controller_manager.framework.client.client import JSON_PATCH
 from tests.controller_manager.client.scripted import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual
@@ -177,7 +184,7 @@ async def test_delete_sends_options_only_when_there_are_some() -> None:
 
 
 async def test_the_version_of_every_write_is_told() -> None:
-    told: list[Write] = []
+    told: list[WriteResult] = []
     removed = answer({"kind": "Status", "details": {"uid": "u"}})
     script = Script(
         answer(POD), answer(POD), answer(POD), answer(POD), removed, answer({"kind": "Status"}), answer(POD)
@@ -190,24 +197,24 @@ async def test_the_version_of_every_write_is_told() -> None:
     for _ in range(3):
         await client.delete(PODS, KEY)
     await client.get(PODS, KEY)
-    assert told == [Write(PODS, KEY, "7")] * 4 + [Write(PODS, KEY, gone="u")]
+    assert told == [WriteResult(PODS, KEY, "7")] * 4 + [WriteResult(PODS, KEY, gone="u")]
 
 
 async def test_a_write_that_changed_nothing_is_not_reported() -> None:
-    told: list[Write] = []
+    told: list[WriteResult] = []
     client = client_of(Script(*[answer(POD)] * 5)).derive(on_write=told.append, known_version=lambda *_: "7")
     await client.apply(PODS, KEY, {}, "me")
     await client.patch(PODS, KEY, {})
     await client.update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default", resource_version="7")))
     assert told == []
     await client.update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default", resource_version="6")))
-    assert told == [Write(PODS, KEY, "7")]
+    assert told == [WriteResult(PODS, KEY, "7")]
     await client.create(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default")))
-    assert told == [Write(PODS, KEY, "7")] * 2
+    assert told == [WriteResult(PODS, KEY, "7")] * 2
 
 
 async def test_a_dry_run_names_its_options_and_is_not_reported() -> None:
-    told: list[Write] = []
+    told: list[WriteResult] = []
     script = Script(*[answer(POD)] * 6)
     client, pod = (
         client_of(script).derive(on_write=told.append),

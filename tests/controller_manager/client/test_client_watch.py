@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.api.core import PODS
-from controller_manager.api.wire import Response, Sink
-from controller_manager.client import TransportError
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.wire import Response, Sink
+from controller_manager.framework.client import TransportError
 from tests.controller_manager.client.scripted import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual

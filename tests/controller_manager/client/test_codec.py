@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.core import PODS, PodTemplateSpec
-from controller_manager.api.model import EMPTY_RAW, Object
-from controller_manager.api.resource import Key, Resource
-from controller_manager.client.codec import Codec, Lines, Write, deletion
-from controller_manager.transport.transport import TransportError
+from controller_manager.common.api.core import PODS, PodTemplateSpec
+from controller_manager.common.api.model import EMPTY_RAW, Object
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.transport.transport import TransportError
+from controller_manager.framework.client.codec import Codec, Lines, WriteResult, deletion
 
 
 @settings(max_examples=200, deadline=None)
@@ -46,7 +46,7 @@ def test_a_line_without_end_is_bounded() -> None:
 )
 def test_what_the_answer_to_a_deletion_says(body: bytes, version: str, gone: str) -> None:
     key = Key("a", "b")
-    assert deletion(PODS, key, body) == Write(PODS, key, version, gone)
+    assert deletion(PODS, key, body) == WriteResult(PODS, key, version, gone)
 
 
 def test_each_object_of_a_list_owns_its_bytes() -> None:

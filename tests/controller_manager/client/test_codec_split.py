@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.client.codec import split
+from controller_manager.framework.client.codec import split
 
 NAMES = st.sampled_from(['a"', 'x,{"metadata":', '"items":[', "]}", "ü", '\\"', ""])
 VALUES: st.SearchStrategy[Any] = st.recursive(

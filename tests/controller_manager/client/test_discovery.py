@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.errors import NotAcceptable, ServiceUnavailable
-from controller_manager.api.model import PartialObject
-from controller_manager.api.resource import Resource
-from controller_manager.api.wire import Request, Response
-from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.discovery import Discovery, DiscoveryClient, resources
+from controller_manager.common.api.errors import NotAcceptable, ServiceUnavailable
+from controller_manager.common.api.model import PartialObject
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.framework.client.discovery import Discovery, DiscoveryClient, resources
 
 pytestmark = pytest.mark.virtual
 

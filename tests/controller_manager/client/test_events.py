@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.core import Namespace, ObjectReference, Pod
-from controller_manager.api.errors import ApiError, Forbidden, not_found
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.wire import Request, Response
-from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.events import Correlator, EventWriter, Occurrence, Recorder
+from controller_manager.common.api.core import Namespace, ObjectReference, Pod
+from controller_manager.common.api.errors import ApiError, Forbidden, not_found
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.framework.client.events import Correlator, EventWriter, Occurrence, Recorder
 
 POD = Pod(api_version="v1", kind="Pod", metadata=ObjectMeta(name="a", namespace="ns", uid="u", resource_version="3"))
 virtual = pytest.mark.virtual

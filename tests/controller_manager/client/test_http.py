@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import InternalError
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
-from controller_manager.client import (
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.common.transport import http, response_parser
+from controller_manager.common.transport.config import ClientIdentity
+from controller_manager.framework.client import (
     Client,
     ClientConfig,
     ConfigError,
     HttpTransport,
     TransportError,
 )
-from controller_manager.transport import http, response_parser
-from controller_manager.transport.config import Identity
 from tests.controller_manager.client.transports import GET, transport
 
 KEY = Key("default", "a")
@@ -38,7 +38,7 @@ async def test_a_request_arrives_as_it_was_meant(backend: Any, config: ClientCon
     request = Request(
         "POST", "/api/v1/x y/ü", (("a", "b&c"), ("d", "+")), {"content-type": "application/json"}, b'{"a":1}'
     )
-    async with transport(replace(config, server=backend.url + "/base/", identity=Identity(token="t"))) as sender:
+    async with transport(replace(config, server=backend.url + "/base/", identity=ClientIdentity(token="t"))) as sender:
         answer = await sender.send(request)
     assert (answer.status, answer.body, answer.headers["warning"]) == (201, b"{}", "careful")
     [(method, path, body, headers)] = seen
@@ -86,7 +86,7 @@ async def test_unusable_authorities_and_pairs_are_refused_at_once(authority: Any
     certificate, _ = authority.issue("a")
     _, other = authority.issue("b")
     with pytest.raises(ConfigError, match="client-key"):
-        HttpTransport(ClientConfig(server="https://x", identity=Identity(certificate=certificate, key=other)))
+        HttpTransport(ClientConfig(server="https://x", identity=ClientIdentity(certificate=certificate, key=other)))
 
 
 async def test_nobody_there_is_a_transport_error(config: ClientConfig) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller_manager.api.wire import Request
-from controller_manager.client import (
+from controller_manager.common.api.wire import Request
+from controller_manager.common.transport.config import ClientIdentity, ExecPlugin, Impersonation
+from controller_manager.common.transport.kubeconfig import in_cluster
+from controller_manager.common.transport.transport import Credential
+from controller_manager.framework.client import (
     ClientConfig,
     HttpTransport,
     TransportError,
 )
-from controller_manager.transport.config import ExecPlugin, Identity, Impersonation
-from controller_manager.transport.kubeconfig import in_cluster
-from controller_manager.transport.transport import Credential
 from tests.controller_manager.client.conftest import Authority
 from tests.controller_manager.client.transports import GET, transport
 
@@ -40,13 +40,13 @@ async def test_the_client_certificate_is_shown_and_followed(
             path.write_bytes(data)
 
     write("first")
-    identity = Identity(certificate_file=str(files[0]), key_file=str(files[1]))
+    identity = ClientIdentity(certificate_file=str(files[0]), key_file=str(files[1]))
     async with transport(replace(config, identity=identity)) as sender:
         assert (await sender.send(GET)).body == b"first"
         write("second")
         assert (await sender.send(GET)).body == b"second"
     certificate, key = authority.issue("third")
-    async with transport(replace(config, identity=Identity(certificate=certificate, key=key))) as sender:
+    async with transport(replace(config, identity=ClientIdentity(certificate=certificate, key=key))) as sender:
         assert (await sender.send(GET)).body == b"third"
 
 
@@ -62,7 +62,7 @@ async def test_a_pair_that_is_half_renewed_is_not_used(
     first, second = authority.issue("first"), authority.issue("second")
     certificate.write_bytes(first[0])
     key.write_bytes(first[1])
-    identity = Identity(certificate_file=str(certificate), key_file=str(key))
+    identity = ClientIdentity(certificate_file=str(certificate), key_file=str(key))
     async with transport(replace(config, identity=identity)) as sender:
         await sender.send(GET)
         certificate.write_bytes(second[0])
@@ -85,7 +85,7 @@ def accepting(*tokens: str) -> Any:
 async def test_a_rotated_token_is_read_after_401(backend: Any, config: ClientConfig, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")
-    async with transport(replace(config, identity=Identity(token_file=str(token)))) as sender:
+    async with transport(replace(config, identity=ClientIdentity(token_file=str(token)))) as sender:
         backend.handler, _ = accepting("old")
         assert (await sender.send(GET)).status == 200
         backend.handler, seen = accepting("new")
@@ -97,7 +97,7 @@ async def test_a_rotated_token_is_read_after_401(backend: Any, config: ClientCon
 
 
 async def test_no_credentials_is_a_transport_error_that_names_the_file(config: ClientConfig) -> None:
-    async with transport(replace(config, identity=Identity(token_file="/nowhere/token"))) as sender:
+    async with transport(replace(config, identity=ClientIdentity(token_file="/nowhere/token"))) as sender:
         with pytest.raises(TransportError, match="tokenFile /nowhere/token can't be read"):
             await sender.send(GET)
 
@@ -119,7 +119,7 @@ print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential", "
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     plugin = ExecPlugin(str(script), args=("t",), env=(("EXTRA", "-"),), provide_cluster_info=True)
-    async with transport(replace(config, identity=Identity(plugin=plugin))) as sender:
+    async with transport(replace(config, identity=ClientIdentity(plugin=plugin))) as sender:
         backend.handler, seen = accepting("t-1")
         answers = await asyncio.gather(*(sender.send(GET) for _ in range(5)))
         assert {answer.status for answer in answers} == {200}
@@ -138,7 +138,7 @@ async def test_a_plugin_that_fails_is_named_without_its_output(config: ClientCon
         (ExecPlugin(str(tmp_path / "missing"), install_hint="get it"), "No such file.*get it"),
         (ExecPlugin("/bin/echo", args=("secret",)), "printed no ExecCredential: it is not JSON"),
     ):
-        async with transport(replace(config, identity=Identity(plugin=plugin))) as sender:
+        async with transport(replace(config, identity=ClientIdentity(plugin=plugin))) as sender:
             with pytest.raises(TransportError, match=problem) as caught:
                 await sender.send(GET)
         assert "secret" not in str(caught.value)
@@ -146,7 +146,7 @@ async def test_a_plugin_that_fails_is_named_without_its_output(config: ClientCon
 
 def test_secrets_stay_out_of_representations() -> None:
     plugin = ExecPlugin("p", env=(("A", "secret"),))
-    identity = Identity(token="secret", certificate=b"secret", key=b"secret", plugin=plugin)
+    identity = ClientIdentity(token="secret", certificate=b"secret", key=b"secret", plugin=plugin)
     assert "secret" not in repr(ClientConfig(server="https://x", identity=identity, proxy_url="http://u:secret@p"))
 
 
@@ -169,7 +169,7 @@ async def test_siblings_share_connections_but_no_credentials(
 
     backend.handler = handler
     certificate, key = authority.issue("the process")
-    process = Identity(certificate=certificate, key=key, token="process")
+    process = ClientIdentity(certificate=certificate, key=key, token="process")
     async with transport(replace(config, identity=process)) as first:
         siblings = [first.with_credentials(holder("one")), first.with_credentials(holder("two"))]
         for sender in (first, *siblings, first):
@@ -227,7 +227,7 @@ async def test_in_a_pod_the_token_is_read_again_once_it_is_refused(
         assert (await sender.send(GET)).status == 200
 
 
-ACTING = Identity(token="t", impersonation=Impersonation("jane", "7", ("a,b", "c"), (("k", ("1", "2")),)))
+ACTING = ClientIdentity(token="t", impersonation=Impersonation("jane", "7", ("a,b", "c"), (("k", ("1", "2")),)))
 IMPERSONATION = [
     ("Impersonate-User", "jane"),
     ("Impersonate-Uid", "7"),
@@ -300,7 +300,7 @@ async def test_credentials_of_a_plugin_are_sent_with_impersonation(
         return web.Response()
 
     backend.handler = handler
-    acting = Identity(plugin=ExecPlugin(str(script)), impersonation=ACTING.impersonation)
+    acting = ClientIdentity(plugin=ExecPlugin(str(script)), impersonation=ACTING.impersonation)
     async with transport(replace(config, identity=acting)) as sender:
         await sender.send(GET)
     assert seen == [IMPERSONATION]

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from controller_manager.api.errors import ApiError
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.log import Levels, Streams, configure
-from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.rest_client import Call
+from controller_manager.common.api.errors import ApiError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.log import Levels, Streams, configure
+from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.framework.client.rest_client import Call
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("own_logs")]
 

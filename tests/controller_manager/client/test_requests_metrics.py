@@ -12,20 +12,20 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from controller_manager.api import errors
-from controller_manager.api.core import PODS, Pod
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import utc_now
-from controller_manager.base.registry import Registry
-from controller_manager.client import Client, ClientMetrics, InProcessTransport
-from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
-from controller_manager.transport.connections import Connections
-from controller_manager.transport.credentials import from_plugin
-from controller_manager.transport.http_transport import HttpTransport
-from controller_manager.transport.metrics import TransportMetrics
-from controller_manager.transport.transport import ConfigError, Credential
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import PODS, Pod
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.transport.config import ClientConfig, ClientIdentity, ExecPlugin
+from controller_manager.common.transport.connections import Connections
+from controller_manager.common.transport.credentials import from_plugin
+from controller_manager.common.transport.http_transport import HttpTransport
+from controller_manager.common.transport.metrics import TransportMetrics
+from controller_manager.common.transport.transport import ConfigError, Credential
+from controller_manager.framework.client import Client, ClientMetrics, InProcessTransport
 
 POD = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}'
 READ = {"verb": "GET", "host": "in-process"}
@@ -130,7 +130,7 @@ async def test_certificates_of_plugins_are_watched_until_they_expire(tmp_path: P
 
 def plugin(command: str, args: tuple[str, ...]) -> tuple[ClientConfig, ExecPlugin]:
     found = ExecPlugin(command=command, args=args, api_version="client.authentication.k8s.io/v1")
-    return ClientConfig(server="https://x", identity=Identity(plugin=found)), found
+    return ClientConfig(server="https://x", identity=ClientIdentity(plugin=found)), found
 
 
 def credential_text(status: dict[str, str]) -> str:

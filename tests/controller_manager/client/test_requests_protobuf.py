@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode.protobuf import decode
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api import errors
-from controller_manager.api.core import ENDPOINTS, PODS, Endpoints, EndpointSubset, Pod
-from controller_manager.api.model import Object, ObjectMeta
-from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request, Response
-from controller_manager.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import ENDPOINTS, PODS, Endpoints, EndpointSubset, Pod
+from controller_manager.common.api.model import Object, ObjectMeta
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
 from controller_manager.testing import Cluster
 
 pytestmark = pytest.mark.virtual

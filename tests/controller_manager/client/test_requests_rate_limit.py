@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.base.clock import monotonic
-from controller_manager.client.requests import Throttle
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.base.clock import monotonic
+from controller_manager.framework.client.requests import Throttle
 
 
 @pytest.mark.virtual

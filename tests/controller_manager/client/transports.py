@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from controller_manager.api.wire import Request
-from controller_manager.client import (
+from controller_manager.common.api.wire import Request
+from controller_manager.framework.client import (
     ClientConfig,
     HttpTransport,
 )

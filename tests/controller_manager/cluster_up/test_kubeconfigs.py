@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from apiserver_stub.pki.authorities import Authorities
-from controller_manager.base.clock import utc_now
-from controller_manager.base.tasks import Tasks
+from apiserver_stub.process.pki.authorities import Authorities
 from controller_manager.cluster_up.kubeconfigs import ManagerKubeconfigs
-from controller_manager.serving.tls import make_ca
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.common.transport import kubeconfig
+from controller_manager.common.transport.credentials import Credentials, from_identity
 from controller_manager.testing.virtual import VirtualLoop
-from controller_manager.transport import kubeconfig
-from controller_manager.transport.credentials import Credentials, from_identity
 
 DAY = 86400.0
 

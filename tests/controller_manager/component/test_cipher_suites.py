@@ -2,14 +2,14 @@
 
 import pytest
 
-from controller_manager.component.secure_serving import (
+from controller_manager.common.component.secure_serving import (
     INSECURE_SUITES,
     KNOWN_SUITES,
     SECURE_SUITES,
     CipherSuites,
     choose_suites,
 )
-from controller_manager.serving import tls
+from controller_manager.common.serving import tls
 
 AES, RC4 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_RC4_128_SHA"
 
@@ -40,4 +40,4 @@ def test_openssl_has_what_it_is_asked_for():
     assert set(SECURE_SUITES.values()) <= tls.available_ciphers()
     chosen = choose_suites(KNOWN_SUITES, tls.available_ciphers())
     assert all("RC4" in name or "3DES" in name for name in chosen.missing)
-    tls.context_of(tls.issue(tls.make_ca("ca"), "x"), policy=tls.Policy(ciphers=chosen.ciphers))
+    tls.context_of(tls.issue(tls.make_ca("ca"), "x"), policy=tls.TLSPolicy(ciphers=chosen.ciphers))

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter
 
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.program import flag_set
-from controller_manager.base.metric_rules import MetricRules
-from controller_manager.base.metrics import Family, Histograms
-from controller_manager.base.registry import Registry
-from controller_manager.component.options import MetricsOptions
-from controller_manager.component.pages import metrics_handler
-from controller_manager.options import FlagError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.metric_rules import MetricRules
+from controller_manager.common.base.metrics import Family, Histograms
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.component.options import MetricsOptions
+from controller_manager.common.component.pages import metrics_handler
+from controller_manager.common.options import FlagError
 from controller_manager.testing import Cluster
 
 

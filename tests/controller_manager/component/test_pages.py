@@ -7,10 +7,10 @@ import re
 import pytest
 import yaml
 
-from controller_manager.api.errors import NotAcceptable
-from controller_manager.api.wire import Request
 from controller_manager.app.program import flag_set
-from controller_manager.component.pages import About, debugging_routes, flagz_handler, statusz_handler
+from controller_manager.common.api.errors import NotAcceptable
+from controller_manager.common.api.wire import Request
+from controller_manager.common.component.pages import About, debugging_routes, flagz_handler, statusz_handler
 
 pytestmark = pytest.mark.virtual
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.base.registry import Registry
-from controller_manager.component.process_metrics import ProcessMetrics, address_space, ip_counters
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.component.process_metrics import ProcessMetrics, address_space, ip_counters
 
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max cpu time              unlimited            unlimited            seconds

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.manager import Manager
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks
-from controller_manager.base.watchdog import Watchdog
-from controller_manager.component.options import ProfilingOptions
-from controller_manager.component.pages import Profiling
-from controller_manager.serving.pprof import heap
-from controller_manager.serving.pprof.heap import Census
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.base.watchdog import Watchdog
+from controller_manager.common.component.options import ProfilingOptions
+from controller_manager.common.component.pages import Profiling
+from controller_manager.common.serving.pprof import heap
+from controller_manager.common.serving.pprof.heap import Census
 from controller_manager.testing import Cluster
 
 DELEGATED = ("--authentication-kubeconfig=the server", "--authorization-kubeconfig=the server")

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, PODS, SERVICES, Pod
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks, all_of
-from controller_manager.cache import Change, Informers
-from controller_manager.client import Client, InProcessTransport, Write
-from controller_manager.controller.cache_barrier import CacheBarrier
-from controller_manager.controller.spec import For, Mapped
-from controller_manager.controller.watches import EventHandler
-from controller_manager.options import Options
-from controller_manager.work.loop import LONGEST_HOLD
+from controller_manager.common.api.core import ENDPOINTS, PODS, SERVICES, Pod
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks, all_of
+from controller_manager.common.options import Options
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.client import Client, InProcessTransport, WriteResult
+from controller_manager.framework.controller.cache_barrier import CacheBarrier
+from controller_manager.framework.controller.spec import For, Mapped
+from controller_manager.framework.controller.watches import EventHandler
+from controller_manager.framework.work.loop import LONGEST_HOLD
 
 pytestmark = pytest.mark.virtual
 
@@ -44,7 +44,7 @@ async def unanswered(request: Request) -> Response:
     raise AssertionError(f"nothing should be asked: {request.path}")
 
 
-def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None]) -> None:
+def when_seen(informers: Informers, writes: list[WriteResult], call: Callable[[], None]) -> None:
     """Have a run make these writes, and `call` be called once they have been seen."""
     barrier = CacheBarrier(informers)
     with barrier.noting("run"):
@@ -58,8 +58,8 @@ async def test_known_version_is_of_informers_else_of_own_writes(api: Any) -> Non
         made = await api.client().create(PODS, pod("", uid=""))
         await asyncio.sleep(1)
         barrier, key = CacheBarrier(informers), Key(made.metadata.namespace, made.metadata.name)
-        barrier.note(Write(PODS, key, "1"))
-        barrier.note(Write(ENDPOINTS, key, "2"))
+        barrier.note(WriteResult(PODS, key, "1"))
+        barrier.note(WriteResult(ENDPOINTS, key, "2"))
         assert barrier.known_version(PODS, key) == made.metadata.resource_version
         assert barrier.known_version(PODS, Key("a", "other")) == ""
         assert barrier.known_version(ENDPOINTS, key) == "2"
@@ -69,31 +69,31 @@ async def test_known_version_is_of_informers_else_of_own_writes(api: Any) -> Non
 async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
     async def reconcile(name: str) -> list[str]:
         with barrier.noting(name) as writes:
-            barrier.note(Write(PODS, Key("a", name), "1"))
+            barrier.note(WriteResult(PODS, Key("a", name), "1"))
             await asyncio.sleep(1)
             await all_of(*(child(name, version) for version in "23"))
         return [f"{write.key.name}@{write.version}" for write in writes.values()]
 
     async def child(name: str, version: str) -> None:
-        barrier.note(Write(PODS, Key("a", f"{name}-{version}"), version))
+        barrier.note(WriteResult(PODS, Key("a", f"{name}-{version}"), version))
 
     barrier = CacheBarrier(nothing_cached())
-    barrier.note(Write(PODS, KEY, "nobody's"))
+    barrier.note(WriteResult(PODS, KEY, "nobody's"))
     assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
 
 
 def test_of_several_writes_of_an_object_the_last_counts() -> None:
     barrier = CacheBarrier(nothing_cached())
     with barrier.noting("x") as writes:
-        barrier.note(Write(PODS, KEY, "1"))
-        barrier.note(Write(PODS.metadata_only(), KEY, "2"))
+        barrier.note(WriteResult(PODS, KEY, "1"))
+        barrier.note(WriteResult(PODS.metadata_only(), KEY, "2"))
     assert [write.version for write in writes.values()] == ["2"]
 
 
 async def test_all_writes_must_be_seen_by_all_informers_concerned(api: Any) -> None:
     called: list[str] = []
     async with synced(api) as informers:
-        writes = [Write(PODS, KEY, "101"), Write(SERVICES, KEY, "102"), Write(ENDPOINTS, KEY, "103")]
+        writes = [WriteResult(PODS, KEY, "101"), WriteResult(SERVICES, KEY, "102"), WriteResult(ENDPOINTS, KEY, "103")]
         when_seen(informers, writes, lambda: called.append("all"))
         api.put("/api/v1/namespaces/a/pods/x")
         await asyncio.sleep(1)
@@ -110,8 +110,8 @@ async def test_a_deletion_that_names_no_version_is_seen_when_the_object_goes(api
     called: list[str] = []
     api.put("/api/v1/namespaces/a/pods/x", metadata={"uid": "one"})
     async with synced(api) as informers:
-        when_seen(informers, [Write(PODS, KEY, gone="another")], lambda: called.append("already"))
-        when_seen(informers, [Write(PODS, KEY, gone="one")], lambda: called.append("gone"))
+        when_seen(informers, [WriteResult(PODS, KEY, gone="another")], lambda: called.append("already"))
+        when_seen(informers, [WriteResult(PODS, KEY, gone="one")], lambda: called.append("gone"))
         api.put("/api/v1/namespaces/a/pods/x")
         await asyncio.sleep(1)
         assert called == ["already"]
@@ -126,7 +126,7 @@ async def test_an_informer_that_may_not_hear_of_a_write_is_not_waited_for(api: A
         informers.get(ENDPOINTS, namespace="b")
         informers.get(ENDPOINTS, labels="app=web")
         await asyncio.sleep(1)
-        when_seen(informers, [Write(ENDPOINTS, KEY, "500")], lambda: called.append("seen"))
+        when_seen(informers, [WriteResult(ENDPOINTS, KEY, "500")], lambda: called.append("seen"))
         assert called == ["seen"]
 
 
@@ -147,18 +147,18 @@ def pod(version: str, uid: str = "one") -> Pod:
 @pytest.mark.parametrize(
     ("write", "change", "after", "is_one"),
     [
-        pytest.param(Write(PODS, KEY, "5"), Change(pod("4"), pod("5")), 1, True, id="what was written"),
-        pytest.param(Write(PODS, KEY, "5"), Change(pod("3"), pod("4")), 1, False, id="what was before"),
-        pytest.param(Write(PODS, KEY, "5"), Change(pod("5"), pod("6")), 1, False, id="what somebody wrote later"),
-        pytest.param(Write(PODS, Key("a", "y"), "5"), Change(pod("4"), pod("5")), 1, False, id="another object"),
-        pytest.param(Write(SERVICES, KEY, "5"), Change(pod("4"), pod("5")), 1, False, id="another resource"),
-        pytest.param(Write(PODS, KEY, "5"), Change(pod("5"), None), 1, False, id="gone after it was written"),
-        pytest.param(Write(PODS, KEY, gone="one"), Change(pod("5"), None), 1, True, id="what was deleted"),
-        pytest.param(Write(PODS, KEY, gone="two"), Change(pod("5"), None), 1, False, id="what was before it"),
-        pytest.param(Write(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_HOLD + 1, False, id="too late"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("4"), pod("5")), 1, True, id="what was written"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("3"), pod("4")), 1, False, id="what was before"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("5"), pod("6")), 1, False, id="what somebody wrote later"),
+        pytest.param(WriteResult(PODS, Key("a", "y"), "5"), Change(pod("4"), pod("5")), 1, False, id="another object"),
+        pytest.param(WriteResult(SERVICES, KEY, "5"), Change(pod("4"), pod("5")), 1, False, id="another resource"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("5"), None), 1, False, id="gone after it was written"),
+        pytest.param(WriteResult(PODS, KEY, gone="one"), Change(pod("5"), None), 1, True, id="what was deleted"),
+        pytest.param(WriteResult(PODS, KEY, gone="two"), Change(pod("5"), None), 1, False, id="what was before it"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_HOLD + 1, False, id="too late"),
     ],
 )
-async def test_what_is_an_echo(write: Write, change: Change[Pod], after: float, is_one: bool) -> None:
+async def test_what_is_an_echo(write: WriteResult, change: Change[Pod], after: float, is_one: bool) -> None:
     barrier = CacheBarrier(nothing_cached(), {"pods"})
     barrier.note(write)
     await asyncio.sleep(after)
@@ -169,7 +169,7 @@ async def test_what_is_an_echo(write: Write, change: Change[Pod], after: float, 
 async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
     barrier = CacheBarrier(nothing_cached(), {"pods"})
     for number in range(100):
-        barrier.note(Write(PODS, Key("a", str(number)), "5"))
+        barrier.note(WriteResult(PODS, Key("a", str(number)), "5"))
         await asyncio.sleep(1)
     assert len(barrier._awaited) <= LONGEST_HOLD + 1
 
@@ -183,7 +183,7 @@ async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bo
         feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(str(key)), own.is_echo)
         async with Tasks() as tasks:
             tasks.start(feed.run(), name="feed")
-            own.note(Write(PODS, KEY, "101"))
+            own.note(WriteResult(PODS, KEY, "101"))
             api.put("/api/v1/namespaces/a/pods/x")
             await asyncio.sleep(1)
             api.put("/api/v1/namespaces/a/pods/x")
@@ -205,6 +205,6 @@ async def test_an_echo_that_comes_before_the_answer_is_known_for_one_once_the_ru
                 await asyncio.sleep(1)
                 assert woken == []
                 if answered:
-                    own.note(Write(PODS, KEY, "101"))
+                    own.note(WriteResult(PODS, KEY, "101"))
                 feed.ended(KEY)
             assert woken == [KEY], "what nobody answered for may be of others"

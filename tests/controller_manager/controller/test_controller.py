@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.core import ENDPOINTS, PODS, SERVICES, Endpoints, Pod
-from controller_manager.api.model import ObjectMeta
-from controller_manager.base.random import random_source
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.client.events import EventWriter
-from controller_manager.controller import (
+from controller_manager.common.api.core import ENDPOINTS, PODS, SERVICES, Endpoints, Pod
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import Options
+from controller_manager.framework.client.events import EventWriter
+from controller_manager.framework.controller import (
     Change,
     Context,
     ControllerSpec,
@@ -28,10 +29,9 @@ from controller_manager.controller import (
     Requeue,
     Watch,
 )
-from controller_manager.controller.runner import Controller, Phase
-from controller_manager.options import Options
+from controller_manager.framework.controller.runner import Controller, Phase
+from controller_manager.framework.work import WorkMetrics
 from controller_manager.testing.virtual import run
-from controller_manager.work import WorkMetrics
 
 pytestmark = pytest.mark.virtual
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api import errors
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap, PodTemplateSpec
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.random import random_source
-from controller_manager.controller import (
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap, PodTemplateSpec
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.controller import (
     CONTROLLER_REVISIONS,
     NAMESPACES,
     Client,
@@ -27,7 +27,7 @@ from controller_manager.controller import (
     controller_ref,
     key_of,
 )
-from controller_manager.controller.history import (
+from controller_manager.framework.controller.history import (
     REVISION_HASH,
     in_order,
     is_equal,

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import EVENTS, PODS, Container, Pod
-from controller_manager.api.errors import AlreadyExists, BadRequest, Conflict, Invalid
-from controller_manager.api.model import Model, Object, ObjectMeta
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import Client, InProcessTransport
-from controller_manager.client.events import EventWriter
-from controller_manager.controller import (
+from controller_manager.common.api.core import EVENTS, PODS, Container, Pod
+from controller_manager.common.api.errors import AlreadyExists, BadRequest, Conflict, Invalid
+from controller_manager.common.api.model import Model, Object, ObjectMeta
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.framework.client.events import EventWriter
+from controller_manager.framework.controller import (
     NAMESPACES,
     Key,
     PodControl,

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api import errors
-from controller_manager.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
-from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
-from controller_manager.api.wire import Request, Response
-from controller_manager.controller import (
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
+from controller_manager.common.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.framework.controller import (
     Client,
     ControllerRefManager,
     Key,
@@ -25,7 +25,7 @@ from controller_manager.controller import (
     controller_ref,
     recheck_owner,
 )
-from controller_manager.controller.references import Claim, claim_of
+from controller_manager.framework.controller.references import Claim, claim_of
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.faults import FaultyNetwork
 

@@ -4,7 +4,8 @@ import importlib
 
 import pytest
 
-from controller_manager import controller, framework
+from controller_manager import framework
+from controller_manager.framework import controller
 
 RENAMED = {"GiveUp": "TerminalError", "Rule": "PolicyRule", "Spec": "ControllerSpec"}
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Pod
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.resource import Key
-from controller_manager.base.runtime import Runtime
-from controller_manager.controller import Change, For, Informers, Mapped, Owned
-from controller_manager.controller.watches import cause_of, keys_of
+from controller_manager.common.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Pod
+from controller_manager.common.api.model import ObjectMeta, OwnerReference
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.framework.controller import Change, For, Informers, Mapped, Owned
+from controller_manager.framework.controller.watches import cause_of, keys_of
 
 
 def owned_by(name: str, kind: str = "Service", api_version: str = "v1", controller: bool = True) -> Pod:

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api import errors
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
-from controller_manager.api.errors import ApiError, Cause, Details
-from controller_manager.api.model import ObjectMeta
-from controller_manager.controller import Key, try_write, update_status
-from controller_manager.controller.writes import Refusal, refusal_of
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
+from controller_manager.common.api.errors import ApiError, Cause, Details
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.framework.controller import Key, try_write, update_status
+from controller_manager.framework.controller.writes import Refusal, refusal_of
 from controller_manager.testing import Cluster, builders
 
 TERMINATING = Cause(reason="NamespaceTerminating", field="metadata.namespace")

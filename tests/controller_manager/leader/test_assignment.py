@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.leader.assignment import assign
+from controller_manager.framework.leader.assignment import assign
 
 names = st.text("abcdefghij", min_size=1, max_size=6)
 replicas_of = st.sets(names, min_size=1, max_size=8)

@@ -12,15 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api import errors
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.leader import Elector, FencedTransport, LeaderMetrics, LeadershipLost, LeaseTimings, identity
+from controller_manager.common.api import errors
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.framework.leader import (
+    Elector,
+    FencedTransport,
+    LeaderMetrics,
+    LeadershipLost,
+    LeaseTimings,
+    identity,
+)
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller_manager.api.coordination import Lease, LeaseSpec
-from controller_manager.leader.lease import (
-    Action,
+from controller_manager.common.api.coordination import Lease, LeaseSpec
+from controller_manager.framework.leader.lease import (
     LeaderElectionRecord,
+    LeaseAction,
     LeaseTimings,
     Seen,
     decide,
@@ -27,18 +27,18 @@ def record(holder: str = "other", renewed: str = "t0", seconds: float = 15.0) ->
 @pytest.mark.parametrize(
     ("seen", "move"),
     [
-        (Seen(), Action.CREATE),
-        (Seen(None, "other", until=99.0), Action.CREATE),
-        (Seen(None, "other", until=101.0), Action.WAIT),
-        (Seen(None, "me", until=101.0), Action.CREATE),
-        (Seen(record(""), "", until=99.0), Action.TAKE),
-        (Seen(record("me"), "me", until=101.0), Action.RENEW),
-        (Seen(record("me"), "me", until=99.0), Action.RENEW),
-        (Seen(record(), "other", until=100.1), Action.WAIT),
-        (Seen(record(), "other", until=100.0), Action.TAKE),
+        (Seen(), LeaseAction.CREATE),
+        (Seen(None, "other", until=99.0), LeaseAction.CREATE),
+        (Seen(None, "other", until=101.0), LeaseAction.WAIT),
+        (Seen(None, "me", until=101.0), LeaseAction.CREATE),
+        (Seen(record(""), "", until=99.0), LeaseAction.TAKE),
+        (Seen(record("me"), "me", until=101.0), LeaseAction.RENEW),
+        (Seen(record("me"), "me", until=99.0), LeaseAction.RENEW),
+        (Seen(record(), "other", until=100.1), LeaseAction.WAIT),
+        (Seen(record(), "other", until=100.0), LeaseAction.TAKE),
     ],
 )
-def test_the_table(seen: Seen, move: Action) -> None:
+def test_the_table(seen: Seen, move: LeaseAction) -> None:
     assert decide("me", seen, 100.0) is move
 
 
@@ -56,7 +56,7 @@ def test_a_term_is_as_long_as_its_holder_said() -> None:
 def test_a_deleted_lease_ends_no_term_and_a_released_one_does() -> None:
     seen = observe(Seen(), record(), 50.0)
     assert observe(seen, None, 51.0) == Seen(None, "other", 65.0)
-    assert decide("me", observe(seen, record("", seconds=1), 51.0), 51.0) is Action.TAKE
+    assert decide("me", observe(seen, record("", seconds=1), 51.0), 51.0) is LeaseAction.TAKE
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_leases_as_client_go_leaves_them_are_understood() -> None:
         b'"renewTime":"2026-11-20T20:27:54.531000Z"}'
     )
     free = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
-    assert decide("b", observe(Seen(), read(free), 100.0), 100.0) is Action.TAKE
+    assert decide("b", observe(Seen(), read(free), 100.0), 100.0) is LeaseAction.TAKE
     assert held(free, "b", 15, NOON).spec.lease_transitions == 5

@@ -16,16 +16,16 @@ from typing import cast
 
 import pytest
 
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.base import clock
-from controller_manager.base.random import random_source
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import Client, Transport, TransportError
-from controller_manager.leader import (
+from controller_manager.common.api.coordination import LEASES, Lease
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base import clock
+from controller_manager.common.base.random import random_source
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.client import Client, Transport, TransportError
+from controller_manager.framework.leader import (
     Elector,
     LeaderMetrics,
     LeadershipLost,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import model_validator
 
-from controller_manager.options import (
+from controller_manager.common.options import (
     Duration,
     FlagError,
     FlagSet,
@@ -20,7 +20,7 @@ from controller_manager.options import (
     command_line,
     flag,
 )
-from controller_manager.options.command_line import help_text
+from controller_manager.common.options.command_line import help_text
 
 
 class LeaseOptions(Options):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.options.types import (
+from controller_manager.common.options.types import (
     Duration,
     FlagType,
     Int32,

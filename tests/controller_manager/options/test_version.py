@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from controller_manager.options import FlagError, FlagSet, command_line, reported_version
-from controller_manager.options.flag import GeneralOptions
+from controller_manager.common.options import FlagError, FlagSet, command_line, reported_version
+from controller_manager.common.options.flag import GeneralOptions
 
 FLAGS = FlagSet()
 

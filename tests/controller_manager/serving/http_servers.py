@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving.http_server import HTTPServer
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.http_server import HTTPServer
 
 TEXT = {"content-type": "text/plain"}
 

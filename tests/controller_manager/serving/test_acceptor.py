@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 import structlog.testing
 
-from controller_manager.serving.limits import ConnectionLimiter, Drop
-from controller_manager.serving.listening import Acceptor, listen
+from controller_manager.common.serving.limits import ConnectionLimiter, Drop
+from controller_manager.common.serving.listening import Acceptor, listen
 
 
 class Tired(socket.socket):

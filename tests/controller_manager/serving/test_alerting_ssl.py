@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving import tls
-from controller_manager.serving.http_server import HTTPServer
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.http_server import HTTPServer
 
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 CA = tls.make_ca("ca")
@@ -22,7 +22,7 @@ async def answer(_: Request) -> Response:
 
 
 @contextlib.asynccontextmanager
-async def serving(policy: tls.Policy = tls.DEFAULT_POLICY) -> AsyncIterator[int]:
+async def serving(policy: tls.TLSPolicy = tls.DEFAULT_POLICY) -> AsyncIterator[int]:
     server = HTTPServer(answer, "127.0.0.1", 0, tls.context_of(SERVER, CA.certificate, policy))
     await server.start()
     try:
@@ -59,10 +59,10 @@ async def test_a_client_of_another_authority_is_told_so(version, tmp_path):
 
 
 async def test_a_version_and_a_suite_nobody_agrees_to_are_named(tmp_path):
-    async with serving(tls.Policy(NEW)) as port:
+    async with serving(tls.TLSPolicy(NEW)) as port:
         with pytest.raises(ssl.SSLError, match="alert protocol version"):
             await ask(port, client(OLD))
-    async with serving(tls.Policy(OLD, "ECDHE-ECDSA-CHACHA20-POLY1305")) as port:
+    async with serving(tls.TLSPolicy(OLD, "ECDHE-ECDSA-CHACHA20-POLY1305")) as port:
         other = client(OLD)
         other.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
         with pytest.raises(ssl.SSLError, match="alert handshake failure"):
@@ -81,7 +81,7 @@ async def test_who_speaks_no_tls_is_shown_out_at_once(said):
 
 def test_a_client_that_goes_on_after_the_alert_is_left():
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = tls.context_of(SERVER, policy=tls.Policy(NEW)).wrap_bio(there, back, server_side=True)
+    server = tls.context_of(SERVER, policy=tls.TLSPolicy(NEW)).wrap_bio(there, back, server_side=True)
     with contextlib.suppress(ssl.SSLWantReadError):
         client(OLD).wrap_bio(back, there, server_hostname="127.0.0.1").do_handshake()
     for _ in range(4):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.serving.answers import Remembered
+from controller_manager.common.serving.answers import Remembered
 
 
 def test_of_too_many_answers_the_oldest_goes():

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.errors import ServiceUnavailable, Unauthorized
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.authentication import (
+from controller_manager.common.api.errors import ServiceUnavailable, Unauthorized
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.serving.authentication import (
     ANONYMOUS_USER,
     AnonymousAuthenticator,
     Authenticator,
@@ -19,8 +19,8 @@ from controller_manager.serving.authentication import (
     X509Authenticator,
     bearer_token,
 )
-from controller_manager.serving.tls import make_ca
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, digest
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust, digest
 
 pytestmark = pytest.mark.virtual
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller_manager.api.errors import ApiError, BadRequest, Forbidden
-from controller_manager.serving.authentication import refuse_impersonation
+from controller_manager.common.api.errors import ApiError, BadRequest, Forbidden
+from controller_manager.common.serving.authentication import refuse_impersonation
 
 
 @pytest.mark.parametrize(

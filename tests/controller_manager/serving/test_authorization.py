@@ -4,26 +4,26 @@ import asyncio
 
 import pytest
 
-from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
     NO_RULES,
+    AllowedResources,
     AlwaysAllowedPaths,
-    Attributes,
     Authorization,
     Authorizer,
+    AuthorizerAttributes,
     AuthorizerChain,
     Decision,
     NonResourceRule,
     PrivilegedGroups,
-    ResourceRule,
     Rules,
     refusal,
 )
 
 JANE = User("jane")
-LIST_PODS = Attributes(JANE, "list", "/api/v1/namespaces/a/pods", "", "v1", "pods", "", "a", "")
-READ = ResourceRule(("get", "list"), ("",), ("pods",))
+LIST_PODS = AuthorizerAttributes(JANE, "list", "/api/v1/namespaces/a/pods", "", "v1", "pods", "", "a", "")
+READ = AllowedResources(("get", "list"), ("",), ("pods",))
 METRICS = NonResourceRule(("get",), ("/metrics",))
 
 
@@ -35,7 +35,7 @@ class Says:
         self._authorization = Authorization(decision, reason, error)
         self._rules = rules
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         self.asked += 1
         await asyncio.sleep(1)
         return self._authorization
@@ -46,7 +46,7 @@ class Says:
 
 
 class Away:
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         raise ServiceUnavailable("nobody can be asked")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
@@ -105,7 +105,7 @@ async def test_who_cannot_decide_is_no_permission() -> None:
 async def test_privileged_groups_may_do_everything() -> None:
     masters: Authorizer = PrivilegedGroups(["system:masters"])
     root = User("root", groups=("dev", "system:masters"))
-    asked = Attributes(root, "delete", "", resource="nodes")
+    asked = AuthorizerAttributes(root, "delete", "", resource="nodes")
     assert (await masters.authorize(asked)).decision is Decision.ALLOW
     assert (await masters.authorize(LIST_PODS)).decision is Decision.NO_OPINION
     assert await masters.rules_for(root, "a") == NO_RULES
@@ -135,24 +135,27 @@ async def test_rules_are_those_of_all_authorizers() -> None:
             ),
         ),
         (
-            Attributes(JANE, "update", "", "apps", "v1", "deployments", "scale", "a", "b"),
+            AuthorizerAttributes(JANE, "update", "", "apps", "v1", "deployments", "scale", "a", "b"),
             (
                 'deployments.apps "b" is forbidden: User "jane" cannot update resource "deployments/scale" '
                 'in API group "apps" in the namespace "a": not today'
             ),
         ),
         (
-            Attributes(JANE, "get", "", "", "v1", "nodes", "", "", "n"),
+            AuthorizerAttributes(JANE, "get", "", "", "v1", "nodes", "", "", "n"),
             (
                 'nodes "n" is forbidden: User "jane" cannot get resource "nodes" in API group "" '
                 "at the cluster scope: not today"
             ),
         ),
-        (Attributes(User('e"ve'), "get", "/a\n"), 'forbidden: User "e\\"ve" cannot get path "/a\\n": not today'),
-        (Attributes(JANE, "get", "/metrics"), 'forbidden: User "jane" cannot get path "/metrics": not today'),
+        (
+            AuthorizerAttributes(User('e"ve'), "get", "/a\n"),
+            'forbidden: User "e\\"ve" cannot get path "/a\\n": not today',
+        ),
+        (AuthorizerAttributes(JANE, "get", "/metrics"), 'forbidden: User "jane" cannot get path "/metrics": not today'),
     ],
 )
-def test_a_refusal_says_who_wanted_what(attributes: Attributes, message: str) -> None:
+def test_a_refusal_says_who_wanted_what(attributes: AuthorizerAttributes, message: str) -> None:
     assert refusal(attributes, "not today").message == message
 
 

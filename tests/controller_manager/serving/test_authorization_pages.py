@@ -3,16 +3,16 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.errors import BadRequest, Forbidden, InternalError, ServiceUnavailable, Unauthorized
-from controller_manager.api.wire import Request
-from controller_manager.serving.access_metrics import AccessMetrics
-from controller_manager.serving.authentication import AnonymousAuthenticator, RequestAuthenticator, User
-from controller_manager.serving.authorization import (
+from controller_manager.common.api.errors import BadRequest, Forbidden, InternalError, ServiceUnavailable, Unauthorized
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.access_metrics import AccessMetrics
+from controller_manager.common.serving.authentication import AnonymousAuthenticator, RequestAuthenticator, User
+from controller_manager.common.serving.authorization import (
     NO_RULES,
     Access,
     AlwaysAllowedPaths,
-    Attributes,
     Authorization,
+    AuthorizerAttributes,
     AuthorizerChain,
     Decision,
     PrivilegedGroups,
@@ -41,7 +41,7 @@ class ByName:
 class Delegated:
     """Allows Alice to read the metrics."""
 
-    async def authorize(self, attributes: Attributes) -> Authorization:
+    async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         user, path = attributes.user.name, attributes.path
         if user == "doubt":
             raise ServiceUnavailable("the API server is away")

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from controller_manager.serving.limits import Backlog
+from controller_manager.common.serving.limits import Backlog
 
 
 def test_whoever_has_been_waited_for_longest_is_cut_off_when_all_together_exceed_the_limit():

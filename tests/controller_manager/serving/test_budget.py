@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from controller_manager.api.errors import TooManyRequests
-from controller_manager.serving.body import Budget
+from controller_manager.common.api.errors import TooManyRequests
+from controller_manager.common.serving.body import Budget
 
 pytestmark = pytest.mark.virtual
 

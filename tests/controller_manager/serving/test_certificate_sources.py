@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from controller_manager.base.clock import utc_now
-from controller_manager.serving import tls
-from controller_manager.serving.certificates import FilePair, SelfSigned
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.certificates import FilePair, SelfSigned
 from controller_manager.testing.virtual import VirtualLoop
 
 HOSTS = ("localhost", "127.0.0.1")

@@ -9,9 +9,9 @@ import pytest
 import structlog.testing
 from cryptography import x509
 
-from controller_manager.serving import tls
-from controller_manager.serving.certificates import Contexts, FilePair, Named, SelfSigned, UnusablePair
-from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.certificates import Contexts, FilePair, Named, SelfSigned, UnusablePair
+from controller_manager.common.serving.trust import CLIENTS, Trust
 
 CA = tls.make_ca("ca")
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
@@ -230,8 +230,8 @@ def test_comments_in_a_bundle_of_authorities_do_no_harm(files, tmp_path):
 def test_the_policy_bounds_versions_and_suites_whatever_name_is_asked_for(files, tmp_path):
     own = Files(tmp_path, "own")
     own.write("own", "own.test")
-    strict = Contexts(files.source, [Named(own.source)], policy=tls.Policy(NEW))
-    narrow = Contexts(files.source, [Named(own.source)], policy=tls.Policy(OLD, "ECDHE-ECDSA-CHACHA20-POLY1305"))
+    strict = Contexts(files.source, [Named(own.source)], policy=tls.TLSPolicy(NEW))
+    narrow = Contexts(files.source, [Named(own.source)], policy=tls.TLSPolicy(OLD, "ECDHE-ECDSA-CHACHA20-POLY1305"))
     for name in (None, "own.test"):
         with pytest.raises(ssl.SSLError, match="alert protocol version"):
             Talk(strict(HOME), client(OLD), name)

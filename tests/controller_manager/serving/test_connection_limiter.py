@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from controller_manager.serving.limits import ConnectionLimiter
+from controller_manager.common.serving.limits import ConnectionLimiter
 
 
 class Dropped(list[str]):

@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
-from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.serving.exposition import OPEN, PLAIN, Form, chosen, pieces, takes_gzip
+from controller_manager.common.base.metrics import Counters, Family, Histograms
+from controller_manager.common.serving.exposition import OPEN, PLAIN, Form, chosen, pieces, takes_gzip
 
 READERS = {PLAIN: read_plain, OPEN: read_open}
 PROMETHEUS = (

@@ -3,9 +3,9 @@
 import pytest
 import structlog.testing
 
-from controller_manager.api.wire import Request
-from controller_manager.base.log import get_logger
-from controller_manager.serving.health import Health
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.health import Health
 
 
 @pytest.fixture

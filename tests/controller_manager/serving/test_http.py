@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.serving import http
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.serving import http
 
 
 @pytest.mark.parametrize(

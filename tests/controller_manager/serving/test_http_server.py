@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving.http_server import HTTPServer, ServerLimits
-from controller_manager.serving.listening import CannotListen
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.http_server import HTTPServer, ServerLimits
+from controller_manager.common.serving.listening import CannotListen
 from tests.controller_manager.serving.http_servers import Handler, raw, serving
 
 pytestmark = pytest.mark.both_loops
@@ -136,7 +136,7 @@ async def test_what_a_stream_pushes_is_written_at_once():
 
 
 async def test_a_client_that_does_not_take_what_is_pushed_is_cut_off(monkeypatch):
-    monkeypatch.setattr("controller_manager.serving.response_writer._WRITE_TIMEOUT", 0.1)
+    monkeypatch.setattr("controller_manager.common.serving.response_writer._WRITE_TIMEOUT", 0.1)
     handler = Handler()
     async with serving(handler) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)

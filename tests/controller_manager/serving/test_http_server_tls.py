@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from controller_manager.serving import tls
-from controller_manager.serving.http_server import ServerLimits
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.http_server import ServerLimits
 from tests.controller_manager.serving.http_servers import Handler, raw, serving
 
 pytestmark = pytest.mark.both_loops

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from controller_manager.serving.listening import listener_on
+from controller_manager.common.serving.listening import listener_on
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from controller_manager.serving.listening import CannotListen, listen
+from controller_manager.common.serving.listening import CannotListen, listen
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving import tls
-from controller_manager.serving.http_server import HTTPServer
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.http_server import HTTPServer
 
 HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.errors import Unauthorized
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.serving.authentication import (
+from controller_manager.common.api.errors import Unauthorized
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.serving.authentication import (
     ANONYMOUS_USER,
     AnonymousAuthenticator,
     BearerTokenAuthenticator,
@@ -19,8 +19,8 @@ from controller_manager.serving.authentication import (
     WebSocketTokenAuthenticator,
     X509Authenticator,
 )
-from controller_manager.serving.http import fold_headers, repeated_headers
-from controller_manager.serving.trust import PROXIES, Trust
+from controller_manager.common.serving.http import fold_headers, repeated_headers
+from controller_manager.common.serving.trust import PROXIES, Trust
 from tests.controller_manager.serving.test_authentication import PROXY_CA, root
 
 pytestmark = pytest.mark.virtual

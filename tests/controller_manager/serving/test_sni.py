@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.serving import certificates, tls
+from controller_manager.common.serving import certificates, tls
 
 EXPLICIT, OWN, WILD, LATER = range(4)
 WANTED = [["Foo.example", "10.0.0.1", "::1"], [], ["*.example", "*.*.deep.test"], ["foo.example", "late.test"]]

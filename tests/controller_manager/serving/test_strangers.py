@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.errors import Unauthorized
-from controller_manager.api.wire import Request, Response
-from controller_manager.serving.http_server import HTTPServer, ServerLimits
+from controller_manager.common.api.errors import Unauthorized
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.http_server import HTTPServer, ServerLimits
 
 pytestmark = pytest.mark.both_loops
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 from cryptography import x509
 
-from controller_manager.base.clock import utc_now
-from controller_manager.base.files import write_atomically
-from controller_manager.serving import tls
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.files import write_atomically
+from controller_manager.common.serving import tls
 
 
 def subject(pair: tls.KeyPair) -> list[str]:

@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
-from controller_manager.api.errors import Unauthorized
-from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User, WebSocketTokenAuthenticator, without_token
+from controller_manager.common.api.errors import Unauthorized
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.authentication import User, WebSocketTokenAuthenticator, without_token
 
 PREFIX = "base64url.bearer.authorization.k8s.io."
 OFFER = {"connection": "keep-alive, Upgrade", "upgrade": "WebSocket"}

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, NAMESPACES, PODS, SERVICES, ConfigMap, Namespace
-from controller_manager.api.errors import NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import TransportError
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, controller_ref
-from controller_manager.options import Options
+from controller_manager.common.api.core import CONFIG_MAPS, ENDPOINTS, NAMESPACES, PODS, SERVICES, ConfigMap, Namespace
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.options import Options
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue, controller_ref
 from controller_manager.testing import Cluster, UnsettledError, builders
 
 pytestmark = pytest.mark.virtual

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import NAMESPACES, PODS
-from controller_manager.base.random import random_source
+from controller_manager.common.api.core import NAMESPACES, PODS
+from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, builders, first_start, run
 
 FLAGS = ("--service-cluster-ip-range=10.0.0.0/24",)

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import Expired
-from controller_manager.client import Client, TransportError
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import Expired
+from controller_manager.framework.client import Client, TransportError
 from controller_manager.testing import Cluster, FaultyNetwork
 
 

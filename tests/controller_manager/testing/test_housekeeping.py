@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from controller_manager.api.apps import DEPLOYMENTS
-from controller_manager.api.core import NODES, PODS
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
-from controller_manager.base.clock import call_housekeeping_at, sleep_for_housekeeping
+from controller_manager.common.api.apps import DEPLOYMENTS
+from controller_manager.common.api.core import NODES, PODS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.clock import call_housekeeping_at, sleep_for_housekeeping
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.agents import Agents
 from controller_manager.testing.faults import FaultyNetwork, WatchFault

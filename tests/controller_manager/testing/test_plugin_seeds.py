@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller_manager.base.random import random_source
+from controller_manager.common.base.random import random_source
 
 pytest_plugins = ("pytester",)
 

@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.request_info import RequestInfo
-from controller_manager.api.core import NAMESPACES, PODS
-from controller_manager.api.errors import NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
-from controller_manager.client import InProcessTransport
-from controller_manager.client.rest_client import Call
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
-from controller_manager.options import Options
+from apiserver_stub.request.request_info import RequestInfo
+from controller_manager.common.api.core import NAMESPACES, PODS
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.options import Options
+from controller_manager.framework.client import InProcessTransport
+from controller_manager.framework.client.rest_client import Call
+from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule
 from controller_manager.testing import Cluster, ManagerFailedError, builders
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer, allows
 

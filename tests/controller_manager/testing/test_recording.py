@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS
-from controller_manager.api.core import NAMESPACES, PODS, SECRETS
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import utc_now
-from controller_manager.base.errors import CannotStart
-from controller_manager.options import FlagSet
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS
+from controller_manager.common.api.core import NAMESPACES, PODS, SECRETS
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.options import FlagSet
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controller_manager.testing.record import RecordOptions, record
 from controller_manager.testing.recording import RecordedResource, Recording, RecordingError, RecordingWriter, redacted
-from controller_manager.testing.replay import Action, DryRun, Replay, is_unowned
+from controller_manager.testing.replay import DryRun, RecordedWrite, Replay, is_unowned
 from tests.controller_manager.testing.test_snapshots import deployment
 
 pytestmark = pytest.mark.virtual
@@ -170,8 +170,8 @@ async def test_a_dry_run_wants_what_was_recorded(tmp_path: Path) -> None:
         await Replay(cluster, recording).run()
         found = dry.comparison(recording, {"replicasets.apps", "pods"})
         made = [row.key for row in recording.rows if row.resource.name == "replicasets.apps"]
-        assert Action("create", "replicasets.apps", "an object of Deployment default/web") in found.both
-        assert Action("create", "pods", f"an object of ReplicaSet {made[0]}") in found.both
+        assert RecordedWrite("create", "replicasets.apps", "an object of Deployment default/web") in found.both
+        assert RecordedWrite("create", "pods", f"an object of ReplicaSet {made[0]}") in found.both
         assert found.ours_alone == []
         wrong = [action for action in found.recorded_alone if action.verb == "create"]
         assert wrong == []
@@ -194,10 +194,14 @@ async def test_what_kube_controller_manager_did_in_a_rollout_ours_want_too() -> 
         of_nodes = {action for action in found.recorded_alone if action.verb == "update" and "pods" in action.resource}
         assert replay.unserved == set()
         assert {action for action in found.both if action.verb != "delete"} == {
-            Action("create", "replicasets.apps", "an object of Deployment shop/web"),
-            Action("create", "pods", f"an object of ReplicaSet {new}"),
-            Action("update", "endpoints", "shop/web"),
-            *(Action("update", f"replicasets.apps{part}", key) for part in ("", "/status") for key in (old, new)),
+            RecordedWrite("create", "replicasets.apps", "an object of Deployment shop/web"),
+            RecordedWrite("create", "pods", f"an object of ReplicaSet {new}"),
+            RecordedWrite("update", "endpoints", "shop/web"),
+            *(
+                RecordedWrite("update", f"replicasets.apps{part}", key)
+                for part in ("", "/status")
+                for key in (old, new)
+            ),
         }
         assert {action.verb for action in {*found.ours_alone, *found.recorded_alone} - of_nodes} == {"delete"}
         deleted = [

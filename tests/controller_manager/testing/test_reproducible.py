@@ -7,8 +7,8 @@ import sys
 _TRACE = """
 import hashlib
 import msgspec
-from controller_manager.api.apps import DEPLOYMENTS, Deployment
-from controller_manager.api.resource import Key
+from controller_manager.common.api.apps import DEPLOYMENTS, Deployment
+from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controller_manager.testing.virtual import run

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from apiserver_stub import storage, watch_cache
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, Deployment
-from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import EVENTS, NAMESPACES, PODS, Event, ObjectReference
-from controller_manager.api.errors import Expired, NotFound
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import utc_now
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS, Deployment
+from controller_manager.common.api.coordination import LEASES
+from controller_manager.common.api.core import EVENTS, NAMESPACES, PODS, Event, ObjectReference
+from controller_manager.common.api.errors import Expired, NotFound
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.clock import utc_now
+from controller_manager.common.base.random import random_source
+from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, builders, run
 from controller_manager.testing.pod_agent import PodAgent
 

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS
-from controller_manager.api.core import NAMESPACES, PODS
-from controller_manager.api.errors import Conflict
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
-from controller_manager.options import Options
+from controller_manager.common.api.apps import DEPLOYMENTS, REPLICA_SETS
+from controller_manager.common.api.core import NAMESPACES, PODS
+from controller_manager.common.api.errors import Conflict
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.options import Options
+from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule
 from controller_manager.testing import Cluster, builders, timeline
 from controller_manager.testing.pod_agent import PodAgent
 from tests.controller_manager.testing.test_snapshots import deployment
@@ -189,7 +189,7 @@ def test_the_plugin_shows_it_of_a_test_that_fails(pytester: pytest.Pytester) -> 
         import pytest
         from controller_manager.testing import Cluster, builders
         from controller_manager.framework import Key
-        from controller_manager.api.core import NAMESPACES
+        from controller_manager.common.api.core import NAMESPACES
 
         @pytest.mark.virtual
         async def test_fails():

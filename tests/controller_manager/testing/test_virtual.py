@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from controller_manager.base import clock, random
+from controller_manager.common.base import clock, random
 from controller_manager.testing.virtual import AllBlockedError, run
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
-from controller_manager.api.protobuf.services import service
-from controller_manager.api.protobuf.wire import Tree
+from controller_manager.common.api.protobuf.services import service
+from controller_manager.common.api.tree import Tree
 
 Answer = Callable[[Tree], Awaitable[Tree | bytes]]
 """Answers a message, with a message or with bytes that need be none. May raise `Refuse`."""

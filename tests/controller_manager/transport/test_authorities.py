@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from controller_manager.serving.tls import make_ca
-from controller_manager.transport.authorities import ServerAuthorities
-from controller_manager.transport.metrics import TransportMetrics
-from controller_manager.transport.transport import Endpoint
+from controller_manager.common.serving.tls import make_ca
+from controller_manager.common.transport.authorities import ServerAuthorities
+from controller_manager.common.transport.metrics import TransportMetrics
+from controller_manager.common.transport.transport import Endpoint
 
 OLD, NEW = (make_ca(name).certificate for name in ("old", "new"))
 

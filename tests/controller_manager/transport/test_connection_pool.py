@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller_manager.client import TransportError
-from controller_manager.transport.connection_pool import ClientConnection, ConnectionPool, Origin
-from controller_manager.transport.response_parser import ServerDisconnected
+from controller_manager.common.transport.connection_pool import ClientConnection, ConnectionPool, ConnectionTarget
+from controller_manager.common.transport.response_parser import ServerDisconnected
+from controller_manager.framework.client import TransportError
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -50,11 +50,11 @@ class Server:
 @asynccontextmanager
 async def pool_of(
     server: Server, connections: int = 4, read_timeout: float = 5.0
-) -> AsyncIterator[tuple[ConnectionPool, Origin]]:
+) -> AsyncIterator[tuple[ConnectionPool, ConnectionTarget]]:
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     found = ConnectionPool(connections, 5.0, read_timeout)
     try:
-        yield found, Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+        yield found, ConnectionTarget("127.0.0.1", listening.sockets[0].getsockname()[1])
     finally:
         found.close()
         listening.close()
@@ -135,7 +135,7 @@ async def test_a_slow_answer_is_no_silence() -> None:
 
     listening = await asyncio.start_server(slowly, "127.0.0.1", 0)
     pool = ConnectionPool(1, 5.0, 0.5)
-    origin = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    origin = ConnectionTarget("127.0.0.1", listening.sockets[0].getsockname()[1])
     assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
     pool.close()
     listening.close()
@@ -168,7 +168,7 @@ async def test_who_waits_for_a_connection_waits_until_the_deadline() -> None:
 
 
 async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
+    monkeypatch.setattr("controller_manager.common.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
     async with pool_of(server) as (pool, origin):
         await pool.send(origin, GET, idempotent=False)
@@ -217,7 +217,7 @@ async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_clo
 
 
 async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
+    monkeypatch.setattr("controller_manager.common.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
     async with pool_of(server) as (pool, origin):
         await pool.send(origin, GET, idempotent=False)
@@ -229,13 +229,13 @@ async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytes
             await server.ended.wait()
 
 
-async def closed(pool: ConnectionPool, origin: Origin) -> None:
+async def closed(pool: ConnectionPool, origin: ConnectionTarget) -> None:
     with pytest.raises(TransportError, match="the connection was closed"):
         await pool.send(origin, GET, idempotent=True)
 
 
 async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller_manager.transport.connection_pool._SOON", 0.005)  # the server takes 0.01
+    monkeypatch.setattr("controller_manager.common.transport.connection_pool._SOON", 0.005)  # the server takes 0.01
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
     async with pool_of(server) as (pool, origin):
         await pool.send(origin, GET, idempotent=True)
@@ -299,7 +299,7 @@ async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
 
     listening = await asyncio.start_server(speak, "127.0.0.1", 0)
     pool = ConnectionPool(1, 5.0, 60.0)
-    origin = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    origin = ConnectionTarget("127.0.0.1", listening.sockets[0].getsockname()[1])
     with pytest.raises(OSError):
         async with asyncio.timeout(30):
             await pool.send(origin, GET, idempotent=True)
@@ -329,7 +329,7 @@ async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: p
             patched.setattr(
                 loop, "getaddrinfo", lambda host, *a, **k: (resolve if host == "twice" else real)(host, *a, **k)
             )
-            assert (await pool.send(Origin("twice", port), GET, idempotent=False)).body == b"ok"
+            assert (await pool.send(ConnectionTarget("twice", port), GET, idempotent=False)).body == b"ok"
     finally:
         pool.close()
         listening.close()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.clock import wall_seconds
-from controller_manager.transport.config import ExecPlugin, Identity
-from controller_manager.transport.credentials import Credentials, from_identity, read_files, read_output
-from controller_manager.transport.transport import ConfigError, Credential, TransportError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.clock import wall_seconds
+from controller_manager.common.transport.config import ClientIdentity, ExecPlugin
+from controller_manager.common.transport.credentials import Credentials, from_identity, read_files, read_output
+from controller_manager.common.transport.transport import ConfigError, Credential, TransportError
 
 PLUGIN = ExecPlugin("p")
 
@@ -128,7 +128,7 @@ async def test_after_a_refusal_by_tls_the_next_request_has_a_renewed_one() -> No
 async def test_files_are_read_again_within_a_minute(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\n")
-    credentials = Credentials(from_identity(Identity(token_file=str(token), token="ignored")))
+    credentials = Credentials(from_identity(ClientIdentity(token_file=str(token), token="ignored")))
     assert (await credentials.current()).token == "one"
     token.write_text("two")
     await asyncio.sleep(59)
@@ -141,17 +141,17 @@ async def test_files_are_read_again_within_a_minute(tmp_path: Path) -> None:
 
 
 def test_values_are_taken_as_they_are_and_files_go_before_them(tmp_path: Path) -> None:
-    found = read_files(Identity(token="t", certificate=b"c", key=b"k"), 0.0)
+    found = read_files(ClientIdentity(token="t", certificate=b"c", key=b"k"), 0.0)
     assert (found.token, found.certificate, found.key, found.renew_at) == ("t", b"c", b"k", math.inf)
     (tmp_path / "c").write_bytes(b"from file")
-    found = read_files(Identity(certificate_file=str(tmp_path / "c"), certificate=b"c"), 100.0)
+    found = read_files(ClientIdentity(certificate_file=str(tmp_path / "c"), certificate=b"c"), 100.0)
     assert (found.certificate, found.renew_at) == (b"from file", 160.0)
 
 
 def test_a_token_file_with_more_than_a_token_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a\nb")
     with pytest.raises(ConfigError, match="one line"):
-        read_files(Identity(token_file=str(tmp_path / "token")), 0.0)
+        read_files(ClientIdentity(token_file=str(tmp_path / "token")), 0.0)
 
 
 def printed(**status: str) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller_manager.transport.duplex import LIMIT, Inbox, PipeStream, SocketStream, pipe
+from controller_manager.common.transport.duplex import LIMIT, Inbox, PipeStream, SocketStream, pipe
 
 SIZES = st.sampled_from([0, 1, 7, 1000, LIMIT - 1, LIMIT, LIMIT + 1, 3 * LIMIT])
 END = st.integers(0, 1)

@@ -13,12 +13,12 @@ import h2.connection
 import h2.events
 import pytest
 
-from controller_manager.api.protobuf.services import service
-from controller_manager.api.protobuf.wire import Tree
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving import tls
-from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcTls
-from controller_manager.transport.grpc.call import UnaryCall
+from controller_manager.common.api.protobuf.services import service
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving import tls
+from controller_manager.common.transport.grpc import GrpcChannel, GrpcError, GrpcTls
+from controller_manager.common.transport.grpc.call import UnaryCall
 from tests.controller_manager.transport.grpc_servers import Conversation, Refuse, grpc_server
 
 KMS, TUNNEL = service("kms_v2"), service("konnectivity")

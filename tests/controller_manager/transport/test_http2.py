@@ -13,9 +13,9 @@ from hpack import Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.base.tasks import Tasks
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.transport.http2 import ErrorCode, Http2Connection, Http2Error, Http2Stream, header_block
 from controller_manager.testing.virtual import run
-from controller_manager.transport.http2 import ErrorCode, Http2Connection, Http2Error, Http2Stream, header_block
 
 REQUEST = header_block(((":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "b"), ("x", "y")))
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from controller_manager.transport.config import ExecPlugin, Identity
-from controller_manager.transport.kubeconfig import from_flags, in_cluster, load
-from controller_manager.transport.transport import ConfigError
+from controller_manager.common.transport.config import ClientIdentity, ExecPlugin
+from controller_manager.common.transport.kubeconfig import from_flags, in_cluster, load
+from controller_manager.common.transport.transport import ConfigError
 
 
 def b64(text: str) -> str:
@@ -46,14 +46,14 @@ def test_everything_a_file_may_say(tmp_path: Path) -> None:
     found = load(write(tmp_path / "config", document(cluster, user, namespace="ns")))
     assert (found.server, found.ca, found.tls_server_name) == ("https://one.example:6443/base", b"CA", "inside.example")
     assert (found.proxy_url, found.namespace, found.insecure) == ("http://proxy.example", "ns", False)
-    assert found.identity == Identity(certificate=b"C", key_file=str(tmp_path / "keys/k.pem"))
+    assert found.identity == ClientIdentity(certificate=b"C", key_file=str(tmp_path / "keys/k.pem"))
 
 
 def test_data_goes_before_files_and_master_before_the_server(tmp_path: Path) -> None:
     cluster = {"server": "https://x", "certificate-authority": "missing", "certificate-authority-data": b64("CA")}
     found = load(write(tmp_path / "config", document(cluster, {"tokenFile": "token"})), master="https://other:1")
     assert (found.ca, found.server) == (b"CA", "https://other:1")
-    assert found.identity == Identity(token_file=str(tmp_path / "token"))
+    assert found.identity == ClientIdentity(token_file=str(tmp_path / "token"))
 
 
 def test_an_exec_plugin(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     found = in_cluster(environ, tmp_path)
     assert (found.server, found.ca, found.namespace) == ("https://10.0.0.1:443", b"CA", "kube-system")
-    assert found.identity == Identity(token_file=str(tmp_path / "token"))
+    assert found.identity == ClientIdentity(token_file=str(tmp_path / "token"))
     six = {**environ, "KUBERNETES_SERVICE_HOST": "fd00::1"}
     assert in_cluster(six, tmp_path).server == "https://[fd00::1]:443"
 
@@ -256,7 +256,7 @@ def test_flags(tmp_path: Path) -> None:
     assert from_flags(path).server == "https://one.example:6443"
     assert from_flags(path, "other:8443").server == "http://other:8443"
     assert from_flags("", "127.0.0.1:8080").server == "http://127.0.0.1:8080"
-    assert from_flags("", "https://x").identity == Identity()
+    assert from_flags("", "https://x").identity == ClientIdentity()
     with pytest.raises(ConfigError, match="--master"):
         from_flags("", "https://")
     with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST"):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.wire import Response
-from controller_manager.transport import response_parser
-from controller_manager.transport.response_parser import ResponseParser, ServerDisconnected
-from controller_manager.transport.transport import TransportError
+from controller_manager.common.api.wire import Response
+from controller_manager.common.transport import response_parser
+from controller_manager.common.transport.response_parser import ResponseParser, ServerDisconnected
+from controller_manager.common.transport.transport import TransportError
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nWarning: a\r\nWarning: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nA;x=1\r\nlo, you 10\r\n0\r\n\r\n"

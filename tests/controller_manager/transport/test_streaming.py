@@ -8,22 +8,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.transport.connection_pool import Origin, authority
-from controller_manager.transport.streaming import StreamingTransport
-from controller_manager.transport.transport import TransportError, known_length, whole_body
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.connection_pool import ConnectionTarget, authority
+from controller_manager.common.transport.streaming import StreamingTransport
+from controller_manager.common.transport.transport import TransportError, known_length, whole_body
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[Origin]]]:
+async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[ConnectionTarget]]]:
     servers = []
 
-    async def start(talk: Talk) -> Origin:
+    async def start(talk: Talk) -> ConnectionTarget:
         servers.append(await asyncio.start_server(talk, "127.0.0.1", 0))
-        return Origin("127.0.0.1", servers[-1].sockets[0].getsockname()[1])
+        return ConnectionTarget("127.0.0.1", servers[-1].sockets[0].getsockname()[1])
 
     yield start
     for server in servers:
@@ -47,14 +47,16 @@ def answering(text: bytes) -> Talk:
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"SSH-2.0\r\n",
     ],
 )  # fmt: skip
-async def test_who_does_not_speak_http_as_it_should(serve: Callable[[Talk], Awaitable[Origin]], text: bytes) -> None:
+async def test_who_does_not_speak_http_as_it_should(
+    serve: Callable[[Talk], Awaitable[ConnectionTarget]], text: bytes
+) -> None:
     transport = StreamingTransport()
     with pytest.raises(TransportError):
         await transport.send(await serve(answering(text)), ASKED)
     await transport.close()
 
 
-async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     transport, origin = StreamingTransport(), await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
     for headers in ({"x-remote-user": "a\r\nx-remote-group: b"}, {"x-remote-user": "a\nb"}):
         with pytest.raises(TransportError):
@@ -66,7 +68,7 @@ async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awa
 
 
 async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
-    serve: Callable[[Talk], Awaitable[Origin]],
+    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
 ) -> None:
     async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
@@ -84,7 +86,7 @@ async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
     await transport.close()
 
 
-async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
@@ -106,7 +108,7 @@ async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[Origin]]) -
 
 
 async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
-    serve: Callable[[Talk], Awaitable[Origin]],
+    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
 ) -> None:
     transport, offer = StreamingTransport(), Request("GET", "/", (), {"upgrade": "x"})
     refused = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n"
@@ -117,7 +119,7 @@ async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
     await transport.close()
 
 
-async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     """A kept connection that breaks under a body that was taken from somebody else's."""
     heads = []
 
@@ -138,7 +140,7 @@ async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Orig
     await transport.close()
 
 
-async def test_a_certificate_that_is_not_believed(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+async def test_a_certificate_that_is_not_believed(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     origin = await serve(answering(b""))
     with pytest.raises(TransportError):
         await StreamingTransport().send(origin._replace(tls=ssl.create_default_context(), name="a"), ASKED)
@@ -152,7 +154,7 @@ def test_the_length_of_an_answer(told: str, length: int | None) -> None:
 class Dials:
     """A dialer that goes to one place, whoever is asked for."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: ConnectionTarget) -> None:
         self.origin = origin
         self.asked: list[tuple[str, int]] = []
 
@@ -166,7 +168,7 @@ class Dials:
 
 @pytest.mark.parametrize("host", ["::1", "10.0.0.1", "server", f"{'a' * 60}.{'b' * 60}.svc.cluster.local"])
 async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
-    serve: Callable[[Talk], Awaitable[Origin]], host: str
+    serve: Callable[[Talk], Awaitable[ConnectionTarget]], host: str
 ) -> None:
     heads: list[bytes] = []
 
@@ -179,10 +181,10 @@ async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
     dialer = Dials(await serve(talk))
     transport = StreamingTransport(dialer=dialer)
     for _ in range(2):
-        assert await whole_body(await transport.send(Origin(host, 8080), ASKED)) == b"ok"
+        assert await whole_body(await transport.send(ConnectionTarget(host, 8080), ASKED)) == b"ok"
     await transport.close()
     assert dialer.asked == [(host, 8080)]  # and the connection is used again
-    assert f"host: {authority(Origin(host, 8080))}\r\n".encode() in heads[0]
+    assert f"host: {authority(ConnectionTarget(host, 8080))}\r\n".encode() in heads[0]
 
 
 async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
@@ -199,7 +201,7 @@ async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
     transport = StreamingTransport(dialer=Hangs())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await transport.send(Origin("server", 1), ASKED)
+            await transport.send(ConnectionTarget("server", 1), ASKED)
     await asyncio.wait_for(given_up.wait(), 1)
     await transport.close()
 
@@ -211,5 +213,5 @@ async def test_a_dialer_that_fails_is_told_as_a_failure() -> None:
 
     transport = StreamingTransport(dialer=Fails())
     with pytest.raises(TransportError, match="no way to server:1"):
-        await transport.send(Origin("server", 1), ASKED)
+        await transport.send(ConnectionTarget("server", 1), ASKED)
     await transport.close()

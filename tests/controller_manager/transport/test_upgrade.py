@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.base.tasks import Tasks
-from controller_manager.client import ClientConfig, HttpTransport, TransportError
-from controller_manager.serving.http_server import HTTPServer
-from controller_manager.transport import duplex
-from controller_manager.transport.config import Identity
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.transport import duplex
+from controller_manager.common.transport.config import ClientIdentity
+from controller_manager.framework.client import ClientConfig, HttpTransport, TransportError
 from tests.controller_manager.transport.upgrades import OFFER, Handler, Talk, echo, serving
 
 pytestmark = pytest.mark.both_loops
@@ -256,7 +256,7 @@ async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_pat
     (tmp_path / "token").write_text("old")
     server = HTTPServer(handle, "127.0.0.1", 0, None)
     await server.start()
-    identity = Identity(token_file=str(tmp_path / "token"))
+    identity = ClientIdentity(token_file=str(tmp_path / "token"))
     transport = HttpTransport(ClientConfig(f"http://127.0.0.1:{server.port}", identity=identity))
     response, stream = await transport.upgrade(OFFER)
     assert response.status == 101

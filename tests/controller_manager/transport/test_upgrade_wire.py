@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.serving.http_server import HTTPServer
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.serving.http_server import HTTPServer
 from tests.controller_manager.transport.upgrades import OFFER, Handler, echo, serving
 
 pytestmark = pytest.mark.both_loops

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.client import ClientConfig, HttpTransport, InProcessTransport
-from controller_manager.serving import tls
-from controller_manager.serving.http_server import HTTPServer
-from controller_manager.transport.transport import Transport
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.serving import tls
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.client import ClientConfig, HttpTransport, InProcessTransport
 
 OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})
 Talk = Callable[[DuplexStream], Awaitable[None]]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.client import TransportError
-from controller_manager.work.failures import Failures, is_defect
+from controller_manager.common.api import errors
+from controller_manager.framework.client import TransportError
+from controller_manager.framework.work.failures import Failures, is_defect
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api import errors
-from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks
-from controller_manager.work import ControlLoop, Priority, Requeue, Spinning, TerminalError, WorkMetrics
+from controller_manager.common.api import errors
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.work import ControlLoop, Priority, Requeue, Spinning, TerminalError, WorkMetrics
 
 pytestmark = pytest.mark.virtual
 

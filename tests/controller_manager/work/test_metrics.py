@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from controller_manager.api import errors
-from controller_manager.base.log import get_logger
-from controller_manager.base.metric_rules import MetricRules
-from controller_manager.base.registry import Registry
-from controller_manager.base.tasks import Tasks
-from controller_manager.work import ControlLoop, Requeue, TerminalError, WorkMetrics
+from controller_manager.common.api import errors
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.base.metric_rules import MetricRules
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.work import ControlLoop, Requeue, TerminalError, WorkMetrics
 
 pytestmark = pytest.mark.virtual
 

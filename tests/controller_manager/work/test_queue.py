@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller_manager.base.bucket import TokenBucket
-from controller_manager.work.queue import CAUSES_KEPT, NORMAL_IN_A_ROW, Exponential, Priority, WorkQueue
+from controller_manager.common.base.bucket import TokenBucket
+from controller_manager.framework.work.queue import CAUSES_KEPT, NORMAL_IN_A_ROW, Exponential, Priority, WorkQueue
 
 
 def taken(queue: WorkQueue[str], now: float = 0.0) -> list[str]:

@@ -13,11 +13,11 @@ from apiserver_stub.authn.jwt.authentication_file import JWTAuthentication
 from apiserver_stub.authn.jwt.authenticators import Terms
 from apiserver_stub.authn.jwt.key_set import ALGORITHMS
 from apiserver_stub.authn.tokens import TokenRefused
-from apiserver_stub.flags import AuthenticationOptions
-from apiserver_stub.offload import Offload
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.authentication import User
+from apiserver_stub.common.flags import AuthenticationOptions
+from apiserver_stub.common.offload import Offload
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.authn.jwt.issuer import URL, Issuer
 
 Tree = dict[str, Any]

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_algorithms
 
 from apiserver_stub.authn.jwt.fetcher import FetchError
-from controller_manager.api.wire import Response
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.api.wire import Response
+from controller_manager.common.base.clock import wall_seconds
 
 URL = "https://issuer.example"
 DISCOVERY = f"{URL}/.well-known/openid-configuration"

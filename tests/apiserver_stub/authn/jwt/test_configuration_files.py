@@ -9,8 +9,8 @@ import pytest
 from apiserver_stub.authn.jwt.claims import ClaimError, expiry, make_user, read_claims
 from apiserver_stub.authn.jwt.configuration import parse
 from apiserver_stub.authn.jwt.rules import check
-from apiserver_stub.config_file import ConfigFileError
-from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.common.config_file import ConfigFileError
+from apiserver_stub.common.error_list import ErrorList
 
 DATA = Path(__file__).parent / "data"
 NOW = 1_800_000_000.0

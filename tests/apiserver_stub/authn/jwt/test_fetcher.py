@@ -15,8 +15,8 @@ from apiserver_stub.authn.jwt.authenticators import JWTAuthenticators, Terms
 from apiserver_stub.authn.jwt.configuration import Issuer, JWTAuthenticator
 from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
 from apiserver_stub.authn.jwt.rules import Expressions
-from apiserver_stub.offload import Offload
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.offload import Offload
+from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.webhook import self_signed
 
 

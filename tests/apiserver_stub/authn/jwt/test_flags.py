@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from apiserver_stub.authn.jwt.configuration import from_flags
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS, AuthenticationOptions
-from controller_manager.api.wire import Request
-from controller_manager.base.runtime import Runtime
-from controller_manager.options import FlagError
+from apiserver_stub.common.flags import FLAGS, AuthenticationOptions
+from apiserver_stub.process.build import build
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import FlagError
 from tests.apiserver_stub.authn.jwt.conftest import document, rules
 
 URL = "https://issuer.example"
@@ -180,11 +180,12 @@ def test_the_flag_and_the_file_do_not_both_say_who_may_stay_anonymous(tmp_path: 
 
 def test_who_names_no_issuer_loads_nothing_for_them() -> None:
     code = (
-        "import sys, json\nfrom apiserver_stub.build import build\nfrom apiserver_stub.flags import FLAGS\n"
-        "from controller_manager.base.runtime import Runtime\n"
+        "import sys, json\nfrom apiserver_stub.process.build import build\n"
+        "from apiserver_stub.common.flags import FLAGS\n"
+        "from controller_manager.common.base.runtime import Runtime\n"
         "build(FLAGS.parse(['--storage-backend=memory']), Runtime('test'))\n"
         "print(json.dumps([name for name in sys.modules if name.startswith(('apiserver_stub.authn.jwt.', "
-        "'controller_manager.cel.'))]))"
+        "'controller_manager.common.cel.'))]))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(found.stdout) == ["apiserver_stub.authn.jwt.configuration"]

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.base.clock import wall_seconds
 from tests.apiserver_stub.authn.jwt.conftest import Judging
 from tests.apiserver_stub.authn.jwt.issuer import EC_KEYS, RSA_KEYS, URL, Issuer, b64, jwk
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from apiserver_stub.authn.jwt.fetcher import FetchError
-from controller_manager.base.clock import wall_seconds
+from controller_manager.common.base.clock import wall_seconds
 from tests.apiserver_stub.authn.jwt.conftest import Judging, document, rules
 from tests.apiserver_stub.authn.jwt.issuer import DISCOVERY, EC_KEYS, KEYS, RSA_KEYS, URL, Issuer, jwk
 

@@ -15,13 +15,13 @@ from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.api.rbac import GROUP
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
-    Attributes,
+from controller_manager.common.api.rbac import GROUP
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import (
+    AllowedResources,
+    AuthorizerAttributes,
     Decision,
     NonResourceRule,
-    ResourceRule,
     Rules,
 )
 from tests.apiserver_stub.memory_backend import MemoryBackend
@@ -58,7 +58,9 @@ class Cluster:
 
     def asks(self, user: User, verb: str, resource: str, namespace: str = "", name: str = "") -> tuple[Decision, str]:
         plural, _, subresource = resource.partition("/")
-        return self.rbac.decide(Attributes(user, verb, "", "", "v1", plural, subresource, namespace, name))[:2]
+        return self.rbac.decide(AuthorizerAttributes(user, verb, "", "", "v1", plural, subresource, namespace, name))[
+            :2
+        ]
 
     def may(self, user: User, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return self.asks(user, verb, resource, namespace, name)[0] is Decision.ALLOW
@@ -146,11 +148,11 @@ async def test_all_that_a_user_may_do(cluster: Cluster) -> None:
     await cluster.bind("all", "paths", subject("Group", "dev"))
     await cluster.bind("a/b", "r", subject("User", "jane"), kind="Role")
     rules = Rules(
-        (ResourceRule(("get", "list"), ("",), ("pods",), ("mine",)),), (NonResourceRule(("get",), ("/metrics",)),)
+        (AllowedResources(("get", "list"), ("",), ("pods",), ("mine",)),), (NonResourceRule(("get",), ("/metrics",)),)
     )
     assert await cluster.rbac.rules_for(JANE, "a") == rules
     assert (await cluster.rbac.rules_for(JANE, "b")).resource_rules == ()
-    assert cluster.rbac.decide(Attributes(JANE, "get", "/metrics")).decision is Decision.ALLOW
+    assert cluster.rbac.decide(AuthorizerAttributes(JANE, "get", "/metrics")).decision is Decision.ALLOW
 
 
 async def test_what_is_remembered_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,11 +225,11 @@ class Changes(RuleBasedStateMachine):
         for user in (JANE, ROBOT):
             for namespace in ("", "a"):
                 for verb, subresource, name in (("get", "", "m"), ("list", "log", ""), ("get", "log", "n")):
-                    attributes = Attributes(user, verb, "", "", "v1", "pods", subresource, namespace, name)
+                    attributes = AuthorizerAttributes(user, verb, "", "", "v1", "pods", subresource, namespace, name)
                     allowed = self.rbac.decide(attributes).decision is Decision.ALLOW
                     assert allowed == self.reads(attributes), attributes
 
-    def reads(self, asked: Attributes) -> bool:
+    def reads(self, asked: AuthorizerAttributes) -> bool:
         combined = f"pods/{asked.subresource}" if asked.subresource else "pods"
         fitting = {"*", combined, *([f"*/{asked.subresource}"] if asked.subresource else [])}
         for (resource, key), tree in self.objects.items():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver_stub.authz.rbac.rules import RoleRules, compact, count_parts, parts
-from controller_manager.api.rbac import RoleRule
+from controller_manager.common.api.rbac import RoleRule
 
 
 def on(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver_stub.kinds.clean import clean
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults.kinds import apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema.clean import clean
 from apiserver_stub.kinds.validate import validate
+from controller_manager.common.api.tree import Tree
 
 Said = list[tuple[str, str]]
 GONE = "<gone>"

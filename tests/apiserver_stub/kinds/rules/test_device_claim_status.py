@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.clean import clean
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema.clean import clean
 from apiserver_stub.kinds.validate import validate
-from controller_manager.base.plain_yaml import without_nulls
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.plain_yaml import without_nulls
 
 CLAIM = "resource.k8s.io/v1/ResourceClaim"
 DEVICE_CLASS = "gpu.example.org"

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
+from apiserver_stub.common.flags import FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
+from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.base.runtime import Runtime
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("device_selectors.jsonl").read_text().splitlines()]
 GROUP = "/apis/resource.k8s.io/v1"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.flags.features import SELINUX_MOUNT
+from apiserver_stub.common.flags.features import SELINUX_MOUNT
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.rules.features import POD_SPECS
-from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.values.trees import put_in
 
 BOTH = (built_in(), built_in(enabled=lambda feature: feature != SELINUX_MOUNT))
 ON, OFF = ({f"{kind.plural}.{kind.group}".rstrip("."): kind for kind in one.all()} for one in BOTH)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.clean import clean
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema.clean import clean
 from apiserver_stub.kinds.validate import validate
+from controller_manager.common.api.tree import Tree
 
 JOB = "batch/v1/Job"
 ROWS = [json.loads(line) for line in Path(__file__).with_name("job_status.jsonl").read_text().splitlines()]

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema.zero_values import fill_field
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
-from apiserver_stub.kinds.zero_values import fill_field
+from controller_manager.common.api.tree import Tree
 
 LONG = "x" * 50
 

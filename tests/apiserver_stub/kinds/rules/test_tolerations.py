@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.flags.features import TOLERATION_COMPARISON
+from apiserver_stub.common.flags.features import TOLERATION_COMPARISON
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.rules.tolerations import POD_TOLERATIONS
-from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.values.trees import get_in, put_in
 
 COMPARES = {"key": "load", "operator": "Gt", "value": "5"}
 EQUALS = {"key": "load", "operator": "Equal", "value": "5"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.common.error_list import ErrorList
 from apiserver_stub.kinds.structural.lists import report_duplicates
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 

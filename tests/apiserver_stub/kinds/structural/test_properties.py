@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.custom import CustomRules
+from apiserver_stub.kinds.custom_objects import CustomRules
 from apiserver_stub.kinds.structural.defaulting import fill_defaults
 from apiserver_stub.kinds.structural.objects import complete, fit
 from apiserver_stub.kinds.structural.pruning import prune, prune_nulls

@@ -6,14 +6,14 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
-from controller_manager.base.log import get_logger
-from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.serving.access_metrics import TokenCacheMetrics
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorization, Decision, Rules
+from controller_manager.common.api.errors import ServiceUnavailable, TooManyRequests
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.serving.access_metrics import TokenCacheMetrics
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision, Rules
+from controller_manager.framework.client import Client, InProcessTransport, TransportError
 
 pytestmark = pytest.mark.virtual
 
@@ -87,7 +87,7 @@ def authorizer(asker) -> SubjectAccessReviewAuthorizer:
 
 
 async def decide(authorizer: SubjectAccessReviewAuthorizer, user: User, verb: str, path: str) -> Decision:
-    return (await authorizer.authorize(Attributes(user, verb, path))).decision
+    return (await authorizer.authorize(AuthorizerAttributes(user, verb, path))).decision
 
 
 async def test_whose_a_token_is(server, tokens):
@@ -138,7 +138,7 @@ async def test_what_is_asked_about_a_caller(server, authorizer):
 
 
 async def test_what_is_asked_about_a_resource(server, authorizer):
-    asked = Attributes(BOB, "update", "/apis/…", "apps", "v1", "deployments", "scale", "a", "b")
+    asked = AuthorizerAttributes(BOB, "update", "/apis/…", "apps", "v1", "deployments", "scale", "a", "b")
     assert await authorizer.authorize(asked) == Authorization(Decision.DENY, "not today")
     names = {"namespace": "a", "verb": "update", "group": "apps", "version": "v1", "resource": "deployments"}
     assert server.asked[-1]["resourceAttributes"] == {**names, "subresource": "scale", "name": "b"}

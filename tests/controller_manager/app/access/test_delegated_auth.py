@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
-from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS as SERVER_FLAGS
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import ApiError, Forbidden
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request, Response
+from apiserver_stub.common.flags import FLAGS as SERVER_FLAGS
+from apiserver_stub.process.build import build
+from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.program import flag_set
-from controller_manager.base.errors import CannotStart
-from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, ConfigError, InProcessTransport
-from controller_manager.options import FlagError
-from controller_manager.serving.tls import KeyPair, make_ca
-from controller_manager.serving.trust import Trust
+from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.common.api.errors import ApiError, Forbidden
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Key
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.errors import CannotStart
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.options import FlagError
+from controller_manager.common.serving.tls import KeyPair, make_ca
+from controller_manager.common.serving.trust import Trust
+from controller_manager.framework.client import Client, ConfigError, InProcessTransport
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.virtual

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.app.access.delegated_auth import PublishedAuthentication, read_published
-from controller_manager.serving.authentication import RequestHeaderConfig
-from controller_manager.serving.tls import make_ca
+from controller_manager.common.serving.authentication import RequestHeaderConfig
+from controller_manager.common.serving.tls import make_ca
 
 PEM = make_ca("clients").certificate
 

@@ -9,16 +9,16 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.errors import InternalError
-from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.controllers import controllers_handler, page
 from controller_manager.app.state import LockState, ManagerState
-from controller_manager.cache import InformerState
-from controller_manager.controller.runner import ControllerState, Phase
-from controller_manager.serving.http import refusal
+from controller_manager.common.api.errors import InternalError
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.serving.http import refusal
+from controller_manager.framework.cache import InformerState
+from controller_manager.framework.controller.runner import ControllerState, Phase
+from controller_manager.framework.work import LoopState, Spinning
+from controller_manager.framework.work.failures import Due, Failing, Running
 from controller_manager.testing import Cluster
-from controller_manager.work import LoopState, Spinning
-from controller_manager.work.failures import Due, Failing, Running
 
 EVIL = '<script>alert("x")</script>'
 WORK = LoopState(

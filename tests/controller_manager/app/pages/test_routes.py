@@ -5,23 +5,28 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from controller_manager.api.core import PODS
-from controller_manager.api.errors import Unauthorized
-from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.pages.routes import Pages, index_handler
 from controller_manager.app.program import flag_set
-from controller_manager.base.log import get_logger
-from controller_manager.component.pages import debugging_routes, metrics_handler
-from controller_manager.serving.access_metrics import AccessMetrics
-from controller_manager.serving.authentication import (
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.errors import Unauthorized
+from controller_manager.common.api.wire import Certificate, Request, Response
+from controller_manager.common.base.log import get_logger
+from controller_manager.common.component.pages import debugging_routes, metrics_handler
+from controller_manager.common.serving.access_metrics import AccessMetrics
+from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,
     Authenticator,
     RequestAuthenticator,
     User,
     X509Authenticator,
 )
-from controller_manager.serving.authorization import Access, AlwaysAllowedPaths, AuthorizerChain, PrivilegedGroups
-from controller_manager.serving.health import Health
+from controller_manager.common.serving.authorization import (
+    Access,
+    AlwaysAllowedPaths,
+    AuthorizerChain,
+    PrivilegedGroups,
+)
+from controller_manager.common.serving.health import Health
 
 
 def access_of(registry: CollectorRegistry, open_paths: tuple[str, ...], *authenticators: Authenticator) -> Access:

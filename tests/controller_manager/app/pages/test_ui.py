@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.apps import DEPLOYMENTS
-from controller_manager.api.core import NODES, Node
-from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Resource
-from controller_manager.api.wire import Request
 from controller_manager.app.pages.ui import PATH, SHOWN, STATE_PATH, ClusterView, ui_handlers
-from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
-from controller_manager.cache import Informers
+from controller_manager.common.api.apps import DEPLOYMENTS
+from controller_manager.common.api.core import NODES, Node
+from controller_manager.common.api.model import ObjectMeta
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.framework.cache import Informers
 from controller_manager.testing import Cluster
 from tests.scenarios.workloads import deployment
 

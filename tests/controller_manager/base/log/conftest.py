@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller_manager.base.log import Levels, Logger, Streams, configure, get_logger
+from controller_manager.common.base.log import Levels, Logger, Streams, configure, get_logger
 
 Begin = Callable[..., tuple[io.StringIO, Logger]]
 

@@ -5,9 +5,9 @@ import json
 import pytest
 import structlog
 
-from controller_manager.api.resource import Key
-from controller_manager.base.log import Levels, get_logger
-from controller_manager.base.log.formats import without_secrets
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.log import Levels, get_logger
+from controller_manager.common.base.log.formats import without_secrets
 
 SECRET = "s3cret" * 3
 

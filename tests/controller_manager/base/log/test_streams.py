@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.base.log import Buffered, Streams
+from controller_manager.common.base.log import Buffered, Streams
 
 
 class Broken(io.StringIO):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.resource import Key
-from controller_manager.base.log.formats import Line, as_text, quote
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.log.formats import Line, as_text, quote
 
 HEADER = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} {1,7}\d+ [\w.]+:\d+\] ")
 
@@ -114,7 +114,7 @@ def test_other_libraries_speak_in_the_same_form_from_warnings_on(begin):
 def test_the_process_is_named_where_nobody_configured_logs_only(begin, capsys):
     import structlog
 
-    from controller_manager.base.runtime import Runtime
+    from controller_manager.common.base.runtime import Runtime
 
     out, _ = begin()
     Runtime("one").log("test").info("said")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.wire import Request
-from controller_manager.serving.pprof.handler import Ask, parse_ask, shown_arguments
+from controller_manager.common.api.errors import BadRequest
+from controller_manager.common.api.wire import Request
+from controller_manager.common.serving.pprof.handler import Ask, parse_ask, shown_arguments
 
 
 def ask(**query: str) -> Ask:

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Pod
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof.heap import take_census
+from controller_manager.common.api.core import Pod
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof.heap import take_census
 
 MANY = 3_000
 Counts = dict[str, tuple[int, int]]

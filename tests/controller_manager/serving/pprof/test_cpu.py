@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from controller_manager.api.errors import Conflict, ServiceUnavailable
-from controller_manager.base import clock
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof.cpu import cpu_profile, ticking
-from controller_manager.serving.pprof.profile import Profile, Sample
+from controller_manager.common.api.errors import Conflict, ServiceUnavailable
+from controller_manager.common.base import clock
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof.cpu import cpu_profile, ticking
+from controller_manager.common.serving.pprof.profile import Profile, Sample
 
 SECOND = 1_000_000_000
 DATA = bytes(1 << 16)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.errors import BadRequest, Conflict, NotFound
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof import Contention, PprofPages, heap
-from controller_manager.serving.pprof.heap import Census
+from controller_manager.common.api.errors import BadRequest, Conflict, NotFound
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof import Contention, PprofPages, heap
+from controller_manager.common.serving.pprof.heap import Census
 
 Read = Callable[[bytes], Any]
 UNITS = {

@@ -11,10 +11,10 @@ from types import CodeType, ModuleType
 
 import pytest
 
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof import heap
-from controller_manager.serving.pprof.heap import Census
-from controller_manager.serving.pprof.profile import Profile
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof import heap
+from controller_manager.common.serving.pprof.heap import Census
+from controller_manager.common.serving.pprof.profile import Profile
 
 TEXT = json.dumps([f"{number:0>10000}" for number in range(100)])
 ALLOCATES, CALLS = "JSONDecoder.raw_decode", "JSONDecoder.decode"

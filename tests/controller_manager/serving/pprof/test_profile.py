@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.base.stacks import Frame
-from controller_manager.serving.pprof.profile import Profile, Sample, Unit, labels_of
+from controller_manager.common.base.stacks import StackFrame
+from controller_manager.common.serving.pprof.profile import Profile, Sample, Unit, labels_of
 
-STACKS = st.sampled_from([(Frame("a"),), (Frame("b"), Frame("a"))])
+STACKS = st.sampled_from([(StackFrame("a"),), (StackFrame("b"), StackFrame("a"))])
 SAMPLES = st.lists(
     st.builds(Sample, STACKS, st.sampled_from([(), (("task", "x"),)]), st.tuples(st.integers(-9, 9))), max_size=8
 )

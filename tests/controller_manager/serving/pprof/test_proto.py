@@ -6,14 +6,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.base.stacks import Frame
-from controller_manager.serving.pprof.formats import encode
-from controller_manager.serving.pprof.profile import Modules, Profile, Sample, Unit, labels_of
+from controller_manager.common.base.stacks import StackFrame
+from controller_manager.common.serving.pprof.formats import encode
+from controller_manager.common.serving.pprof.profile import Modules, Profile, Sample, Unit, labels_of
 
 Read = Callable[[bytes], Any]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-FRAMES = st.builds(Frame, TEXT, TEXT, st.integers(0, 2**31), st.integers(0, 2**31))
+FRAMES = st.builds(StackFrame, TEXT, TEXT, st.integers(0, 2**31), st.integers(0, 2**31))
 LABELS = st.dictionaries(TEXT, TEXT.filter(bool), max_size=3).map(labels_of)
 SAMPLES = st.builds(Sample, st.lists(FRAMES, max_size=5).map(tuple), LABELS, st.tuples(INT64, INT64))
 
@@ -24,10 +24,10 @@ def samples_of(found: Any) -> list[Sample]:
     functions = {one.id: one for one in found.function}
     locations = {one.id: one for one in found.location}
 
-    def frame(number: int) -> Frame:
+    def frame(number: int) -> StackFrame:
         (line,) = locations[number].line
         function = functions[line.function_id]
-        return Frame(text[function.name], text[function.filename], line.line, function.start_line)
+        return StackFrame(text[function.name], text[function.filename], line.line, function.start_line)
 
     return [
         Sample(

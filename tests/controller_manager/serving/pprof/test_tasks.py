@@ -4,9 +4,9 @@ import asyncio
 import re
 import threading
 
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof.formats import as_text, tasks_as_text
-from controller_manager.serving.pprof.tasks import task_profile, task_states, thread_profile
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof.formats import as_text, tasks_as_text
+from controller_manager.common.serving.pprof.tasks import task_profile, task_states, thread_profile
 
 
 async def wait_inside(event: asyncio.Event) -> None:

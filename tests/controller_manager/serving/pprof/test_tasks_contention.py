@@ -2,12 +2,12 @@
 
 import pytest
 
-from controller_manager.base.stacks import Frame, Stack
-from controller_manager.base.watchdog import Hold, Look
-from controller_manager.serving.pprof import tasks
-from controller_manager.serving.pprof.tasks import Contention, mutex_profile
+from controller_manager.common.base.stacks import Stack, StackFrame
+from controller_manager.common.base.watchdog import Hold, Look
+from controller_manager.common.serving.pprof import tasks
+from controller_manager.common.serving.pprof.tasks import Contention, mutex_profile
 
-A, B = (Frame("a", "file", 2, 1),), (Frame("b", "file", 4, 3),)
+A, B = (StackFrame("a", "file", 2, 1),), (StackFrame("b", "file", 4, 3),)
 
 
 def look(time: int, stack: Stack = A, task: str = "") -> Look:

@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof import trace
-from controller_manager.serving.pprof.trace import trace_profile
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof import trace
+from controller_manager.common.serving.pprof.trace import trace_profile
 
 MS = 1_000_000
 

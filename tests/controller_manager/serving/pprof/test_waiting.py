@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller_manager.base import stacks
-from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof.profile import Modules
-from controller_manager.serving.pprof.tasks import waiting_stack
+from controller_manager.common.base import stacks
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.pprof.profile import Modules
+from controller_manager.common.serving.pprof.tasks import waiting_stack
 
 
 async def forever() -> None:

@@ -1,0 +1,1 @@
+"""The built-in admission plugins, a file or folder each."""

@@ -1,0 +1,149 @@
+"""Nobody gives more rights than they have: the check of roles and bindings that are written (`pkg/registry/rbac`).
+
+It is asked last of what may change an object, so that it judges what would be stored. Members of `system:masters` are
+not asked.
+
+| written                  | allowed to whom                                                                         |
+|--------------------------|-----------------------------------------------------------------------------------------|
+| a role                   | who holds all of its rules in its namespace, or may `escalate` it                       |
+| one with an aggregation  | who may do everything besides, since labels decide what it will have                    |
+| a binding                | who may `bind` its role there, or holds all rules of it                                 |
+| only owners, finalizers  | anybody who may write it: garbage collectors need no rights of others                   |
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.admission.plugins.owner_references import changes_only_owners
+from apiserver_stub.authz.rbac import RBACAuthorizer, RoleRules
+from apiserver_stub.authz.rbac.bindings import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, missing
+from apiserver_stub.authz.rbac.rules import compact, count_parts, parts
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.decode import Decoder
+from controller_manager.common.api.errors import BadRequest, UnknownError, forbidden, not_found
+from controller_manager.common.api.platform import ADMIN_GROUP
+from controller_manager.common.api.rbac import GROUP, Role, RoleBinding, RoleRule
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.log.formats import quote
+from controller_manager.common.serving import authorization
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorizer, Decision, all_errors
+
+MOST_PARTS = 20_000
+"""Parts of rules that are looked at in one write; each takes a microsecond or two."""
+
+_EVERYTHING = (
+    RoleRule(verbs=("*",), api_groups=("*",), resources=("*",)),
+    RoleRule(verbs=("*",), non_resource_urls=("*",)),
+)
+_ROLE, _BINDING = Decoder(Role), Decoder(RoleBinding)
+
+
+class EscalationCheck:
+    """Plugins of roles and of bindings."""
+
+    def __init__(self, authorizer: Authorizer, roles: RBACAuthorizer) -> None:
+        self._authorizer = authorizer
+        self._roles = roles
+
+    async def check_role(self, attributes: Attributes) -> None:
+        """Raises `Forbidden` for a role with more rights than its author has."""
+        kind, tree, old = attributes.kind, attributes.tree, attributes.old_object
+        if _is_exempt(attributes) or await self._may(
+            attributes, "escalate", kind.plural, attributes.requested_name, attributes.namespace
+        ):
+            return
+        self._confirm(attributes, _ROLE.decode(msgspec.json.encode({"rules": tree.get("rules")})).rules)
+        if (_aggregates(tree) or _aggregates(old)) and self._lacking(attributes.user, "", _EVERYTHING):
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise forbidden(kind.group, kind.plural, attributes.name, why)
+
+    async def check_binding(self, attributes: Attributes) -> None:
+        """Raises `Forbidden` for a binding of a role with more rights than its author has, and `NotFound` for one of a
+        role that there is none of.
+        """
+        if _is_exempt(attributes):
+            return
+        reference = _BINDING.decode(msgspec.json.encode({"roleRef": attributes.tree.get("roleRef")})).role_ref
+        resource = {"Role": "roles", "ClusterRole": "clusterroles"}.get(reference.kind)
+        if resource and await self._may(attributes, "bind", resource, reference.name, attributes.namespace):
+            return
+        if resource and not reference.name:
+            raise BadRequest("Name parameter required.")
+        if reference.kind == "Role" and not attributes.namespace:
+            raise BadRequest("Namespace parameter required.")
+        rules = self._roles.role_rules(reference, attributes.namespace)
+        if rules is None:
+            if not resource:
+                raise UnknownError(missing(reference))
+            raise not_found(
+                GROUP, attributes.kind.plural, reference.name
+            )  # the kind that is written, as clients know it
+        self._confirm(attributes, rules)
+
+    async def _may(self, attributes: Attributes, verb: str, resource: str, name: str, namespace: str) -> bool:
+        asked = authorization.AuthorizerAttributes(attributes.user, verb, "", GROUP, "*", resource, "", namespace, name)
+        return (await self._authorizer.authorize(asked)).decision is Decision.ALLOW
+
+    def _confirm(self, attributes: Attributes, rules: Sequence[RoleRule]) -> None:
+        """Raise `Forbidden` unless the author holds all of these rules."""
+        kind, user = attributes.kind, attributes.user
+        lacking = self._lacking(user, attributes.namespace, rules)
+        if not lacking:
+            return
+        told = "\n".join(sorted({_shown(rule) for rule in compact(lacking)}))
+        who = f"user {quote(user.name)} (groups={_list(user.groups)})"
+        why = f"{who} is attempting to grant RBAC permissions not currently held:\n{told}"
+        if errors := self._roles.errors_of(user, attributes.namespace):
+            why += f"; resolution errors: {all_errors(errors)}"
+        raise forbidden(kind.group, kind.plural, attributes.name, why)
+
+    def _lacking(self, user: User, namespace: str, rules: Sequence[RoleRule]) -> Sequence[RoleRule]:
+        """Return the parts of rules that a user does not hold; more than can be looked at are not held."""
+        held = RoleRules(self._roles.rules_of(user, namespace))
+        unclear = [rule for rule in rules if not held.covers_all(rule)]
+        if count_parts(unclear) > MOST_PARTS:
+            return unclear
+        return [part for part in parts(unclear) if not held.covers(part)]
+
+
+def _is_exempt(attributes: Attributes) -> bool:
+    if ADMIN_GROUP in attributes.user.groups:
+        return True
+    old = attributes.old_object
+    return old is not None and changes_only_owners(attributes.tree, old)
+
+
+def _aggregates(tree: Tree | None) -> bool:
+    return bool(get_in(tree, ("aggregationRule", "clusterRoleSelectors")))
+
+
+def _shown(rule: RoleRule) -> str:
+    """Return a rule in one line."""
+    fields = (
+        ("APIGroups", rule.api_groups),
+        ("Resources", rule.resources),
+        ("NonResourceURLs", rule.non_resource_urls),
+        ("ResourceNames", rule.resource_names),
+        ("Verbs", rule.verbs),
+    )
+    return f"{{{', '.join(f'{name}:{_list(values)}' for name, values in fields if values)}}}"
+
+
+def _list(values: Sequence[str]) -> str:
+    return f"[{' '.join(map(quote, values))}]"
+
+
+def escalation_check(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return what belongs to roles and bindings."""
+    check = EscalationCheck(parts.authorizer, parts.rbac)
+    return AdmissionPlugin(
+        "",
+        mutating=(
+            Rule(check.check_role, ("create", "update"), (ROLES, CLUSTER_ROLES)),
+            Rule(check.check_binding, ("create", "update"), (BINDINGS, CLUSTER_BINDINGS)),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Cluster IPs and node ports of services."""

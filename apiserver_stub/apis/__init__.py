@@ -1,0 +1,1 @@
+"""What the server offers beside objects: discovery, OpenAPI, aggregated APIs, custom resources, and kubelets."""

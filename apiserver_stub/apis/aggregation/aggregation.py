@@ -1,0 +1,80 @@
+"""The parts of aggregation put together, and what of it goes on in the background."""
+
+from apiserver_stub.apis.aggregation.api_services import APIServiceChange, APIServices
+from apiserver_stub.apis.aggregation.availability import Availability
+from apiserver_stub.apis.aggregation.descriptions import ExtensionDescriptions
+from apiserver_stub.apis.aggregation.discovery import ExtensionDiscovery
+from apiserver_stub.apis.aggregation.extension_servers import ExtensionServers
+from apiserver_stub.apis.aggregation.local import LocalAPIServices
+from apiserver_stub.apis.aggregation.metrics import AvailabilityMetrics
+from apiserver_stub.apis.aggregation.proxy import ExtensionProxy
+from apiserver_stub.bootstrap.objects import Objects
+from apiserver_stub.common.flags import AggregationOptions
+from apiserver_stub.common.offload import Offload
+from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.serving.authentication import RequestHeaderConfig
+
+REGISTRATION = "poststarthook/kube-apiserver-autoregistration"
+"""The health check of the API services that this server writes."""
+
+
+class Aggregation:
+    """The API services of one server: `read` them once the store is read, then `settle`, and `run`.
+
+    `kinds` has the built-in resources only when this is made. `patience` is the most seconds an answer takes that has
+    an end.
+    """
+
+    def __init__(
+        self,
+        store: WatchCache,
+        kinds: ResourceRegistry,
+        objects: Objects,
+        servers: ExtensionServers,
+        options: AggregationOptions,
+        runtime: Runtime,
+        patience: float,
+        offload: Offload,
+    ) -> None:
+        log = runtime.log("aggregation")
+        self._servers = servers
+        self._services = services = APIServices(store)
+        built_in = [(group.name, version) for group in kinds.groups() for version in group.versions]
+        self._local = LocalAPIServices(store, services, built_in, objects, log)
+        metrics = AvailabilityMetrics(services, runtime.registry)
+        self._availability = Availability(store, services, servers, objects, metrics, log)
+        self.discovery = ExtensionDiscovery(services, servers, log)
+        """What is served, that of other servers included."""
+        self.descriptions = ExtensionDescriptions(services, servers, offload.run, log)
+        """How other servers describe what they have."""
+        redirects = not options.aggregator_reject_forwarding_redirect
+        proxies = RequestHeaderConfig(**options.header_lists())
+        self.proxy = ExtensionProxy(
+            services, servers, self.discovery, self.descriptions, patience, proxies=proxies, redirects=redirects
+        )
+        """Answers requests for what servers of others have."""
+        services.subscribe(self._forget)
+
+    def read(self) -> None:
+        """Take over what the store has."""
+        self._services.read()
+        self._local.read()
+
+    async def settle(self) -> None:
+        """Write the API services of what this server has itself. Raises the refusal of a request."""
+        await self._local.settle()
+
+    async def run(self) -> None:
+        """Keep everything current, until cancelled."""
+        await all_of(self._local.run(), self._availability.run(), self.discovery.run(), self.descriptions.run())
+
+    async def close(self) -> None:
+        """Close the connections to other servers."""
+        await self._servers.close()
+
+    def _forget(self, change: APIServiceChange) -> None:
+        if change.after is None and change.before is not None:
+            self._servers.forget(change.before.name)

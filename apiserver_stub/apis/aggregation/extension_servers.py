@@ -1,0 +1,153 @@
+"""The servers of others behind API services: where they are, how they are verified, and short questions to them."""
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from apiserver_stub.apis.aggregation.api_services import APIService
+from apiserver_stub.apis.aggregation.front_proxy import ProxyPair, in_the_name_of
+from apiserver_stub.webhooks.service_resolver import ServiceResolver
+from controller_manager.common.api.errors import ServiceUnavailable
+from controller_manager.common.api.platform import ADMIN_GROUP
+from controller_manager.common.api.wire import Request, Response, Upgrade
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.transport.connection_pool import ConnectionTarget
+from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.transport import (
+    Endpoint,
+    TransportError,
+    client_context,
+    close_body,
+    known_length,
+)
+
+if TYPE_CHECKING:
+    from controller_manager.common.transport.streaming import StreamingTransport
+
+_SMALL = 64 * 1024  # bytes
+AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
+"""Who asks whether a server is there, and what it serves."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The whole answer to a short question."""
+
+    status: int
+    media_type: str
+    etag: str
+    body: bytes
+
+
+class ExtensionServers:
+    """Resolves API services to origins; one certificate authority or certificate changed is another origin. Without a
+    `dialer` connections are direct.
+    """
+
+    def __init__(self, resolver: ServiceResolver, pair: ProxyPair, dialer: Dialer | None = None) -> None:
+        self._dialer = dialer
+        self._transport: StreamingTransport | None = None
+        self._resolver = resolver
+        self._pair = pair
+        self._contexts: dict[str, tuple[object, ssl.SSLContext]] = {}
+
+    @property
+    def transport(self) -> "StreamingTransport":
+        """The connections to all of them."""
+        if self._transport is None:
+            # A server without any does without the HTTP library, which takes longer to load than all of the server.
+            from controller_manager.common.transport.streaming import StreamingTransport
+
+            self._transport = StreamingTransport(dialer=self._dialer)
+        return self._transport
+
+    async def close(self) -> None:
+        """Close the connections to all of them."""
+        if self._transport is not None:
+            await self._transport.close()
+
+    def origin(self, service: APIService) -> ConnectionTarget:
+        """Return where the server of an API service is reached now.
+
+        Raises `NotFound` and `ServiceUnavailable` where its service leads nowhere, `ConfigError` for authorities that
+        are none.
+        """
+        reference = service.spec.service
+        if reference is None:
+            raise ServiceUnavailable(f"{service.name} has no service")
+        host, port, name = self._resolver.resolve(reference.namespace, reference.name, reference.port)
+        return ConnectionTarget(host, port, self._context(service), name)
+
+    def forget(self, name: str) -> None:
+        """An API service is gone."""
+        self._contexts.pop(name, None)
+
+    async def ask(
+        self, service: APIService, path: str, *, seconds: float, largest: int, user: User = AGGREGATOR,
+        accept: str = "", etag: str = "",
+    ) -> Answer:  # fmt: skip
+        """Return the answer to a GET that takes at most so many seconds and bytes.
+
+        Raises `TransportError`, and as `origin` does.
+        """
+        told = {"accept": accept, "if-none-match": etag}
+        headers = {name: value for name, value in told.items() if value}
+        async with _within(seconds):
+            response = await self._get(service, path, user, headers)
+            body = await _read(response, largest)
+        media, etag = (response.headers.get(name, "") for name in ("content-type", "etag"))
+        return Answer(response.status, media, etag, body)
+
+    async def status(self, service: APIService, path: str, *, seconds: float) -> int:
+        """Return the status that a GET is answered with within so many seconds. Raises as `ask` does."""
+        async with _within(seconds):
+            response = await self._get(service, path, AGGREGATOR, {})
+            if (known_length(response) or _SMALL + 1) <= _SMALL:
+                await _read(response, _SMALL)  # so that the connection can be used again
+            else:
+                await close_body(response)
+            return response.status
+
+    async def _get(self, service: APIService, path: str, user: User, headers: Mapping[str, str]) -> Response:
+        request = in_the_name_of(user, Request("GET", path, (), headers))
+        return await self.transport.send(self.origin(service), request)
+
+    def _context(self, service: APIService) -> ssl.SSLContext:
+        spec, pair = service.spec, self._pair()
+        proved = (spec.ca_bundle, spec.insecure_skip_tls_verify, pair)
+        kept = self._contexts.get(service.name)
+        if kept is not None and kept[0] == proved:
+            return kept[1]
+        endpoint = Endpoint(service.name, b64decode(spec.ca_bundle or ""), spec.insecure_skip_tls_verify)
+        context = client_context(endpoint, *((pair.certificate, pair.key) if pair else (b"", b"")))
+        self._contexts[service.name] = proved, context
+        return context
+
+
+@asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TransportError(f"no answer within {seconds:.0f} seconds") from None
+
+
+async def _read(response: Response, largest: int) -> bytes:
+    if isinstance(response.body, bytes):
+        return response.body
+    assert not isinstance(response.body, Upgrade)
+    parts, size = [], 0
+    try:
+        async for part in response.body:
+            parts.append(part)
+            size += len(part)
+            if size > largest:
+                raise TransportError(f"the answer is larger than {largest} bytes")
+    finally:
+        await close_body(response)
+    return b"".join(parts)

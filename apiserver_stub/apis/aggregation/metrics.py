@@ -1,0 +1,43 @@
+"""Metrics of the servers behind API services, under the names of kube-aggregator."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from apiserver_stub.apis.aggregation.api_services import APIServices
+from controller_manager.common.base.metrics import Counters, Family, Shown
+
+_UNAVAILABLE = Family(
+    "aggregator_unavailable_apiservice", "API services that are not available (1), by name.", "gauge", ("name",)
+)
+_TURNS = Family(
+    "aggregator_unavailable_apiservice_total",
+    "How often API services became unavailable, by name and reason.",
+    "counter",
+    ("name", "reason"),
+)
+
+
+class AvailabilityMetrics(Collector):
+    """The availability of API services when asked, and how often it ended."""
+
+    def __init__(self, services: APIServices, registry: CollectorRegistry) -> None:
+        self._services = services
+        self._turns = Counters(_TURNS, None)
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return one family without its samples: the other has the same name, but for what the type adds."""
+        return self._turns.describe()
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        found = sorted(self._services.all.items())
+        yield Shown(_UNAVAILABLE, [((name,), float(not service.is_available)) for name, service in found])
+        yield from self._turns.collect()
+
+    def turned(self, name: str, reason: str) -> None:
+        """Note that an API service is available no more."""
+        self._turns.add(name, reason)

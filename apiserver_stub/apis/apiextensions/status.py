@@ -1,0 +1,142 @@
+"""The status of definitions of custom resources, decided: the names that are theirs, and the conditions.
+
+| observed                                        | decided                                                      |
+|-------------------------------------------------|--------------------------------------------------------------|
+| a name is free in its group, or is theirs       | it is accepted                                               |
+| a name is that of another definition or kind    | NamesAccepted is False, for the last reason of these         |
+| all names accepted, the bundle can be read      | Established, and it stays so                                 |
+| a group of the platform                         | whether the approval that it needs is there                  |
+| a schema, stored long ago, that is not structural | NonStructuralSchema                                        |
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.common.error_list import ErrorList, place
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.rules.webhook_client_config import bundle_problem
+from apiserver_stub.kinds.strategies.definitions import (
+    BAD_BUNDLE,
+    ESTABLISHED,
+    INSTALLED,
+    NAMES_ACCEPTED,
+    NO_CONFLICTS,
+    NON_STRUCTURAL,
+    NOT_ACCEPTED,
+    DefinitionCondition,
+    approval_condition,
+    condition,
+    find_condition,
+    is_true,
+    with_condition,
+)
+from apiserver_stub.kinds.structural.structurality import check_structural, unsupported
+from apiserver_stub.kinds.values.trees import get_in
+from controller_manager.common.api.tree import Tree
+
+_NO_NAMES: Mapping[str, Any] = {"plural": "", "kind": ""}
+
+
+class Names(msgspec.Struct, frozen=True):
+    """The names that are taken in a group: plural, singular and short ones of resources, and kinds, lists included."""
+
+    resources: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+    @classmethod
+    def accepted(cls, definition: Tree) -> "Names":
+        """Return those that are accepted of a definition."""
+        names = get_in(definition, ("status", "acceptedNames")) or _NO_NAMES
+        resources = {names.get("plural"), names.get("singular"), *names.get("shortNames", ())}
+        kinds = {names.get("kind"), names.get("listKind")}
+        return cls(frozenset(filter(None, resources)), frozenset(filter(None, kinds)))
+
+    @classmethod
+    def of(cls, infos: Iterable[ResourceInfo]) -> "Names":
+        """Return those of resources."""
+        infos = tuple(infos)
+        resources = (name for info in infos for name in (info.plural, info.singular, *info.short_names))
+        return cls(frozenset(resources), frozenset(kind for info in infos for kind in (info.kind, info.list_kind)))
+
+    def __or__(self, other: "Names") -> "Names":
+        return Names(self.resources | other.resources, self.kinds | other.kinds)
+
+
+def decide_status(definition: Tree, taken: Names) -> Tree:
+    """Return the status of a definition where others have `taken` names."""
+    status = definition.get("status", {})
+    conditions: list[DefinitionCondition] = list(status.get("conditions") or ())
+    names, accepted = _decide_names(definition, taken)
+    if accepted is not None:
+        conditions = with_condition(conditions, accepted)
+    conditions = _established({**definition, "status": {**status, "conditions": conditions}}, conditions)
+    if (approval := approval_condition(definition)) is not None:
+        conditions = with_condition(conditions, approval)
+    if get_in(definition, ("spec", "preserveUnknownFields")) or find_condition(definition, NON_STRUCTURAL):
+        conditions = _with_schema(definition, conditions)
+    return {**status, "acceptedNames": names, "conditions": conditions}
+
+
+def _decide_names(definition: Tree, taken: Names) -> tuple[Tree, DefinitionCondition | None]:
+    """Return the names that are accepted now, and what is to be said of them; None if nothing."""
+    wanted: Tree = definition["spec"]["names"]
+    current: Tree = get_in(definition, ("status", "acceptedNames")) or dict(_NO_NAMES)
+    if wanted == current:
+        return current, None
+    accepted, conflict = dict(current), None
+    for name, reason in (("plural", "PluralConflict"), ("singular", "SingularConflict"), ("shortNames", "")):
+        if name == "shortNames":
+            reason = "ShortNamesConflict"
+            used = [short for short in wanted.get(name, ()) if short in taken.resources - set(current.get(name, ()))]
+        else:
+            used = [wanted[name]] if wanted[name] != current.get(name) and wanted[name] in taken.resources else []
+        conflict = _accept(name, wanted, accepted, used, reason) or conflict
+    for name, reason in (("kind", "KindConflict"), ("listKind", "ListKindConflict")):
+        used = [wanted[name]] if wanted[name] != current.get(name) and wanted[name] in taken.kinds else []
+        conflict = _accept(name, wanted, accepted, used, reason) or conflict
+    _accept("categories", wanted, accepted, [], "")
+    return accepted, conflict or NO_CONFLICTS
+
+
+def _accept(name: str, wanted: Tree, accepted: Tree, used: list[str], reason: str) -> DefinitionCondition | None:
+    """Accept a name unless it is used by others; returns what is to be said then."""
+    if not used:
+        accepted.pop(name, None)
+        if name in wanted:
+            accepted[name] = wanted[name]
+        return None
+    told = [f'"{one}" is already in use' for one in dict.fromkeys(used)]
+    message = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    return condition(NAMES_ACCEPTED, "False", reason, message)
+
+
+def _established(definition: Tree, conditions: list[DefinitionCondition]) -> list[DefinitionCondition]:
+    if is_true(definition, ESTABLISHED):
+        return conditions
+    if not is_true(definition, NAMES_ACCEPTED):
+        return with_condition(conditions, NOT_ACCEPTED)
+    config = get_in(definition, ("spec", "conversion", "webhook", "clientConfig")) or {}
+    return with_condition(conditions, BAD_BUNDLE if bundle_problem(config) else INSTALLED)
+
+
+def _with_schema(definition: Tree, conditions: list[DefinitionCondition]) -> list[DefinitionCondition]:
+    """Return the conditions with that of schemas that are not structural, which none has that was ever checked."""
+    errors = ErrorList()
+    if get_in(definition, ("spec", "preserveUnknownFields")):
+        errors.invalid(place("spec.preserveUnknownFields"), True, "must be false")
+    for index, version in enumerate(definition["spec"]["versions"]):
+        schema = get_in(version, ("schema", "openAPIV3Schema"))
+        if schema is None:
+            continue
+        if why := unsupported(schema):
+            message = f"failed to check validation schema for version {version['name']}: {why}"
+            return with_condition(conditions, condition(NON_STRUCTURAL, "Unknown", "StructuralError", message))
+        at = (((place("spec.versions"), index), "schema"), "openAPIV3Schema")
+        check_structural(schema, at, errors)
+    if not errors.causes:
+        return [one for one in conditions if one.get("type") != NON_STRUCTURAL]
+    told = [f"{cause.field}: {cause.message}" for cause in errors.causes]
+    message = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    return with_condition(conditions, condition(NON_STRUCTURAL, "True", "Violations", message))

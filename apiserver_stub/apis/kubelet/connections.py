@@ -1,0 +1,127 @@
+"""Connections to kubelets and to what proxies lead to, and the files that vouch for both sides."""
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from apiserver_stub.apis.kubelet.locations import Kubelet, Location
+from apiserver_stub.common.flags import KubeletOptions
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.transport.connection_pool import ConnectionTarget
+from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.transport import ConfigError, Endpoint, client_context
+
+if TYPE_CHECKING:
+    from controller_manager.common.transport.streaming import StreamingTransport
+
+_LOOK_EVERY = 1.0  # seconds
+_ANYBODY = Endpoint("", insecure=True)
+
+
+class _Files(NamedTuple):
+    certificate: bytes
+    key: bytes
+    authorities: bytes
+
+
+class KubeletConnections:
+    """Connections to kubelets, which show the certificate that they are shown, and to anything else, which shows none
+    and is not verified: pods have no names that certificates could be for.
+
+    Files are looked at again when a connection is wanted and the last look was a second ago; what is of no use changes
+    nothing and is told of once. Without a `dialer` connections are direct.
+    """
+
+    def __init__(self, options: KubeletOptions, log: Logger, dialer: Dialer | None = None) -> None:
+        self._options = options
+        self._log = log
+        self._dialer = dialer
+        self._transport: StreamingTransport | None = None
+        self._files: _Files | None = None
+        self._looked = 0.0
+        self._problem = ""
+        self._verifying: ssl.SSLContext | None = None
+        self._trusting: ssl.SSLContext | None = None
+        self._unknown: ssl.SSLContext | None = None
+
+    @property
+    def transport(self) -> "StreamingTransport":
+        """The connections to all of them."""
+        if self._transport is None:
+            # Where there are no nodes, the HTTP library is never loaded for them.
+            from controller_manager.common.transport.streaming import StreamingTransport
+
+            self._transport = StreamingTransport(
+                dialer=self._dialer, connect=self._options.kubelet_timeout, keep_host=True
+            )
+        return self._transport
+
+    async def open(self) -> None:
+        """Read the files that are named, if any. Raises `ConfigError` for those that are of no use."""
+        if self._options.kubelet_client_certificate or self._options.kubelet_certificate_authority:
+            self._take(self._read())
+            self._looked = monotonic()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._transport is not None:
+            await self._transport.close()
+
+    def kubelet(self, kubelet: Kubelet, *, verified: bool = True) -> ConnectionTarget:
+        """Return a kubelet as who connects to it needs it; its certificate is believed if it is not `verified`."""
+        self._look()
+        if not verified and self._trusting is None and self._files is not None:
+            self._trusting = client_context(_ANYBODY, self._files.certificate, self._files.key)
+        return ConnectionTarget(kubelet.host, kubelet.port, self._verifying if verified else self._trusting)
+
+    def anything(self, location: Location) -> ConnectionTarget:
+        """Return what a proxy leads to as who connects to it needs it."""
+        if location.secure and self._unknown is None:
+            self._unknown = client_context(_ANYBODY, b"", b"")
+        return ConnectionTarget(location.host, location.port, self._unknown if location.secure else None)
+
+    def _look(self) -> None:
+        now = monotonic()
+        if self._verifying is not None and now - self._looked < _LOOK_EVERY:
+            return
+        self._looked = now
+        problem = ""
+        try:
+            found = self._read()
+            if found != self._files:
+                self._take(found)
+        except ConfigError as error:
+            if self._verifying is None:
+                raise
+            problem = str(error)
+        if problem and problem != self._problem:
+            self._log.error("the connections to kubelets stay as they were", problem=problem)
+        self._problem = problem
+
+    def _read(self) -> _Files:
+        options = self._options
+        return _Files(
+            _content(options.kubelet_client_certificate, "--kubelet-client-certificate"),
+            _content(options.kubelet_client_key, "--kubelet-client-key"),
+            _content(options.kubelet_certificate_authority, "--kubelet-certificate-authority"),
+        )
+
+    def _take(self, files: _Files) -> None:
+        pair = files.certificate, files.key
+        try:
+            verifying = client_context(Endpoint("", files.authorities, insecure=not files.authorities), *pair)
+        except ConfigError as error:
+            what = "--kubelet-certificate-authority" if "authority" in str(error) else "--kubelet-client-certificate"
+            raise ConfigError(f"{what} cannot be used, with what belongs to it: they hold no usable PEM") from error
+        self._files, self._verifying, self._trusting = files, verifying, None
+
+
+def _content(file: str, flag: str) -> bytes:
+    """Return what is in a file; nothing where none is named. Raises `ConfigError`."""
+    if not file:
+        return b""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{flag}: {file}: {(error.strerror or str(error)).lower()}") from error

@@ -1,0 +1,75 @@
+"""Metrics of logs and of WebSockets, by the names of kube-apiserver."""
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.common.base.metrics import Counters, Family
+
+_USAGE = ("usage",)
+_LOGS = Family(
+    "kube_apiserver_pod_logs_insecure_backend_total",
+    "Requests for logs, by whether the certificate of the kubelet counts.",
+    "counter",
+    _USAGE,
+)
+_OLD_LOGS = Family(
+    "kube_apiserver_pod_logs_pods_logs_insecure_backend_total", _LOGS.help, "counter", _USAGE, deprecated="1.27"
+)
+_FAILURES = Family(
+    "kube_apiserver_pod_logs_backend_tls_failure_total",
+    "Requests for logs that failed at the certificate of the kubelet.",
+    "counter",
+)
+_OLD_FAILURES = Family(
+    "kube_apiserver_pod_logs_pods_logs_backend_tls_failure_total", _FAILURES.help, "counter", deprecated="1.27"
+)
+_WEBSOCKETS = Family(
+    "apiserver_websocket_streaming_requests_total",
+    "Requests for commands and forwarded ports, by subresource and by who speaks WebSocket with the client.",
+    "counter",
+    ("subresource", "proxy_type"),
+)
+_TRANSLATED = Family(
+    "apiserver_stream_translator_requests_total",
+    "WebSockets of commands that were translated, by how that ended.",
+    "counter",
+    ("code",),
+)
+_TUNNELS = Family(
+    "apiserver_stream_tunnel_requests_total",
+    "WebSockets that ports were forwarded through, by how that began.",
+    "counter",
+    ("code",),
+)
+
+
+class KubeletMetrics:
+    """Counts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._logs = Counters(_LOGS, registry), Counters(_OLD_LOGS, registry)
+        self._failures = Counters(_FAILURES, registry), Counters(_OLD_FAILURES, registry)
+        self._websockets = Counters(_WEBSOCKETS, registry)
+        self._translated = Counters(_TRANSLATED, registry)
+        self._tunnels = Counters(_TUNNELS, registry)
+
+    def log(self, *, verified: bool) -> None:
+        """Note a request for a log."""
+        for family in self._logs:
+            family.add("enforce_tls" if verified else "skip_tls_allowed")
+
+    def unverified(self) -> None:
+        """Note a kubelet whose certificate is not believed."""
+        for family in self._failures:
+            family.add()
+
+    def stream(self, subresource: str, *, passed_on: bool) -> None:
+        """Note a request for a command or for forwarded ports, and whether the kubelet speaks WebSocket itself."""
+        self._websockets.add(subresource, "proxied_to_kubelet" if passed_on else "translated_at_apiserver")
+
+    def translated(self, status: int) -> None:
+        """Note how the translation of a WebSocket ended."""
+        self._translated.add(str(status))
+
+    def tunnel(self, status: int) -> None:
+        """Note how a tunnel within a WebSocket began."""
+        self._tunnels.add(str(status))

@@ -1,0 +1,178 @@
+"""Commands over a WebSocket, for kubelets that do not speak version 5 of its channels: its messages become streams of
+SPDY (KEP-4006).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from apiserver_stub.apis.kubelet.metrics import KubeletMetrics
+from apiserver_stub.apis.kubelet.passing import Passing
+from apiserver_stub.apis.kubelet.spdy import SpdyConnection
+from apiserver_stub.apis.kubelet.websocket import PROTOCOL, WebSocket, handshake, subprotocols
+from controller_manager.common.api.errors import ApiError, from_response, internal_error
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.base.tasks import first_of
+from controller_manager.common.transport.connection_pool import ConnectionTarget
+from controller_manager.common.transport.duplex import SocketStream
+from controller_manager.common.transport.transport import TransportError
+
+_V5 = "v5.channel.k8s.io"
+_VERSIONS = (_V5, "v4.channel.k8s.io")
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
+_END = 255  # the channel on which a client says that it has no more for another one
+_LONGEST_STATUS = 64 * 1024  # bytes
+_EXIT_CODE = "NonZeroExitCode"
+
+
+class Streams(NamedTuple):
+    """The streams of a command that are wanted."""
+
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+
+    def channels(self) -> Mapping[int, str]:
+        """Return the channels by their numbers, with the names that kubelets know them by, in the order of opening."""
+        wanted = {
+            _ERROR: True, _STDIN: self.stdin, _STDOUT: self.stdout, _STDERR: self.stderr and not self.tty,
+            _RESIZE: self.tty,
+        }  # fmt: skip
+        return {number: _NAMES[number] for number, is_wanted in wanted.items() if is_wanted}
+
+
+_NAMES = {_ERROR: "error", _STDIN: "stdin", _STDOUT: "stdout", _STDERR: "stderr", _RESIZE: "resize"}
+
+
+def needs_translation(request: Request) -> bool:
+    """Tell whether a client offers to speak version 5."""
+    return _V5 in subprotocols(request)
+
+
+class Translator:
+    """Talks to clients by WebSocket and to kubelets by SPDY."""
+
+    def __init__(self, passing: Passing, metrics: KubeletMetrics) -> None:
+        self._passing = passing
+        self._metrics = metrics
+
+    def answer(self, request: Request, origin: ConnectionTarget, target: str, streams: Streams) -> Response:
+        """Return the answer that has a client talk; the kubelet is asked for `target` when it does. Raises `BadRequest`
+        and `Forbidden`.
+        """
+        try:
+            headers = handshake(request, (_V5,))
+        except ApiError:
+            self._metrics.translated(400)
+            raise
+        return Response(101, headers, Upgrade(PROTOCOL, partial(self._talk, request, origin, target, streams)))
+
+    async def _talk(
+        self, request: Request, origin: ConnectionTarget, target: str, streams: Streams, caller: DuplexStream
+    ) -> None:
+        socket = WebSocket(caller)
+        first = _STDOUT if streams.stdout else _STDERR if streams.stderr else _ERROR
+        await socket.send(bytes((first,)))  # so that the client knows at once
+        try:
+            stream = await self._reach(request, origin, target)
+        except ApiError as error:
+            await self._finish(socket, error.status().encode(), error.code)
+            return
+        try:
+            status = await _Command(socket, SpdyConnection(stream), streams).run()
+        except ConnectionError as error:
+            status = internal_error(f"error reading from error stream: {error}").status().encode()
+        finally:
+            stream.abort()
+        if status is not None:
+            await self._finish(socket, *_told(status))
+
+    async def _reach(self, request: Request, origin: ConnectionTarget, target: str) -> SocketStream:
+        """Return a connection to the kubelet that speaks SPDY. Raises `ApiError`."""
+        offer = self._passing.spdy_offer(request, target, _VERSIONS)
+        try:
+            response, stream = await self._passing.connections.transport.upgrade(origin, offer)
+        except TransportError as error:
+            raise internal_error(f"error sending request: {error}") from error
+        if stream is None:
+            assert isinstance(response.body, bytes)
+            refusal = from_response(response.status, response.body)
+            raise internal_error(f"unable to upgrade connection: {refusal.message}")
+        return stream
+
+    async def _finish(self, socket: WebSocket, status: bytes, code: int) -> None:
+        self._metrics.translated(code)
+        await socket.send(bytes((_ERROR,)) + status)
+        await socket.close()
+
+
+class _Command:
+    """One command: channels on one side, streams on the other."""
+
+    def __init__(self, socket: WebSocket, spdy: SpdyConnection, streams: Streams) -> None:
+        self._socket = socket
+        self._spdy = spdy
+        self._channels = streams.channels()
+        self._numbers: dict[int, int] = {}
+        self._status: bytes | None = None
+
+    async def run(self) -> bytes | None:
+        """Carry until the command has ended; return what the kubelet says of it: nothing if all is well, None if the
+        client is gone. Raises ConnectionError.
+        """
+        for channel, name in self._channels.items():
+            self._numbers[channel] = await self._spdy.open({"streamType": name})
+        await first_of(self._from_kubelet(), self._from_client())
+        return self._status
+
+    async def _from_kubelet(self) -> None:
+        channels = {number: channel for channel, number in self._numbers.items()}
+        left, said = {self._numbers[one] for one in (_STDOUT, _STDERR, _ERROR) if one in self._numbers}, bytearray()
+        try:
+            async for number, data, ends in self._spdy.receive():
+                channel = channels.get(number)
+                if channel == _ERROR:
+                    said += data[: _LONGEST_STATUS - len(said)]
+                elif channel in (_STDOUT, _STDERR) and data:
+                    await self._socket.send(bytes((channel,)) + data)
+                if ends:
+                    left.discard(number)
+                if not left:
+                    break
+        except ConnectionError:
+            if not said:
+                raise
+        self._status = bytes(said)
+
+    async def _from_client(self) -> None:
+        channel, open_ = -1, {one: number for one, number in self._numbers.items() if one in (_STDIN, _RESIZE)}
+        async for data, begins, _ in self._socket.receive():
+            content = data
+            if begins:
+                channel, content = (data[0], data[1:]) if data else (-1, b"")
+            if channel == _END and content:
+                ended, channel = open_.pop(content[0], None), -1
+                if ended is not None:
+                    await self._spdy.send(ended, b"", ends=True)
+            elif channel in open_ and content:
+                await self._spdy.send(open_[channel], content)
+
+
+def _told(said: bytes) -> tuple[bytes, int]:
+    """Return the status for the client, and its code for metrics, of what a kubelet says when a command has ended."""
+    if not said:
+        return b'{"metadata":{},"status":"Success"}', 200
+    try:
+        status = msgspec.json.decode(said)
+        if status["status"] == "Success":
+            return b'{"metadata":{},"status":"Success"}', 200
+        if status.get("reason") == _EXIT_CODE:
+            return said, 200
+        why = str(status.get("message", ""))
+    except (msgspec.DecodeError, TypeError, KeyError, AttributeError):
+        why = f"error stream protocol error: {said.decode('utf-8', 'replace')!r}"
+    error = internal_error(why)
+    return error.status().encode(), error.code

@@ -1,0 +1,282 @@
+"""One thing that can be done, as clients are told of it: a record, how it is named, and those that concern no kind."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apiserver_stub.apis.openapi.definitions import META, PATCH
+from apiserver_stub.encode import serializers as written
+from apiserver_stub.encode.body import (
+    APPLY_CBOR,
+    APPLY_YAML,
+    CBOR,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    YAML,
+)
+from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
+from controller_manager.common.api.platform import GROUP_DOMAIN
+
+# Query parameters as descriptions tell of them (API concepts, Query parameters): types, sentences, who takes which.
+
+
+class Parameter(NamedTuple):
+    """The type of a parameter's value and what it is for."""
+
+    type: str
+    about: str
+
+
+PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
+    "allowWatchBookmarks": Parameter("boolean", "Whether a watch may send events of type BOOKMARK."),
+    "command": Parameter("string", "The command to run, one parameter for each argument; no shell is involved."),
+    "container": Parameter("string", "The name of the container; a pod with one container needs none."),
+    "continue": Parameter("string", "The token of the previous chunk of a list; all else must be as it was then."),
+    "dryRun": Parameter("string", "With the value All, everything is done but storing the outcome."),
+    "fieldManager": Parameter("string", "Who the written fields belong to, in at most 128 printable characters."),
+    "fieldSelector": Parameter("string", "Only objects with these values in selectable fields."),
+    "fieldValidation": Parameter(
+        "string", "What becomes of unknown and repeated fields: Ignore, Warn (unless said otherwise) or Strict."
+    ),
+    "follow": Parameter("boolean", "Whether to go on sending the log as it grows."),
+    "force": Parameter("boolean", "Whether server-side apply takes over fields that others own."),
+    "gracePeriodSeconds": Parameter("integer", "How many seconds the object has to end; 0 ends it at once."),
+    "ignoreStoreReadErrorWithClusterBreakingPotential": Parameter(
+        "boolean", "Whether an object that cannot be read any more is removed all the same, heeding nothing."
+    ),
+    "insecureSkipTLSVerifyBackend": Parameter(
+        "boolean", "Whether to read the log of a kubelet whose certificate is not verified."
+    ),
+    "labelSelector": Parameter("string", "Only objects whose labels fit."),
+    "limit": Parameter("integer", "At most so many objects in one answer; the rest is behind a token."),
+    "limitBytes": Parameter("integer", "The log ends after so many bytes."),
+    "orphanDependents": Parameter("boolean", "Older form of propagationPolicy: whether dependents stay."),
+    "path": Parameter("string", "The path that is asked for there, with its query."),
+    "ports": Parameter("integer", "The ports to forward, separated by commas; needed for WebSocket connections."),
+    "pretty": Parameter("string", "With the value true, the answer is indented."),
+    "previous": Parameter("boolean", "Whether to read the log of the previous instance of the container."),
+    "propagationPolicy": Parameter("string", "What becomes of dependents: Orphan, Background or Foreground."),
+    "resourceVersion": Parameter("string", "The version the answer is to be made from."),
+    "resourceVersionMatch": Parameter("string", "How resourceVersion is meant: Exact or NotOlderThan."),
+    "sendInitialEvents": Parameter("boolean", "Whether a watch begins with what there is, and says when it is done."),
+    "shardSelector": Parameter(
+        "string", "Only objects whose uid or namespace has a hash in ranges that calls of shardRange() name."
+    ),
+    "sinceSeconds": Parameter("integer", "Only lines of the log of the last so many seconds."),
+    "stderr": Parameter("boolean", "Whether to receive the standard error stream."),
+    "stdin": Parameter("boolean", "Whether to send the standard input stream."),
+    "stdout": Parameter("boolean", "Whether to receive the standard output stream."),
+    "stream": Parameter("string", "The streams of the log: All, Stdout or Stderr."),
+    "tailLines": Parameter("integer", "Only the last so many lines of the log."),
+    "timeoutSeconds": Parameter("integer", "After how many seconds the request ends, whatever it is doing."),
+    "timestamps": Parameter("boolean", "Whether each line of the log begins with its time."),
+    "tty": Parameter("boolean", "Whether the streams are those of a terminal."),
+    "watch": Parameter("boolean", "Whether to be told of changes instead of what there is."),
+})  # fmt: skip
+
+PATH_PARAMETERS: Mapping[str, str] = MappingProxyType(
+    {"name": "The name of the object.", "namespace": "The namespace the object is in.", "path": "The path there."}
+)
+# What each action takes; every action on objects takes `pretty` besides.
+WRITING = ("dryRun", "fieldManager", "fieldValidation")
+PATCHING = ("dryRun", "fieldManager", "fieldValidation", "force")
+DELETING = (
+    "dryRun", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents",
+    "propagationPolicy",
+)  # fmt: skip
+LISTING = (
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
+    "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch",
+)  # fmt: skip
+_OF_A_WATCH = frozenset({"allowWatchBookmarks", "watch"})
+COLLECTING = tuple(sorted({*DELETING, *LISTING} - _OF_A_WATCH))
+_STREAMS = ("container", "stderr", "stdin", "stdout", "tty")
+_PROXY = ("path",)
+CONNECTING: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "PodAttachOptions": _STREAMS, "PodExecOptions": ("command", *_STREAMS), "PodPortForwardOptions": ("ports",),
+    "NodeProxyOptions": _PROXY, "PodProxyOptions": _PROXY, "ServiceProxyOptions": _PROXY,
+})  # fmt: skip
+"""The parameters of connections by the kind of their options."""
+LOGGING = (
+    "container", "follow", "insecureSkipTLSVerifyBackend", "limitBytes", "previous", "sinceSeconds", "stream",
+    "tailLines", "timestamps",
+)  # fmt: skip
+
+
+TEXT = "text"  # stands for a definition where the answer is no object
+PHRASES: Mapping[str, str] = MappingProxyType({"200": "OK", "201": "Created", "202": "Accepted"})
+
+_PARTS = re.compile("[.-]")
+_VERSION = "io.k8s.apimachinery.pkg.version.Info"
+
+
+class OpenAPIOperation(msgspec.Struct, frozen=True):
+    """One method of one path. `name` is unique and what clients name their functions after; `about` is the group,
+    version and kind it works on, None for a page; `body` and `answer` name definitions, `body` may be empty; `custom`
+    kinds are not part of the built-in API; `media` is the one media type of a page that has only one.
+    """
+
+    path: str
+    method: str
+    name: str
+    sentence: str
+    tag: str
+    answer: str
+    action: str = ""
+    about: tuple[str, str, str] | None = None
+    query: tuple[str, ...] = ()
+    body: str = ""
+    codes: tuple[str, ...] = ("200",)
+    custom: bool = False
+    media: str = ""
+
+    @property
+    def refs(self) -> Iterator[str]:
+        """The definitions it needs."""
+        return (name for name in (self.body, self.answer) if name not in ("", TEXT))
+
+    @property
+    def parameters(self) -> list[tuple[str, str]]:
+        """The names of its parameters, and where they are: `path` or `query`."""
+        held = [(name, "path") for name in PATH_PARAMETERS if f"{{{name}}}" in self.path]
+        pretty = [] if self.about is None or self.action == "connect" else ["pretty"]
+        return [*held, *((name, "query") for name in (*self.query, *pretty))]
+
+    @property
+    def extensions(self) -> dict[str, Any]:
+        """Return what is told of it beyond OpenAPI; nothing for a page."""
+        if self.about is None:
+            return {}
+        about = dict(zip(("group", "version", "kind"), self.about, strict=True))
+        return {"x-kubernetes-action": self.action, "x-kubernetes-group-version-kind": about}
+
+
+def by_path(
+    operations: Iterable[OpenAPIOperation],
+    described: Callable[[OpenAPIOperation], dict[str, Any]],
+    parameter: Callable[[str, str], dict[str, Any]],
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the operations as `described`, by path and method, and the names of the definitions they need. Each has
+    its parameters first in `parameters`; those that all operations of a path have are written once, at the path.
+    """
+    found: dict[str, list[OpenAPIOperation]] = {}
+    for operation in operations:
+        found.setdefault(operation.path, []).append(operation)
+    paths: dict[str, Any] = {}
+    for path, beside in found.items():
+        common = set.intersection(*(set(operation.parameters) for operation in beside))
+        item = paths[path] = {"parameters": [parameter(*name) for name in sorted(common)]} if common else {}
+        for operation in beside:
+            own = [parameter(*name) for name in operation.parameters if name not in common]
+            rest = described(operation)
+            own += rest.pop("parameters", ())
+            item[operation.method] = {**({"parameters": own} if own else {}), **rest}
+    return paths, {name for beside in found.values() for operation in beside for name in operation.refs}
+
+
+def describe(name: str, place: str) -> tuple[str, str]:
+    """Return the type of a parameter and what it is for."""
+    return ("string", PATH_PARAMETERS[name]) if place == "path" else PARAMETERS[name]
+
+
+def root_of(group: str, version: str) -> str:
+    """Return the path below which a version is served, without slashes at its ends."""
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def page(path: str) -> OpenAPIOperation:
+    """Return the operation of reading what is at a path without slashes at its ends: a version, a group, all of them,
+    `version` itself, or how to verify tokens of service accounts.
+    """
+    match path.split("/"):
+        case ["version"]:
+            return _page(path, "getCodeVersion", "version", _VERSION, JSON)
+        case ["apis"]:
+            return _page(path, "getAPIVersions", "apis", f"{META}APIGroupList")
+        case [".well-known", "openid-configuration"]:
+            return _page(path, "getServiceAccountIssuerOpenIDConfiguration", "WellKnown", TEXT, JSON)
+        case ["openid", "v1", "jwks"]:
+            return _page(path, "getServiceAccountIssuerOpenIDKeyset", "openid", TEXT, "application/jwk-set+json")
+        case ["api"]:
+            return _page(path, "getCoreAPIVersions", "core", f"{META}APIVersions")
+        case ["apis", group]:
+            return _page(path, f"get{words(group)}APIGroup", tag_of(group), f"{META}APIGroup")
+        case [_, *groups, version]:
+            group = "".join(groups)
+            name = f"get{words(group)}{version.capitalize()}APIResources"
+            return _page(path, name, f"{tag_of(group)}_{version}", f"{META}APIResourceList")
+    raise AssertionError(path)
+
+
+def _page(path: str, name: str, tag: str, answer: str, media: str = "") -> OpenAPIOperation:
+    return OpenAPIOperation(f"/{path}/", "get", name, "read what is served here", tag, answer, media=media)
+
+
+def words(group: str) -> str:
+    """Return a group within the name of an operation: `rbac.authorization.k8s.io` is `RbacAuthorization`."""
+    return "".join(part.capitalize() for part in _PARTS.split(_bare(group)))
+
+
+def tag_of(group: str) -> str:
+    """Return the tag of a group's operations: `rbac.authorization.k8s.io` has `rbacAuthorization`."""
+    found = words(group)
+    return found[:1].lower() + found[1:]
+
+
+def _bare(group: str) -> str:
+    return group.removesuffix(f".{GROUP_DOMAIN}") if group else "core"
+
+
+# The media types that go in and out of an operation (API concepts, Media types).
+
+_WHOLE = (JSON, YAML, PROTOBUF)
+_STREAMED = frozenset({"list", "watch", "watchlist"})
+
+
+class Media(msgspec.Struct, frozen=True):
+    """The media types of this server: CBOR only where it is switched on."""
+
+    cbor: bool = False
+
+    def consumed(self, operation: OpenAPIOperation) -> list[str]:
+        """Return what a body may be."""
+        if operation.body == PATCH:
+            strategic = _if(not operation.custom, STRATEGIC_MERGE_PATCH)
+            apply = (APPLY_YAML, *_if(self.cbor and not operation.custom, APPLY_CBOR))
+            return [JSON_PATCH, MERGE_PATCH, *strategic, *apply]
+        if operation.custom:
+            return [JSON, YAML]
+        if operation.about is not None:
+            return ["*/*"]
+        return [] if operation.answer == TEXT else self._of_page(operation)
+
+    def produced(self, operation: OpenAPIOperation) -> list[str]:
+        """Return what an answer may be."""
+        if operation.action == "connect":
+            return ["*/*"]
+        if operation.about is None:
+            return self._of_page(operation)
+        if operation.answer == TEXT:
+            return ["text/plain", *self._whole(operation)]
+        whole = self._whole(operation)
+        if operation.custom or operation.action not in _STREAMED:
+            return whole
+        streams = (f"{media};stream=watch" for media in whole if media in (JSON, PROTOBUF))
+        return [*whole, *streams, *_if(self.cbor, written.CBOR.watch_type)]
+
+    def _whole(self, operation: OpenAPIOperation) -> list[str]:
+        return [JSON, YAML] if operation.custom else [*_WHOLE, *_if(self.cbor, CBOR)]
+
+    def _of_page(self, operation: OpenAPIOperation) -> list[str]:
+        if operation.media:
+            return [operation.media]
+        return [*_WHOLE, *_if(self.cbor, CBOR)]
+
+
+def _if(condition: bool, media: str) -> tuple[str, ...]:
+    return (media,) if condition else ()

@@ -1,0 +1,119 @@
+"""Flags of admission: which plugins are asked before a change is carried out."""
+
+from collections.abc import Set
+from importlib.metadata import entry_points
+from typing import ClassVar, Self
+
+from pydantic import field_validator, model_validator
+
+from controller_manager.common.options import Options, StringList, flag
+
+ORDERED = (
+    "AlwaysAdmit",
+    "NamespaceAutoProvision",
+    "NamespaceLifecycle",
+    "NamespaceExists",
+    "LimitPodHardAntiAffinityTopology",
+    "LimitRanger",
+    "ServiceAccount",
+    "NodeRestriction",
+    "TaintNodesByCondition",
+    "AlwaysPullImages",
+    "ImagePolicyWebhook",
+    "PodSecurity",
+    "PodNodeSelector",
+    "Priority",
+    "DefaultTolerationSeconds",
+    "PodTolerationRestriction",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "DefaultStorageClass",
+    "StorageObjectInUseProtection",
+    "PodGroupProtection",
+    "OwnerReferencesPermissionEnforcement",
+    "PersistentVolumeClaimResize",
+    "RuntimeClass",
+    "CertificateApproval",
+    "CertificateSigning",
+    "ClusterTrustBundleAttest",
+    "CertificateSubjectRestriction",
+    "DefaultIngressClass",
+    "DenyServiceExternalIPs",
+    "PodTopologyLabels",
+    "PodGroupWorkloadExists",
+    "NodeDeclaredFeatureValidator",
+    "JobValidation",
+    "PodResizeValidator",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ResourceQuota",
+    "AlwaysDeny",
+)
+"""The plugins of 1.36, in the order in which they are asked."""
+ENTRY_POINTS = "apiserver_stub.admission"
+"""The group of entry points by which packages add plugins."""
+DEFAULT_ON = frozenset(
+    {
+        "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "DefaultStorageClass", "PersistentVolumeClaimResize",
+        "DefaultTolerationSeconds", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ResourceQuota",
+        "StorageObjectInUseProtection", "PodGroupProtection", "Priority", "TaintNodesByCondition", "RuntimeClass",
+        "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction",
+        "DefaultIngressClass", "PodSecurity", "PodTopologyLabels", "MutatingAdmissionPolicy",
+        "ValidatingAdmissionPolicy", "PodGroupWorkloadExists", "NodeDeclaredFeatureValidator", "JobValidation",
+        "PodResizeValidator",
+    }
+)  # fmt: skip
+
+
+class AdmissionOptions(Options):
+    """Admission of requests that change something."""
+
+    title: ClassVar[str] = "Admission"
+
+    enable_admission_plugins: StringList = flag(
+        (), "Plugins that are on besides those that are by default, of installed packages too; their order is fixed."
+    )
+    disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
+    default_not_ready_toleration_seconds: int = flag(
+        300, "Seconds that pods stay on a node that is not ready, unless they say themselves for how long."
+    )
+    default_unreachable_toleration_seconds: int = flag(
+        300, "Seconds that pods stay on a node that cannot be reached, unless they say themselves for how long."
+    )
+
+    admission_control: StringList | None = flag(
+        None, "The plugins that are on, and no others. Deprecated: name those that differ from the usual ones instead."
+    )
+    admission_control_config_file: str = flag(
+        "", "File of an AdmissionConfiguration: what plugins are told, each in its own kind."
+    )
+
+    @property
+    def enabled(self) -> Set[str]:
+        """The names of the plugins that are on."""
+        if self.admission_control is not None:
+            return frozenset(self.admission_control)
+        return (DEFAULT_ON - set(self.disable_admission_plugins)) | set(self.enable_admission_plugins)
+
+    @field_validator("enable_admission_plugins", "disable_admission_plugins", "admission_control")
+    @classmethod
+    def _are_known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        unknown = [name for name in value or () if name not in ORDERED]
+        if unknown:  # to look for what is installed takes a while
+            installed = entry_points(group=ENTRY_POINTS).names
+            unknown = [name for name in unknown if name not in installed]
+        if unknown:
+            raise ValueError(f"there is no admission plugin {unknown[0]!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.admission_control is not None and (self.enable_admission_plugins or self.disable_admission_plugins):
+            others = "--enable-admission-plugins and --disable-admission-plugins"
+            raise ValueError(f"--admission-control names all plugins that are on: it goes without {others}")
+        if both := set(self.enable_admission_plugins) & set(self.disable_admission_plugins):
+            listed = ", ".join(sorted(both))
+            raise ValueError(f"--enable-admission-plugins and --disable-admission-plugins both name {listed}")
+        return self

@@ -1,0 +1,73 @@
+"""Flags of authentication: how callers are recognized."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from controller_manager.common.options import Options, StringList, StringPairs, flag
+
+SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
+"""The algorithms that tokens of others may be signed with."""
+
+
+class AuthenticationOptions(Options):
+    """Authentication of callers."""
+
+    title = "Authentication"
+
+    client_ca_file: str = flag(
+        "",
+        "File of certificate authorities whose client certificates are accepted beside the server's own; read again "
+        "when it changes.",
+    )
+    token_auth_file: str = flag("", 'File of bearer tokens; lines of token,user,uid and optionally "group1,group2".')
+    authentication_config: str = flag(
+        "",
+        "File of an AuthenticationConfiguration: the OpenID providers whose tokens are accepted, and who may stay "
+        "anonymous; of the providers it is read again when it changes. Not together with --oidc-* flags, nor with "
+        "--anonymous-auth if the file says who may stay anonymous.",
+    )
+    anonymous_auth: bool = flag(
+        True,
+        "Whether requests without credentials are those of system:anonymous, in the group system:unauthenticated. With "
+        "--authorization-mode=AlwaysAllow they are so only on paths that anybody may read.",
+    )
+    oidc_issuer_url: str = flag(
+        "", "The https URL of an OpenID provider whose tokens are accepted; needs --oidc-client-id."
+    )
+    oidc_client_id: str = flag("", "The audience that its tokens must be for.")
+    oidc_ca_file: str = flag(
+        "", "File of the authorities of its certificate; those of the system when empty. Read at the start."
+    )
+    oidc_username_claim: str = flag("sub", "The claim that names the user.")
+    oidc_username_prefix: str = flag(
+        "",
+        "Put before the names of users; - puts nothing. When empty, the URL of the provider and # are put before those "
+        "of claims other than email.",
+    )
+    oidc_groups_claim: str = flag("", "The claim of the groups, a string or a list of strings; no groups when empty.")
+    oidc_groups_prefix: str = flag("", "Put before the names of groups.")
+    oidc_signing_algs: StringList = flag(
+        ("RS256",), f"Algorithms that its tokens may be signed with, of {', '.join(SIGNING_ALGORITHMS)}."
+    )
+    oidc_required_claim: StringPairs = flag({}, "A claim=value that its tokens must have; repeatable.")
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        given = any(name.startswith("oidc_") for name in self.model_fields_set)
+        if given and self.authentication_config:
+            raise ValueError("--authentication-config and the --oidc-* flags exclude one another")
+        if given and not (self.oidc_issuer_url and self.oidc_client_id):
+            raise ValueError(
+                "--oidc-issuer-url and --oidc-client-id must be given together, and with any --oidc-* flag"
+            )
+        unknown = [name for name in self.oidc_signing_algs if name not in SIGNING_ALGORITHMS]
+        if unknown:
+            known = ", ".join(SIGNING_ALGORITHMS)
+            raise ValueError(f"--oidc-signing-algs: {unknown[0]!r} is none of {known}")
+        return self
+
+    @property
+    def names_issuers(self) -> bool:
+        """Whether tokens of OpenID providers are accepted, or may be when the file changes."""
+        return bool(self.authentication_config or self.oidc_issuer_url)

@@ -1,0 +1,81 @@
+"""Flags of authorization: what callers may do."""
+
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from controller_manager.common.options import Duration, Options, StringList, flag
+
+MODES = ("AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node")
+"""The names of authorizers, as the flag takes them."""
+_INSTEAD = frozenset(
+    {
+        "authorization_mode",
+        "authorization_webhook_config_file",
+        "authorization_webhook_version",
+        "authorization_webhook_cache_authorized_ttl",
+        "authorization_webhook_cache_unauthorized_ttl",
+    }
+)
+
+
+class AuthorizationOptions(Options):
+    """Authorization of callers."""
+
+    title = "Authorization"
+
+    authorization_mode: StringList = flag(
+        (),
+        "Authorizers that are asked what callers may do, in this order: the first that has an opinion decides. Of "
+        f"{', '.join(MODES)}; AlwaysAllow when none is named.",
+    )
+
+    authorization_config: str = flag(
+        "",
+        "File of an AuthorizationConfiguration, which says which authorizers are asked in place of "
+        "--authorization-mode and --authorization-webhook-*; followed while the server runs.",
+    )
+    authorization_policy_file: str = flag("", "File of policies, one in JSON a line, for the mode ABAC.")
+    authorization_webhook_config_file: str = flag(
+        "", "File in kubeconfig format of the server that is asked in the mode Webhook."
+    )
+    authorization_webhook_version: str = flag(
+        "v1beta1", "API version of the SubjectAccessReviews that the webhook is sent.", choices=("v1", "v1beta1")
+    )
+    authorization_webhook_cache_authorized_ttl: Duration = flag(
+        "5m", "How long answers of the webhook that allow something are remembered; 0 remembers none.", minimum=0
+    )
+    authorization_webhook_cache_unauthorized_ttl: Duration = flag(
+        "30s", "How long other answers of the webhook are remembered; 0 remembers none.", minimum=0
+    )
+
+    @field_validator("authorization_mode")
+    @classmethod
+    def _are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for mode in value:
+            if mode not in MODES:
+                raise ValueError(f"{mode!r} is not a valid mode, which are {', '.join(MODES)}")
+        if len(set(value)) < len(value):
+            raise ValueError(f"{','.join(value)!r} names a mode more than once")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.authorization_config:
+            others = sorted(self.model_fields_set & _INSTEAD)
+            if others:
+                named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+                raise ValueError(f"--authorization-config stands for {named}, which must not be given beside it")
+            return self
+        for mode, file in (("ABAC", "authorization_policy_file"), ("Webhook", "authorization_webhook_config_file")):
+            name = f"--{file.replace('_', '-')}"
+            if mode in self.modes and not getattr(self, file):
+                raise ValueError(f"--authorization-mode {mode} needs {name}")
+            if getattr(self, file) and mode not in self.modes:
+                raise ValueError(f"{name} needs --authorization-mode {mode}")
+        return self
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The authorizers that are asked, in order."""
+        return self.authorization_mode or ("AlwaysAllow",)

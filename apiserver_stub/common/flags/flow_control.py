@@ -1,0 +1,45 @@
+"""Flags of flow control: how many requests are answered at a time."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from controller_manager.common.options import Options, flag
+
+
+class FlowControlOptions(Options):
+    """Limits on how many requests are answered at a time."""
+
+    title = "Flow control"
+
+    enable_priority_and_fairness: bool = flag(
+        True,
+        "Whether requests take part in priority and fairness: FlowSchemas and PriorityLevelConfigurations say who is "
+        "answered first, and who waits.",
+    )
+    max_requests_inflight: int = flag(
+        400,
+        "With priority and fairness, this and --max-mutating-requests-inflight together are the seats of the server. "
+        "Without it, the most requests that only read and are answered at a time; 0 sets no limit.",
+        minimum=0,
+    )
+    max_mutating_requests_inflight: int = flag(
+        200,
+        "With priority and fairness, this and --max-requests-inflight together are the seats of the server. Without "
+        "it, the most requests that write and are answered at a time; 0 sets no limit.",
+        minimum=0,
+    )
+
+    @property
+    def seats(self) -> int:
+        """The seats of the server."""
+        return self.max_requests_inflight + self.max_mutating_requests_inflight
+
+    @model_validator(mode="after")
+    def _has_seats(self) -> Self:
+        if self.enable_priority_and_fairness and not self.seats:
+            raise ValueError(
+                "--max-requests-inflight and --max-mutating-requests-inflight must not both be 0 with "
+                "--enable-priority-and-fairness"
+            )
+        return self

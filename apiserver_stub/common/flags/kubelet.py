@@ -1,0 +1,42 @@
+"""Flags of connections to kubelets."""
+
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
+from controller_manager.common.options import Duration, Options, StringList, flag
+
+
+class KubeletOptions(Options):
+    """Connections to kubelets, for logs, commands, forwarded ports and proxies."""
+
+    title: ClassVar[str] = "Kubelets"
+
+    kubelet_client_certificate: str = flag(
+        "", "File of the certificate that kubelets are shown; read again when it changes."
+    )
+    kubelet_client_key: str = flag("", "File of the key of --kubelet-client-certificate.")
+    kubelet_certificate_authority: str = flag(
+        "",
+        "File of the authorities of kubelets' serving certificates; read again when it changes. Certificates are not "
+        "verified without it.",
+    )
+    kubelet_preferred_address_types: StringList = flag(
+        ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"),
+        "Types of the addresses of nodes, in the order in which kubelets are reached by them.",
+    )
+    kubelet_timeout: Duration = flag(
+        "5s", "The most that a connection to a kubelet may take until it is there.", minimum=0.001
+    )
+    kubelet_port: int = flag(
+        10250, "Deprecated: port of kubelets whose nodes do not say theirs.", minimum=1, maximum=65535
+    )
+    kubelet_read_only_port: int = flag(
+        10255, "Deprecated.", minimum=0, maximum=65535, inert="no kubelet is asked by it"
+    )
+
+    @model_validator(mode="after")
+    def _come_together(self) -> Self:
+        if bool(self.kubelet_client_certificate) != bool(self.kubelet_client_key):
+            raise ValueError("--kubelet-client-certificate and --kubelet-client-key must be given together")
+        return self

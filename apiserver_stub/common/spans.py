@@ -1,0 +1,64 @@
+"""Spans of traces, as those know them who work on a request: a request that is not traced has none.
+
+What a request passes through has its span at hand (`APIRequest.span`); who works further down, where no request is
+known any more, asks for the `current_span`.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from typing import Protocol
+
+from controller_manager.common.api.wire import Response
+
+SpanAttributes = Mapping[str, str | int | bool]
+NOTHING: SpanAttributes = {}
+
+
+class Span(Protocol):
+    """A part of the work on a request, and what is known of it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the request is still worked on; tasks that it has begun may outlive it."""
+
+    def child(self, name: str, attributes: SpanAttributes = NOTHING) -> "AbstractContextManager[Span]":
+        """Return a part of this part; within its block it is the current span."""
+
+    def client(self, method: str, url: str) -> "AbstractContextManager[Span]":
+        """Return a request to another server, as `child` does."""
+
+    def note(self, attributes: SpanAttributes) -> None:
+        """Add what was found out."""
+
+    def event(self, name: str, attributes: SpanAttributes = NOTHING) -> None:
+        """Tell that something has happened."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers that tell another server of this span (W3C Trace Context)."""
+
+
+class RequestSpan(Protocol):
+    """All of the work on a request."""
+
+    def enter(self, filter_name: str) -> None:
+        """A filter of the chain begins, within those before; it ends with the request."""
+
+    def verb(self) -> AbstractContextManager[Span]:
+        """Return the work of the verb."""
+
+    def answer(self, response: Response) -> Response:
+        """Return the answer; the span ends with it, at once or with its stream."""
+
+    def end(self) -> None:
+        """There is no answer, since its caller is gone."""
+
+
+CURRENT: ContextVar[Span | None] = ContextVar("span", default=None)
+
+
+def current_span() -> Span | None:
+    """Return the span of what is worked on here; None where nothing is traced."""
+    span = CURRENT.get()
+    return span if span is not None and span.is_open else None

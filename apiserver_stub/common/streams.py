@@ -1,0 +1,122 @@
+"""Answers that go on for long: streams that tell when they end, and streams that somebody else may end."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol, Self, runtime_checkable
+
+from controller_manager.common.api.wire import DuplexStream, Pushing, Sink, Upgrade, push_bookmarks
+
+
+@runtime_checkable
+class Initializing(Protocol):
+    """A stream that begins with a state which is there already."""
+
+    def when_initialized(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once, as soon as that has been handed out."""
+
+
+class ObservedStream:
+    """A stream that tells when it is closed; its chunks take no detour."""
+
+    def __init__(self, body: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
+        self._body = body
+        self.ends_at = getattr(body, "ends_at", math.inf)
+        self._closed: Callable[[], None] | None = closed
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._body.__aiter__()
+
+    async def __anext__(self) -> bytes:
+        return await self._body.__anext__()
+
+    def push_to(self, sink: Sink) -> None:
+        """See `Pushing`."""
+        if isinstance(self._body, Pushing):
+            self._body.push_to(sink)
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        """See `PushingBookmarks`."""
+        push_bookmarks(self._body, sink)
+
+    async def aclose(self) -> None:
+        """Close the stream; the first time it is told."""
+        told, self._closed = self._closed, None
+        if told is not None:
+            told()
+        aclose = getattr(self._body, "aclose", None)
+        if aclose is not None:
+            await aclose()
+
+
+class EndingStream(AsyncIterator[bytes]):
+    """The chunks of an answer until `end` is called, whatever it waits for then.
+
+    `ends_at` is the time of the loop when it is over, taken by its reader or not.
+    """
+
+    def __init__(self, body: AsyncIterator[bytes], ends_at: float) -> None:
+        self._body = body
+        self.ends_at = min(ends_at, getattr(body, "ends_at", math.inf))
+        self._reader: asyncio.Task[object] | None = None
+        self._ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        self._reader = reader = asyncio.current_task()
+        try:
+            return await anext(self._body)
+        except asyncio.CancelledError:
+            if self._ended and reader is not None and reader.uncancel() == 0:
+                raise StopAsyncIteration from None
+            raise
+        finally:
+            self._reader = None
+
+    def push_to(self, sink: Sink) -> None:
+        """See `Pushing`."""
+        if isinstance(self._body, Pushing):
+            self._body.push_to(lambda chunk: self._ended or sink(chunk))
+
+    def end(self) -> None:
+        """Say nothing more."""
+        self._ended = True
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def aclose(self) -> None:
+        """Give up what is behind it."""
+        if aclose := getattr(self._body, "aclose", None):
+            await aclose()
+
+
+class EndingUpgrade:
+    """The talk of an upgrade until `end` is called, whatever it waits for then."""
+
+    def __init__(self, upgrade: Upgrade) -> None:
+        self._upgrade = upgrade
+        self._talk: asyncio.Task[object] | None = None
+        self._ended = False
+
+    async def serve(self, stream: DuplexStream) -> None:
+        """Talk until either side has said everything, or until it is ended."""
+        if self._ended:
+            return
+        self._talk = talk = asyncio.current_task()
+        try:
+            await self._upgrade.serve(stream)
+        except asyncio.CancelledError:
+            if not self._ended or talk is None or talk.uncancel() != 0:
+                raise
+        finally:
+            self._talk = None
+
+    def end(self) -> None:
+        """Say nothing more."""
+        self._ended = True
+        if self._talk is not None:
+            self._talk.cancel()

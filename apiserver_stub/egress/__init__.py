@@ -1,5 +1,0 @@
-"""How this server reaches others: directly, or through the proxies of an EgressSelectorConfiguration (KEP-1281)."""
-
-from apiserver_stub.egress.selector import DIRECT, EgressSelector, egress_selector
-
-__all__ = ["DIRECT", "EgressSelector", "egress_selector"]

@@ -1,0 +1,1 @@
+"""Default values, as rows of field and value by kind."""

@@ -1,0 +1,1 @@
+"""Schemas as data, and trees fitted to them."""

@@ -1,0 +1,1 @@
+"""How objects of each kind are prepared for storage."""

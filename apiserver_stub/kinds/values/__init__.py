@@ -1,0 +1,1 @@
+"""Forms of values: names, paths, PEM, and trees; nothing of kinds."""

@@ -1,0 +1,146 @@
+"""The life of an API server: its parts are opened, brought to what every cluster has, run, and closed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.apis.aggregation import REGISTRATION
+from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
+from apiserver_stub.bootstrap.policy import features_with_policy
+from apiserver_stub.common.flags import NetworkOptions, ServerFeatureOptions, ServingOptions
+from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.process.pki.addresses import reachable_address
+from apiserver_stub.server.handler_chain import Server
+from apiserver_stub.server.non_resource import StartProgress
+from apiserver_stub.server.response_headers import with_headers
+from apiserver_stub.verbs import RequestScope
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.base.tasks import all_of
+from controller_manager.common.options import Parsed
+
+_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
+
+
+async def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+class Component(msgspec.Struct, frozen=True):
+    """A part of the server with a life of its own: `open` makes it ready, `settle` brings about what it is to keep in
+    the cluster, now and again, `run` works until cancelled or done, and `close` lets go of everything.
+    """
+
+    open: Callable[[], Awaitable[None]] = _nothing
+    settle: Callable[[], Awaitable[None]] = _nothing
+    run: Callable[[], Coroutine[Any, Any, None]] | None = None
+    close: Callable[[], Awaitable[None]] = _nothing
+
+
+class ApiServer:
+    """One API server: start it, hand requests to `handle`, stop it.
+
+    Its `parts` are opened in their order, the store among them, and closed in the opposite one.
+    """
+
+    def __init__(
+        self, server: Server, scope: RequestScope, progress: StartProgress, options: Parsed, parts: Sequence[Component]
+    ) -> None:
+        self.server = server
+        self.scope = scope
+        """The environment of writes that nobody asked for."""
+        self._handle = with_headers(server.handle, options[ServingOptions])
+        self._progress = progress
+        self._options = options
+        self._parts = tuple(parts)
+
+    @property
+    def store(self) -> WatchCache:
+        """The objects."""
+        return self.scope.store
+
+    @property
+    def kinds(self) -> ResourceRegistry:
+        """The resources that are served, which may change while the server runs."""
+        return self.scope.kinds
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        """Answer a request."""
+        return self._handle(request)
+
+    async def start(self) -> None:
+        """Read the store and bring about what every cluster has. Raises `Unusable`."""
+        await self.open()
+        await self.settle(self._options[ServingOptions].secure_port)
+
+    async def open(self) -> None:
+        """Read the store; requests are answered from here on. Raises `Unusable`."""
+        for part in self._parts:
+            await part.open()
+        self._progress.stored = True
+
+    async def resume(self) -> None:
+        """Read a store that a server with the same options has just settled, and do no more. Raises `Unusable`."""
+        await self.open()
+        for step in (*HOOKS, REGISTRATION):
+            self._progress.finish(step)
+
+    async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Bring about what every cluster has; clients reach this server at `port`, and `authentication` is published
+        of how it knows them. Done again, it corrects what no longer holds.
+        """
+        network = self._options[NetworkOptions]
+        host = host_of(self._options[ServingOptions])
+        address = ServerAddress(network.first_service, host, port, tuple(map(str, network.services)))
+        enabled = self._options[ServerFeatureOptions].enabled
+        cluster = ClusterInfo(address, authentication, frozenset(filter(enabled, features_with_policy())))
+        await bootstrap(self.handle, self.scope, cluster, self._progress.finish)
+        for part in self._parts:
+            await part.settle()
+
+    async def run(self) -> None:
+        """Do what this server does besides answering, until cancelled."""
+        await all_of(*(part.run() for part in self._parts if part.run is not None))
+
+    async def load_all(self) -> None:
+        """Load, in the thread, what the first definition of a custom resource would wait for."""
+        for module in ("apiserver_stub.kinds.structural.expressions", "apiserver_stub.apis.apiextensions.resources"):
+            await self.scope.offload.run(partial(import_module, module))
+
+    async def keep_settled(self, port: int, authentication: Callable[[], Mapping[str, str]]) -> None:
+        """Look after that again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(_UPKEEP)
+            await self.settle(port, authentication())
+
+    def unready(self) -> None:
+        """From now on say that requests should go elsewhere."""
+        self._progress.stopping = True
+
+    def end_streams(self) -> None:
+        """End all watches, and refuse new ones."""
+        self.scope.hub.close()
+
+    async def stop(self) -> None:
+        """End all watches, finish the writes that were submitted and let go of the store."""
+        self.unready()
+        self.end_streams()
+        self._progress.stored = False
+        for part in reversed(self._parts):
+            await part.close()
+
+
+def host_of(serving: ServingOptions) -> str:
+    """Return the name or address at which clients reach the server."""
+    return serving.advertise_address or reachable_address(serving.bind_address)
+
+
+def address_of(serving: ServingOptions) -> str:
+    """Return host and port at which they do; empty when the port is chosen only when it starts."""
+    host = host_of(serving)
+    return f"{f'[{host}]' if ':' in host else host}:{serving.secure_port}" if serving.secure_port else ""

@@ -1,0 +1,86 @@
+"""The auditor: tells the backends of the stages of requests, as fully as the policy says."""
+
+from collections.abc import Awaitable, Sequence
+
+from apiserver_stub.request.audit.backends import Backend
+from apiserver_stub.request.audit.events import AuditStage, Level
+from apiserver_stub.request.audit.metrics import AuditMetrics
+from apiserver_stub.request.audit.policy import PolicyEvaluator
+from apiserver_stub.request.audit.record import AuditRecord
+from controller_manager.common.api.errors import InternalError, Status
+from controller_manager.common.base.clock import wall_clock
+from controller_manager.common.serving.authentication import User
+
+_WORDS = tuple(level.word for level in Level)
+_Delivery = tuple[Backend, Awaitable[bool]]
+_CLOSED_EARLY = Status(status="Success", message="Connection closed early")
+
+
+class Auditor:
+    """Makes the events of requests."""
+
+    def __init__(self, policy: PolicyEvaluator, backends: Sequence[Backend], metrics: AuditMetrics) -> None:
+        self._policy = policy
+        self._backends = tuple(backends)
+        self._metrics = metrics
+        self._wall = wall_clock()
+
+    def covers(self, record: AuditRecord, user: User | None) -> bool:
+        """Find out how fully is told of a request of `user` (None: of somebody who is not recognized); return whether
+        anything is.
+        """
+        coverage = record.coverage = self._policy.evaluate(record.info, user)
+        self._metrics.levels.add(_WORDS[coverage.level])
+        return coverage.level is not Level.NONE
+
+    def received(self, record: AuditRecord) -> Awaitable[None] | None:
+        """Tell that a request has come; return what is to be awaited before anything else is done.
+
+        To await it raises `InternalError` if the event must be written down, and cannot be.
+        """
+        found = self._tell(record, AuditStage.REQUEST_RECEIVED, wait=True)
+        return self._stored(found) if found else None
+
+    def answered(self, record: AuditRecord, stage: AuditStage) -> Awaitable[object] | None:
+        """Tell that an answer is made, or begins; return what is to be awaited before it goes."""
+        found = self._tell(record, stage, wait=True)
+        if not found:
+            return None
+        return found[0][1] if len(found) == 1 else _all(found)
+
+    def ended(self, record: AuditRecord) -> None:
+        """Tell that an answer has ended, for which nobody waits any more; or that its caller is gone before it."""
+        if not record.code:
+            record.note_status(_CLOSED_EARLY, 200)
+            if record.info.is_long_running:
+                self._tell(record, AuditStage.RESPONSE_STARTED, wait=False)
+        self._tell(record, AuditStage.RESPONSE_COMPLETE, wait=False)
+
+    def _tell(self, record: AuditRecord, stage: AuditStage, *, wait: bool) -> list[_Delivery] | None:
+        """Hand an event to the backends; return what is to be waited for, if anything."""
+        coverage = record.coverage
+        if coverage is None or stage in coverage.omitted:
+            return None
+        begins = stage is AuditStage.REQUEST_RECEIVED
+        now = record.received if begins else self._wall()
+        if stage is AuditStage.RESPONSE_COMPLETE and record.latencies:
+            record.tell_latency(now)
+        self._metrics.events.add()
+        event = record.event(stage, now)
+        found: list[_Delivery] | None = None
+        for backend in self._backends:
+            waiting = backend.accept(event, wait=wait and not (begins and backend.in_order and not backend.strict))
+            if waiting is not None:
+                found = [*(found or ()), (backend, waiting)]
+        return found
+
+    async def _stored(self, deliveries: Sequence[_Delivery]) -> None:
+        for backend, waiting in deliveries:
+            if not await waiting and backend.strict:
+                self._metrics.rejected.add()
+                raise InternalError("the audit event of the request could not be stored")
+
+
+async def _all(deliveries: Sequence[_Delivery]) -> None:
+    for _, waiting in deliveries:
+        await waiting

@@ -1,0 +1,44 @@
+"""Metrics of the audit: events, those that were lost, levels of requests, and requests refused for its sake."""
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.request.audit.events import legacy_line
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.metrics import Counters, Family
+
+_EVENTS = Family("apiserver_audit_event_total", "Audit events that were made.", "counter")
+_ERRORS = Family("apiserver_audit_error_total", "Audit events that were lost, by plugin.", "counter", ("plugin",))
+_LEVELS = Family("apiserver_audit_level_total", "Requests by the level of the audit.", "counter", ("level",))
+_REJECTED = Family(
+    "apiserver_audit_requests_rejected_total", "Requests refused since their audit event was lost.", "counter"
+)
+_SELDOM = 10.0  # seconds between two lines about lost events of one plugin
+_SHOWN = 3  # lost events in a line
+
+
+class AuditMetrics:
+    """Counts events, and tells the log of those that were lost: the first at once, then every ten seconds."""
+
+    def __init__(self, registry: CollectorRegistry, log: Logger) -> None:
+        self.events = Counters(_EVENTS, registry)
+        self.levels = Counters(_LEVELS, registry)
+        self.rejected = Counters(_REJECTED, registry)
+        self._errors = Counters(_ERRORS, registry)
+        self._log = log
+        self._told: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def lost(self, plugin: str, events: Sequence[bytes], why: str) -> None:
+        """Note that events were lost: those of some plugin, for a reason."""
+        self._errors.add(plugin, by=len(events))
+        count = self._untold[plugin] = self._untold.get(plugin, 0) + len(events)
+        now = monotonic()
+        if plugin in self._told and now - self._told[plugin] < _SELDOM:
+            return
+        self._told[plugin] = now
+        self._untold[plugin] = 0
+        some = [legacy_line(event) for event in events[:_SHOWN]]
+        self._log.error("audit events were lost", plugin=plugin, events=count, error=why, some=some)

@@ -1,0 +1,237 @@
+"""Metrics of requests (their number, status and duration, how many are under way) and of what is stored.
+
+Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from apiserver_stub.request.api_request import RequestContext
+from apiserver_stub.storage.interface import Storage
+from controller_manager.common.api.wire import Request
+from controller_manager.common.base.metrics import Counters, Family, Histograms, Shown
+
+_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
+_BUCKETS = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0),
+    *(4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
+)
+_REQUESTS = Family("apiserver_request_total", "Requests answered.", "counter", (*_LABELS, "code"), stability="STABLE")
+_DURATION = Family(
+    "apiserver_request_duration_seconds",
+    "Seconds until an answer began, watches left out.",
+    "histogram",
+    _LABELS,
+    _BUCKETS,
+    stability="STABLE",
+)
+_UNDER_WAY = Family(
+    "apiserver_current_inflight_requests",
+    "Requests that are being answered, watches left out.",
+    "gauge",
+    ("request_kind",),
+    stability="STABLE",
+)
+_STREAMED = tuple(label for label in _LABELS if label != "dry_run")
+_LONG_RUNNING = Family(
+    "apiserver_longrunning_requests",
+    "Watches and other streams that are open.",
+    "gauge",
+    _STREAMED,
+    stability="STABLE",
+)
+_ABORTS = Family(
+    "apiserver_request_aborts_total",
+    "Requests whose callers went away before they were answered.",
+    "counter",
+    ("verb", "group", "version", "resource", "subresource", "scope"),
+)
+_TERMINATIONS = Family(
+    "apiserver_request_terminations_total",
+    "Requests that were ended early to protect the server.",
+    "counter",
+    ("verb", "group", "version", "resource", "subresource", "scope", "component", "code"),
+)
+_STORED = Family(
+    "apiserver_storage_objects",
+    "Objects in the store, by resource.",
+    "gauge",
+    ("resource",),
+    stability="STABLE",
+    deprecated="1.34",
+)
+_OBJECTS = Family("apiserver_resource_objects", "Objects in the store, by resource.", "gauge", ("group", "resource"))
+_SHARDS = Family(
+    "apiserver_watch_shards_total", "Watches of a shard that are open, by resource.", "gauge", ("group", "resource")
+)
+_FILTERED = Family(
+    "apiserver_watch_filtered_events_total",
+    "States of objects that watches of a shard left out, by resource.",
+    "counter",
+    ("group", "resource"),
+)
+_CHECKPOINTS = Family(
+    "apiserver_storage_checkpoints_total",
+    "Attempts to fold the write-ahead log of the store into its file, by result (success or failure).",
+    "counter",
+    ("result",),
+)
+_FAILURES = Family(
+    "apiserver_storage_write_failures_total",
+    "Writes that the store could not make, by what is known of them: refused, or unknown if they may appear later.",
+    "counter",
+    ("outcome",),
+)
+
+_VERBS = {"create": "POST", "update": "PUT"}
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_PAGES = frozenset({"healthz", "livez", "readyz", "openapi/v2", "openapi/v3", "apis", "api", "version", "metrics"})
+_APPLY = "application/apply-patch"
+
+RequestLabels = tuple[str, ...]
+
+
+class Telemetry(Collector):
+    """Counts requests by labels whose values are bounded: routes of known resources, and pages by their first part."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counters(_REQUESTS, registry)
+        self._durations = Histograms(_DURATION, registry)
+        self._under_way = {"mutating": 0, "readOnly": 0}
+        self._aborts = Counters(_ABORTS, registry)
+        self._terminations = Counters(_TERMINATIONS, registry)
+        self._streams: dict[RequestLabels, int] = {}
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return what is known without counting, without its samples."""
+        return Shown(_UNDER_WAY), Shown(_LONG_RUNNING)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield what is under way; called by the registry."""
+        yield Shown(_UNDER_WAY, [((kind,), float(count)) for kind, count in self._under_way.items()])
+        yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._streams.items()])
+
+    def begin(self, method: str) -> str:
+        """Note that a request comes; return the kind to tell `end`."""
+        kind = "readOnly" if method == "GET" else "mutating"
+        self._under_way[kind] += 1
+        return kind
+
+    def end(self, kind: str) -> None:
+        """Its answer is made; a stream goes on until it is `closed`."""
+        self._under_way[kind] -= 1
+
+    def count(self, context: RequestContext, status: int, seconds: float) -> None:
+        """Note an answer."""
+        labels = _labels(context)
+        self._requests.add(*labels, str(status))
+        if not context.long_running:
+            self._durations.observe(seconds, *labels)
+
+    def abort(self, context: RequestContext) -> None:
+        """Note that a caller went away before its answer."""
+        verb, _, group, version, resource, subresource, scope, _ = _labels(context)
+        self._aborts.add(verb, group, version, resource, subresource, scope)
+
+    def terminate(self, context: RequestContext, status: int) -> None:
+        """Note that a request was refused to protect the server."""
+        verb, _, *others = _labels(context)
+        self._terminations.add(verb, *others, str(status))
+
+    def opened(self, context: RequestContext) -> RequestLabels:
+        """Note that a stream began; return what to tell `closed`."""
+        verb, _, *others = _labels(context)
+        labels = (verb, *others)
+        self._streams[labels] = self._streams.get(labels, 0) + 1
+        return labels
+
+    def closed(self, labels: RequestLabels) -> None:
+        """Note that a stream ended."""
+        self._streams[labels] -= 1
+
+
+class StoredObjects(Collector):
+    """The number of objects of each resource (`plural.group`) in the store, looked up when asked."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
+        self._counts = counts
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return both families without their samples."""
+        return Shown(_STORED), Shown(_OBJECTS)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        counts = sorted(self._counts().items())
+        yield Shown(_STORED, [((resource,), float(count)) for resource, count in counts])
+        yield Shown(_OBJECTS, [((group, plural), float(count)) for (plural, _, group), count in _split(counts)])
+
+
+def _split(counts: Iterable[tuple[str, int]]) -> Iterable[tuple[tuple[str, str, str], int]]:
+    return ((resource.partition("."), count) for resource, count in counts)
+
+
+def _labels(context: RequestContext) -> RequestLabels:
+    """Return the labels of a request; those of a path where it addresses no resource that is served."""
+    request, info = context.http, context.info
+    if not context.resolved:
+        return _of_page(request)
+    verb = info.verb
+    shown = _VERBS.get(verb) or verb.upper()
+    if verb == "patch" and request.headers.get("content-type", "").startswith(_APPLY):
+        shown = "APPLY"
+    if context.long_running and verb != "watch":
+        shown = "CONNECT"
+    dry = "All" if verb not in ("get", "list", "watch") and ("dryRun", "All") in request.query else ""
+    scope = "resource" if info.name or verb == "create" else "namespace" if info.namespace else "cluster"
+    return (shown, dry, info.group, info.version, info.resource, info.subresource, scope, context.component)
+
+
+def _of_page(request: Request) -> RequestLabels:
+    first, slash, rest = request.path.lstrip("/").partition("/")
+    page = first if first in _PAGES else f"{first}{slash}{rest.partition('/')[0]}"
+    page = page if page in _PAGES else ""
+    return (request.method if request.method in _METHODS else "OTHER", "", "", "", "", page, "", "")
+
+
+class ShardedWatches(Collector):
+    """Counts watches of shards by resource (`plural.group`), which `count` looks up, and what they leave out."""
+
+    def __init__(self, count: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
+        self._count = count
+        self._filtered = Counters(_FILTERED, registry)
+        registry.register(self)
+
+    def filtered(self, resource: str) -> Callable[[], None]:
+        """Return what counts an event of a resource that is not in the shard."""
+        plural, _, group = resource.partition(".")
+        return partial(self._filtered.add, group, plural)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the family without its samples."""
+        return (Shown(_SHARDS),)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        counts = sorted(self._count().items())
+        yield Shown(_SHARDS, [((group, plural), float(count)) for (plural, _, group), count in _split(counts)])
+
+
+class StorageMetrics(Collector):
+    """Reads what the storage counts."""
+
+    def __init__(self, storage: Storage, registry: CollectorRegistry) -> None:
+        self._storage = storage
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        success, failure = self._storage.checkpoint_counts
+        yield Shown(_CHECKPOINTS, [(("success",), success), (("failure",), failure)])
+        yield Shown(_FAILURES, [((outcome,), count) for outcome, count in self._storage.failures.items()])

@@ -1,0 +1,40 @@
+"""Traces of requests (OpenTelemetry), as a TracingConfiguration asks for; nothing of that is loaded without one."""
+
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.common.spans import RequestSpan
+from apiserver_stub.request.api_request import RequestContext
+from controller_manager.common.base.log import Logger
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.transport.dialer import Dialer
+
+__all__ = ["RequestTracer", "request_tracer"]
+
+
+class RequestTracer(Protocol):
+    """Makes the spans of requests; `run` sends them until cancelled, `close` what is left."""
+
+    def begin(self, context: RequestContext, user: User) -> RequestSpan | None:
+        """Return the span of a request whose caller is known; None if it is not traced."""
+
+    async def run(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def request_tracer(
+    config_file: str, registry: CollectorRegistry | None, log: Logger, dialer: Dialer | None = None
+) -> RequestTracer | None:
+    """Return what traces requests as a file says, for a collector that is reached by the `dialer`; None without a file.
+
+    Raises `ConfigFileError`, and `ConfigError` where the library is missing.
+    """
+    if not config_file:
+        return None
+    from apiserver_stub.request.tracing.configuration import read_tracing
+    from apiserver_stub.request.tracing.tracer import Tracer
+
+    return Tracer(read_tracing(Path(config_file)), registry, log, dialer)

@@ -1,0 +1,1 @@
+"""The handler chain, and what the server says about itself."""

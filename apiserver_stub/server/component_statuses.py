@@ -1,0 +1,81 @@
+"""The virtual kind ComponentStatus: asks the components of a control plane how they are, whenever somebody reads it."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+
+from apiserver_stub.encode.json import encode
+from apiserver_stub.request.api_request import APIRequest, Handler, Item, Items, Reply
+from apiserver_stub.verbs.preconditions import object_not_found
+from apiserver_stub.verbs.selection import select
+from apiserver_stub.watch_cache.row import Row
+from controller_manager.common.api.errors import MethodNotAllowed
+from controller_manager.common.api.tree import Tree
+from controller_manager.common.base.tasks import all_of
+
+_SECONDS = 5.0
+_LARGEST_LINE = 1024
+
+
+async def probe(port: int, path: str = "/readyz") -> str:
+    """GET `path` over HTTPS on loopback: why the answer is not 200, an empty text if it is.
+
+    Nothing is sent that is secret, and whose certificate the server shows does not matter.
+    """
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return await _ask(port, path)
+    except TimeoutError:
+        return f"https://127.0.0.1:{port}{path} did not answer within {_SECONDS:.0f} seconds"
+    except (OSError, ValueError) as error:
+        return f"https://127.0.0.1:{port}{path} cannot be reached: {error}"
+
+
+async def _ask(port: int, path: str) -> str:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=_LARGEST_LINE)
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+        line = (await reader.readline()).decode("latin-1").strip()
+    finally:
+        writer.close()
+    return "" if " 200 " in f"{line} " else f"https://127.0.0.1:{port}{path} answered {line or 'nothing'}"
+
+
+Ask = Callable[[], Awaitable[str]]
+"""Asks a component; answers why it is not healthy, an empty text if it is."""
+
+_PLURAL = "componentstatuses"
+
+
+class ComponentStatuses:
+    """Answers requests for component statuses."""
+
+    def __init__(self, components: Mapping[str, Ask]) -> None:
+        self._components = components
+
+    def answers(self) -> Mapping[tuple[str, str], Handler]:
+        """Return what answers requests, by group and plural of their kind."""
+        return {("", _PLURAL): self.answer}
+
+    async def answer(self, request: APIRequest) -> Reply:
+        """Return how one component is or, for a list, each that the selectors choose."""
+        if request.verb == "get":
+            if request.name not in self._components:
+                raise object_not_found(request)
+            return Reply(Item((await self._row(request.name)).data))
+        if request.verb != "list":
+            raise MethodNotAllowed("component statuses can only be read")
+        chosen = select(request)
+        rows = [row for row in await all_of(*map(self._row, self._components)) if chosen.has(row)]
+        return Reply(Items("", [row.data for row in rows], rows))
+
+    async def _row(self, name: str) -> Row:
+        return Row(_PLURAL, name, 0, encode(status_of(name, await self._components[name]())))
+
+
+def status_of(name: str, trouble: str) -> Tree:
+    """Return the status of a component that says it is in `trouble`, or healthy."""
+    condition = {"type": "Healthy", "status": "False" if trouble else "True", "message": trouble or "ok"}
+    return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}

@@ -1,0 +1,130 @@
+"""The audit of a request on its way through the handler chain: what each stage tells of it."""
+
+from collections.abc import Awaitable
+from contextvars import Token
+
+import msgspec
+
+from apiserver_stub.encode.accept import Representation
+from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.request.api_request import APIRequest, Item, Reply, RequestContext, ResponseStream
+from apiserver_stub.request.audit import (
+    Auditor,
+    AuditRecord,
+    AuditStage,
+    reference,
+    set_current,
+    without_managed_fields,
+)
+from controller_manager.common.api.errors import ApiError, NotAcceptable, Status
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.wire import Response
+from controller_manager.common.base.clock import precise_clock, wall_clock
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Authorization, Decision
+
+_DECISION = f"authorization.{GROUP_DOMAIN}/decision"
+_REASON = f"authorization.{GROUP_DOMAIN}/reason"
+_STATUS = b'{"kind":"Status"'  # the beginning of one that is an answer
+
+
+class RequestAudit:
+    """Writes down in the record of a request what becomes of it, and hands that to the auditor. A request of which
+    nothing is told has no record from `begin` on.
+    """
+
+    def __init__(self, auditor: Auditor, negotiator: ContentNegotiator) -> None:
+        self._auditor = auditor
+        self._negotiator = negotiator
+        self._now = precise_clock()
+        self._wall = wall_clock()
+
+    def open(self, context: RequestContext) -> Token[AuditRecord | None]:
+        """Give a request a record, for whatever happens in its name; return what takes that back."""
+        context.audit = AuditRecord(context.http, context.info, context.audit_id, self._wall())
+        return set_current(context.audit)
+
+    def begin(self, context: RequestContext, user: User) -> Awaitable[None] | None:
+        """Find out whether anything is to be told of a request of `user`, and tell that it has come; return what is to
+        be awaited. That raises `InternalError` if the event must be written down and cannot be: then nothing more is
+        told of the request.
+        """
+        info, record = context.info, context.audit
+        assert record is not None
+        record.since = self._now()  # who authenticated told for itself how long it took
+        if not self._auditor.covers(record, user):
+            context.audit = None
+            set_current(None)
+            return None
+        record.begin(user, info.object_name)
+        waiting = self._auditor.received(record)
+        return None if waiting is None else self._received(context, waiting)
+
+    @staticmethod
+    async def _received(context: RequestContext, waiting: Awaitable[None]) -> None:
+        record, context.audit = context.audit, None
+        await waiting
+        context.audit = record
+
+    @staticmethod
+    def decided(record: AuditRecord, authorization: Authorization, now: float) -> None:
+        """Note whether a request is allowed, and why."""
+        record.lap("authorization", now)
+        allowed = authorization.decision is Decision.ALLOW
+        if authorization.error and not allowed:
+            record.annotations[_REASON] = "internal error"
+        else:
+            record.annotations[_DECISION] = "allow" if allowed else "forbid"
+            record.annotations[_REASON] = authorization.reason
+
+    async def replied(
+        self, record: AuditRecord, request: APIRequest, representation: Representation, reply: Reply
+    ) -> None:
+        """Note what a verb answers, as fully as is told of it."""
+        body = reply.body
+        if isinstance(body, Item) and body.data.startswith(_STATUS):
+            record.note_status(msgspec.json.decode(body.data, type=Status), reply.status, body.data)
+        elif record.is_full and not isinstance(body, ResponseStream):
+            coverage = record.coverage
+            trimmed = without_managed_fields if coverage is not None and coverage.omit_managed_fields else None
+            record.response_object = await self._negotiator.as_json(request, representation, body, trimmed)
+
+    @staticmethod
+    def refused(record: AuditRecord, error: ApiError) -> None:
+        """Note a refusal."""
+        if not isinstance(error, NotAcceptable):
+            status = error.status()
+            record.note_status(status, error.code, status.encode())
+
+    def answered(self, record: AuditRecord, context: RequestContext, response: Response) -> Awaitable[object] | None:
+        """Tell of an answer; of one that is a stream, that it begins. Return what is to be awaited before it goes."""
+        record.note_code(response.status)
+        auditor, is_whole = self._auditor, isinstance(response.body, bytes)
+        if context.user is None:
+            context.audit = None
+            if not auditor.covers(record, None):
+                return None
+            record.object_ref = reference(record.info, record.info.name)
+            return auditor.answered(record, AuditStage.RESPONSE_STARTED)
+        started = auditor.answered(record, AuditStage.RESPONSE_STARTED) if record.info.is_long_running else None
+        if not is_whole:
+            return started
+        complete = auditor.answered(record, AuditStage.PANIC if context.failed else AuditStage.RESPONSE_COMPLETE)
+        if started is None or complete is None:
+            return complete if started is None else started
+        return _both(started, complete)
+
+    def ended(self, context: RequestContext) -> None:
+        """Tell that an answer has ended, or that its caller is gone before there was one."""
+        if context.audit is not None and context.user is not None:
+            self._auditor.ended(context.audit)
+
+
+async def _both(one: Awaitable[object], other: Awaitable[object]) -> None:
+    await one
+    await other
+
+
+def shows_row(reply: Reply) -> bool:
+    """Return whether an answer is an object as it is stored, of which only the most talkative level tells."""
+    return type(reply.body) is Item and reply.body.row is not None

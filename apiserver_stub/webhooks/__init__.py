@@ -1,0 +1,1 @@
+"""Requests to other servers: the clients of webhooks, match conditions, service addresses, and egress."""

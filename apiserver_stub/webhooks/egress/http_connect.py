@@ -1,0 +1,89 @@
+"""Tunnels through proxies that know CONNECT (RFC 9110, section 9.3.6), at a URL or at a Unix socket."""
+
+import asyncio
+import re
+import socket
+import ssl
+
+import msgspec
+
+from apiserver_stub.webhooks.egress.sockets import CarriedSockets, carry
+from controller_manager.common.transport.duplex import SocketStream, StreamOpener
+from controller_manager.common.transport.transport import TransportError
+
+_LONGEST_HEAD = 64 * 1024
+_PIECE = 4096
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r\n")
+_END = b"\r\n\r\n"
+_SHOWN = 100  # bytes of what is no answer
+
+
+class ProxyAddress(msgspec.Struct, frozen=True):
+    """The place of a proxy: a Unix socket, or host and port, where `tls` secures what is said to it."""
+
+    uds_name: str = ""
+    host: str = ""
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+
+    def __str__(self) -> str:
+        return self.uds_name or f"{self.host}:{self.port}"
+
+
+class HTTPConnectProxy:
+    """Opens tunnels through one proxy, each over a connection of its own."""
+
+    def __init__(self, address: ProxyAddress, sockets: CarriedSockets) -> None:
+        self._address = address
+        self._sockets = sockets
+
+    async def connect(self) -> SocketStream:
+        """Return a connection to the proxy. Raises OSError."""
+        try:
+            return await self._connect()
+        except TimeoutError:
+            raise
+        except OSError as error:  # which its users would take for one of the server
+            raise TransportError(f"the proxy {self._address} can't be reached: {error}") from error
+
+    async def _connect(self) -> SocketStream:
+        loop, proxy = asyncio.get_running_loop(), self._address
+        if proxy.uds_name:
+            _, opener = await loop.create_unix_connection(StreamOpener, proxy.uds_name)
+            return opener.stream
+        name = (proxy.server_name or proxy.host) if proxy.tls else None
+        _, opener = await loop.create_connection(
+            StreamOpener, proxy.host, proxy.port, ssl=proxy.tls, server_hostname=name
+        )
+        return opener.stream
+
+    async def tunnel(self, connection: SocketStream, address: str) -> socket.socket:
+        """Return a socket to `address` (host:port) over a connection to the proxy, which is broken where that fails.
+        Raises OSError.
+        """
+        try:
+            await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+            early = await self._accepted(connection, address)
+            return await self._sockets.open(lambda stream: carry(stream, connection, early))
+        except BaseException:
+            connection.abort()
+            raise
+
+    async def _accepted(self, connection: SocketStream, address: str) -> bytes:
+        """Read the head of the answer, and return what has come behind it: the first words of the server."""
+        head = bytearray()
+        while _END not in head:
+            piece = await connection.read(_PIECE)
+            if not piece:
+                raise TransportError(f"the proxy {self._address} hung up on a CONNECT to {address}")
+            head += piece
+            if len(head) > _LONGEST_HEAD:
+                raise TransportError(f"the answer of the proxy {self._address} has too large a head")
+        answer = _STATUS_LINE.match(head)
+        if answer is None:
+            raise TransportError(f"the proxy {self._address} does not speak HTTP: {bytes(head[:_SHOWN])!r}")
+        if answer[1] != b"200":
+            told = f"{answer[1].decode()} {(answer[2] or b'')[:_SHOWN].decode('latin-1')}".strip()
+            raise TransportError(f"the proxy {self._address} answered {told} to a CONNECT to {address}")
+        return bytes(head[head.index(_END) + len(_END) :])

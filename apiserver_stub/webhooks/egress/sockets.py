@@ -1,0 +1,66 @@
+"""Sockets whose bytes somebody carries: what a tunnel looks like to those who asked for a connection."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from controller_manager.common.base.log import Logger
+from controller_manager.common.base.tasks import Tasks, all_of, contain
+from controller_manager.common.transport.duplex import SocketStream, StreamOpener, relay
+from controller_manager.common.transport.transport import TransportError
+
+Carry = Callable[[SocketStream], Awaitable[None]]
+"""Carries bytes between a stream and a server until one of them ends."""
+
+
+class CarriedSockets:
+    """Pairs of sockets: one end is handed out, the other has a task that carries its bytes, 64 KiB each way at a time.
+    `close` ends all tasks.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._tasks: Tasks | None = None
+        self._closed = False
+
+    async def open(self, carry: Carry) -> socket.socket:
+        """Return a connected socket. Raises `TransportError` after `close`."""
+        if self._closed:
+            raise TransportError("the server is stopping")
+        if self._tasks is None:
+            self._tasks = await Tasks().__aenter__()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        try:
+            _, opener = await asyncio.get_running_loop().create_connection(StreamOpener, sock=ours)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        stream = opener.stream
+        work = partial(contain, partial(carry, stream), self._log, name="tunnel")
+        self._tasks.start(work(), name="tunnel").add_done_callback(lambda _: stream.close())
+        return theirs
+
+    async def close(self) -> None:
+        """End all tasks, and with them what the others use."""
+        self._closed = True
+        if self._tasks is not None:
+            tasks, self._tasks = self._tasks, None
+            await tasks.__aexit__(None, None, None)
+
+
+async def carry(stream: SocketStream, connection: SocketStream, early: bytes = b"") -> None:
+    """Carry bytes until either side ends or breaks; what one side sent before its end reaches the other."""
+    try:
+        await stream.write(early)
+        await relay(stream, connection)
+        await all_of(stream.aclose(), connection.aclose())
+    except ConnectionError:
+        return  # both are told by the end of what they read
+    finally:
+        for one in (stream, connection):
+            if not one.is_lost:
+                one.abort()

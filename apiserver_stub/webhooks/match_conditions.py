@@ -1,0 +1,84 @@
+"""Match conditions: expressions in CEL that must all hold for a webhook to be asked about a request (KEP-3716).
+
+Which variables they may refer to, and what follows from an error, is decided by those who ask.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from apiserver_stub.common.offload import StepRunner, at_once
+from controller_manager.common.cel import (
+    BOOL,
+    CompileError,
+    CostBudget,
+    CostExceeded,
+    Environment,
+    EvaluationError,
+    Program,
+)
+
+MOST_OF_ONE = 1_000_000
+"""The cost that the evaluation of one condition may have."""
+MOST_OF_ALL = 2_500_000
+"""The cost that the conditions of one webhook may have together for a request."""
+_QUICK = 20_000  # the cost of what takes some milliseconds
+
+
+class ConditionError(ValueError):
+    """An expression is no condition; the message says why."""
+
+
+class MatchError(Exception):
+    """Conditions could not be evaluated, and none of the others is false."""
+
+
+def compile_condition(expression: str, environment: Environment) -> Program:
+    """Return the program of a condition. Raises `ConditionError`."""
+    try:
+        program = environment.compile(expression)
+    except CompileError as error:
+        raise ConditionError(f"compilation failed: {error.display()}") from None
+    if program.type != BOOL:
+        raise ConditionError(f"must evaluate to bool but got {program.type}")
+    return program
+
+
+class MatchConditions:
+    """The conditions of one webhook. `variables` are the values that an evaluation is given."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._programs = tuple(programs)
+
+    async def match(self, variables: Mapping[str, Any], run: StepRunner = at_once) -> tuple[bool, str]:
+        """Tell whether all conditions hold, and what went wrong with some before one was false. What takes long is done
+        by `run`. Raises `MatchError` if none is false and some cannot be evaluated.
+        """
+        try:
+            return self._match(variables, _QUICK, give_up=True)
+        except CostExceeded:
+            return await run(partial(self._match, variables, MOST_OF_ALL, give_up=False))
+
+    def _match(self, variables: Mapping[str, Any], most: int, *, give_up: bool) -> tuple[bool, str]:
+        """Return the same; with `give_up` raise `CostExceeded` as soon as that costs too much."""
+        errors: list[str] = []
+        spent = 0
+        for program in self._programs:
+            budget = CostBudget(min(MOST_OF_ONE, most - spent))
+            try:
+                if not program.evaluate(variables, budget):
+                    return False, "; ".join(errors)
+            except EvaluationError as error:
+                errors.append(_told(program, error.message))
+            except CostExceeded as error:
+                if give_up:
+                    raise
+                errors.append(_told(program, str(error)))
+            spent += min(budget.spent, budget.limit)
+        if errors:
+            raise MatchError("; ".join(errors))
+        return True, ""
+
+
+def _told(program: Program, problem: str) -> str:
+    return f"the condition {program.expression!r} cannot be evaluated: {problem}"

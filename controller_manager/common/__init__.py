@@ -1,0 +1,1 @@
+"""What every process is made of; all that the API server imports of this package."""

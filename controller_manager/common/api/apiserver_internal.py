@@ -1,0 +1,81 @@
+"""The group internal.apiserver.k8s.io (KEP-2339): in which versions API servers store the objects of a resource."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from controller_manager.common.api.model import Model, Object
+from controller_manager.common.api.platform import GROUP_DOMAIN
+from controller_manager.common.api.resource import Resource
+
+GROUP = f"internal.apiserver.{GROUP_DOMAIN}"
+ALL_EQUAL = "AllEncodingVersionsEqual"
+"""The type of the condition that all servers store in one version."""
+
+IDENTITY_LABEL, API_SERVER = "apiserver.kubernetes.io/identity", "kube-apiserver"
+"""The label of the lease that each API server keeps in the system namespace, and its value."""
+
+
+class ServerStorageVersion(Model):
+    """The version one server stores objects in, and those it reads and serves, as `group/version`."""
+
+    api_server_id: str = msgspec.field(name="apiServerID", default="")
+    encoding_version: str = ""
+    decodable_versions: tuple[str, ...] = ()
+    served_versions: tuple[str, ...] = ()
+
+
+class StorageVersionCondition(Model):
+    """`status.conditions[]`, complete."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: int = 0
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class StorageVersionStatus(Model):
+    storage_versions: tuple[ServerStorageVersion, ...] = ()
+    common_encoding_version: str | None = None
+    conditions: tuple[StorageVersionCondition, ...] = ()
+
+
+class StorageVersion(Object):
+    """In which versions servers store the objects of the resource that its name tells, as `group.resource`."""
+
+    status: StorageVersionStatus = StorageVersionStatus()
+
+
+STORAGE_VERSIONS = Resource(GROUP, "v1alpha1", "storageversions", "StorageVersion", False, StorageVersion)
+
+
+def with_servers(
+    status: StorageVersionStatus, servers: Sequence[ServerStorageVersion], generation: int, now: str
+) -> StorageVersionStatus:
+    """Return the status in which these servers are told of, with the version common to all if there is one.
+
+    The transition time of the condition changes with its status, and where the common version is another one.
+    """
+    encodings = {server.encoding_version for server in servers}
+    common = encodings.pop() if len(encodings) == 1 else None
+    before = next((condition for condition in status.conditions if condition.type == ALL_EQUAL), None)
+    told = "Set" if common is not None else "Unset"
+    condition = StorageVersionCondition(
+        type=ALL_EQUAL,
+        status="True" if common is not None else "False",
+        observed_generation=generation,
+        last_transition_time=now,
+        reason=f"CommonEncodingVersion{told}",
+        message=f"Common encoding version {told.lower()}",
+    )
+    moved = None not in (common, status.common_encoding_version) and common != status.common_encoding_version
+    if before is not None and before.status == condition.status and not moved:
+        condition = msgspec.structs.replace(condition, last_transition_time=before.last_transition_time)
+    others = (condition if one.type == ALL_EQUAL else one for one in status.conditions)
+    return StorageVersionStatus(
+        storage_versions=tuple(servers),
+        common_encoding_version=common,
+        conditions=(*others, condition) if before is None else tuple(others),
+    )

@@ -1,0 +1,165 @@
+"""The resources that pods ask for and are limited to (KEP-753, KEP-1287, KEP-2837), and the quality of service that
+follows; pods are plain trees.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from controller_manager.common.api.quantity import Quantity, add, parse
+from controller_manager.common.api.tree import FrozenTree
+
+Amounts = Mapping[str, Quantity]
+"""Quantities by the names of resources."""
+
+HUGE_PAGES = "hugepages-"
+_NOTHING: FrozenTree = {}
+_OF_WHOLE_PODS = frozenset({"cpu", "memory"})  # and huge pages
+
+
+def parsed(texts: Mapping[str, str] | None) -> dict[str, Quantity]:
+    """Return quantities by name; none of None. Raises `ValueError`."""
+    return {name: parse(text) for name, text in (texts or {}).items()}
+
+
+def plus(one: Amounts, other: Amounts) -> dict[str, Quantity]:
+    """Return the sums; what only one has is as it is."""
+    total = dict(one)
+    _add_to(total, other)
+    return total
+
+
+def largest(*lists: Amounts) -> dict[str, Quantity]:
+    """Return the largest amount of each resource; of equal ones the first."""
+    found: dict[str, Quantity] = {}
+    for amounts in lists:
+        for name, amount in amounts.items():
+            if name not in found or amount.number > found[name].number:
+                found[name] = amount
+    return found
+
+
+def container_total(spec: FrozenTree, amounts_of: Callable[[FrozenTree], Amounts]) -> Amounts:
+    """Return what all containers have together at the time of the greatest need: init containers run one after another,
+    sidecars among them beside all that comes later. It takes time linear in the amounts.
+    """
+    needed: dict[str, Quantity] = {}
+    for container in _items(spec, "containers"):
+        _add_to(needed, amounts_of(container))
+    beside: dict[str, Quantity] = {}
+    most: dict[str, Quantity] = {}
+    for container in _items(spec, "initContainers"):
+        own = amounts_of(container)
+        if is_sidecar(container):
+            _add_to(needed, own)
+            _add_to(beside, own)
+            now = {name: beside[name] for name in own}
+        else:
+            now = {name: add(amount, beside[name]) if name in beside else amount for name, amount in own.items()}
+        for name, amount in now.items():
+            if name not in most or amount.number > most[name].number:
+                most[name] = amount
+    return largest(needed, most)
+
+
+def _add_to(total: dict[str, Quantity], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = add(total[name], amount) if name in total else amount
+
+
+def is_sidecar(container: FrozenTree) -> bool:
+    """Return whether an init container runs beside all that comes later."""
+    return container.get("restartPolicy") == "Always"
+
+
+def pod_requests(pod: FrozenTree) -> Amounts:
+    """Return what a pod requests, with its overhead: of containers that are resized the most that the spec, the node
+    and the runtime say.
+    """
+    spec = _part(pod, "spec")
+    found = dict(container_total(spec, _Effective(pod, "requests")))
+    found |= _of_the_whole(spec, "requests")
+    return plus(found, parsed(spec.get("overhead")))
+
+
+def pod_limits(pod: FrozenTree) -> Amounts:
+    """Return what a pod is limited to; its overhead is added where there is a limit."""
+    spec = _part(pod, "spec")
+    found = dict(container_total(spec, _Effective(pod, "limits")))
+    found |= _of_the_whole(spec, "limits")
+    for name, amount in parsed(spec.get("overhead")).items():
+        if name in found and found[name].number:
+            found[name] = add(found[name], amount)
+    return found
+
+
+def has_whole_resources(spec: FrozenTree) -> bool:
+    """Return whether a pod says what it needs as a whole (KEP-2837)."""
+    return bool(_of_the_whole(spec, "requests") or _of_the_whole(spec, "limits"))
+
+
+def quality_of_service(spec: FrozenTree) -> str:
+    """Return the class of a pod: Guaranteed when each container limits what it requests, BestEffort when none asks.
+
+    A pod that asks for something as a whole is judged by that alone.
+    """
+    whole = _part(spec, "resources")
+    if whole.get("requests") or whole.get("limits"):
+        asks = [whole]
+    else:
+        asks = [_part(one, "resources") for field in ("containers", "initContainers") for one in _items(spec, field)]
+    some, limited = False, True
+    for ask in asks:
+        requests, limits = ask.get("requests") or {}, ask.get("limits") or {}
+        for name in ("cpu", "memory"):
+            request, limit = requests.get(name) or "0", limits.get(name) or "0"
+            some = some or request != "0" or limit != "0"
+            limited = limited and limit != "0" and request in ("0", limit)
+    if not some:
+        return "BestEffort"
+    return "Guaranteed" if limited else "Burstable"
+
+
+def _of_the_whole(spec: FrozenTree, field: str) -> Amounts:
+    said = _part(spec, "resources").get(field) or {}
+    return {name: parse(text) for name, text in said.items() if name in _OF_WHOLE_PODS or name.startswith(HUGE_PAGES)}
+
+
+class _Effective:
+    """What counts of each container of a pod while it may be resized (KEP-1287): of requests the most that is wanted,
+    allocated and in effect, of limits what is wanted and in effect. What can't be had counts no more.
+    """
+
+    def __init__(self, pod: FrozenTree, field: str) -> None:
+        status = _part(pod, "status")
+        self._field = field
+        self._infeasible = _is_infeasible(_items(status, "conditions"))
+        self._statuses = {
+            one.get("name"): one
+            for statuses in ("containerStatuses", "initContainerStatuses")
+            for one in _items(status, statuses)
+            if one.get("resources") is not None
+        }
+        self._run_beside = {one.get("name") for one in _items(_part(pod, "spec"), "containers")}
+
+    def __call__(self, container: FrozenTree) -> Amounts:
+        wanted = parsed(_part(container, "resources").get(self._field))
+        name = container.get("name")
+        status = self._statuses.get(name) if self._statuses else None
+        if status is None or not (name in self._run_beside or is_sidecar(container)):
+            return wanted
+        in_effect = [parsed(_part(status, "resources").get(self._field))]
+        if self._field == "requests":
+            in_effect.append(parsed(status.get("allocatedResources")))
+        return largest(*in_effect) if self._infeasible else largest(wanted, *in_effect)
+
+
+def _is_infeasible(conditions: Iterable[FrozenTree]) -> bool:
+    pending = next((one for one in conditions if one.get("type") == "PodResizePending"), _NOTHING)
+    return pending.get("reason") == "Infeasible"
+
+
+def _part(tree: FrozenTree, field: str) -> FrozenTree:
+    return tree.get(field) or _NOTHING
+
+
+def _items(tree: FrozenTree, field: str) -> Sequence[FrozenTree]:
+    return tree.get(field) or ()

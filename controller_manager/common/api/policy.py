@@ -1,0 +1,42 @@
+"""The group policy: budgets of disruptions."""
+
+from collections.abc import Mapping
+
+from controller_manager.common.api.conditions import Condition
+from controller_manager.common.api.model import Model, Object
+from controller_manager.common.api.resource import Resource
+from controller_manager.common.api.selectors import LabelSelectorSpec
+
+
+class PodDisruptionBudgetSpec(Model):
+    """The pods, none without a selector, and how many of them are to be there: a number, or a percentage (`50%`)."""
+
+    selector: LabelSelectorSpec | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class PodDisruptionBudgetStatus(Model):
+    """`status`, complete. `disrupted_pods` are those that were let go and are not yet seen to be deleted, by name, with
+    the time at which that was.
+    """
+
+    observed_generation: int = 0
+    disrupted_pods: Mapping[str, str] = {}
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class PodDisruptionBudget(Object):
+    """How many pods may be evicted at a time."""
+
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+POD_DISRUPTION_BUDGETS = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget
+)

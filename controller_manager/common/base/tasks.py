@@ -1,0 +1,159 @@
+"""Owned tasks: the only module that creates tasks outside `asyncio.TaskGroup`'s own methods."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
+from traceback import clear_frames
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from controller_manager.common.base.log import Logger
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """A task group whose members are cancelled when its block ends.
+
+    `async with Tasks() as tasks:` the body may start tasks at any time. Leaving the block cancels what still
+    runs and waits for it. A task that fails cancels the body and the others, and the block raises the
+    `ExceptionGroup` of `asyncio.TaskGroup`; an error of the body alone is raised as it is. Where the body was cancelled
+    from outside, that goes before whatever failed at that moment: asyncio would forget it.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        # In the order in which they were started, and so are stopped: a set of tasks has another order in each process.
+        self._running: dict[asyncio.Task[Any], None] = {}
+        self._context = Context()
+
+    async def __aenter__(self) -> Self:
+        self._context = copy_context()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+        if isinstance(error, asyncio.CancelledError):
+            try:
+                await self._group.__aexit__(kind, error, trace)
+            except BaseExceptionGroup as failures:
+                if is_being_cancelled():
+                    raise asyncio.CancelledError from failures
+                raise
+        else:
+            await self._group.__aexit__(None, None, None)
+
+    def start(self, work: Coroutine[Any, Any, Any], *, name: str, detached: bool = False) -> asyncio.Task[Any]:
+        """Run `work` until it ends or the block does.
+
+        It has the context variables of the caller; if `detached`, those with which the block began, for background
+        work that does not belong to the caller.
+        """
+        task = self._group.create_task(work, name=name, context=self._context.copy() if detached else None)
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._running[task]
+        if task.cancelled():  # it holds its frames, which hold it and one another, and only the garbage collector helps
+            try:
+                task.exception()
+            except asyncio.CancelledError as error:
+                clear_frames(error.__traceback__)
+
+    def cancel(self) -> None:
+        """Ask every running task to stop; leaving the block waits for them."""
+        for task in tuple(self._running):
+            task.cancel()
+
+
+def spawn(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    """Return a task that its caller keeps, ends, and gives up on where it does not end: for work of others that may
+    refuse to be cancelled, which a group would wait for.
+    """
+    return asyncio.get_running_loop().create_task(work, name=name)
+
+
+async def keep_running(
+    work: Callable[[], Awaitable[None]],
+    log: Logger,
+    *,
+    name: str,
+    pause: float = 1.0,
+    longest_pause: float = 30.0,
+    on_failure: Callable[[BaseException], None] | None = None,
+) -> None:
+    """Run `work` again whenever it fails, with a doubling pause; a plain return ends it.
+
+    A run that was longer than `longest_pause` makes the pauses short again. `on_failure` is told of each failure.
+    Background work that must outlive its own errors goes through here: this is the task runner of the three
+    places that may swallow an error.
+    """
+    wait = pause
+    while True:
+        started = asyncio.get_running_loop().time()
+        try:
+            await work()
+            return
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            failure: BaseException = error
+            log.exception("background work was cancelled from within; it will be tried again", work=name, pause=wait)
+        except Exception as error:
+            failure = error
+            log.exception("background work failed; it will be tried again", work=name, pause=wait)
+        if on_failure is not None:
+            on_failure(failure)
+        if asyncio.get_running_loop().time() - started > longest_pause:
+            wait = pause
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, longest_pause)
+
+
+async def contain(work: Callable[[], Awaitable[None]], log: Logger, *, name: str) -> None:
+    """Run `work` once; a failure is logged and ends there, since nobody waits for it."""
+    try:
+        await work()
+    except Exception:
+        log.exception("background work failed", work=name)
+
+
+async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """Run `work` concurrently; return the results in order, or cancel the rest and raise the first failure."""
+    if len(work) < 2:
+        return [await one for one in work]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+            # A group that is left before one fails would have the caller cancelled for good (Python 3.11 and 3.12).
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    except BaseExceptionGroup as group_error:
+        if is_being_cancelled():
+            raise asyncio.CancelledError from group_error
+        raise group_error.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def first_of(*work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` concurrently until one of it ends; cancel the rest and return its result, or raise its failure."""
+    try:
+        async with Tasks() as tasks:
+            running: list[asyncio.Task[T]] = [tasks.start(one, name="one of several") for one in work]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            first = next(task for task in running if task.done())
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
+    return first.result()
+
+
+def is_being_cancelled() -> bool:
+    """Return whether somebody asked the running task to stop: a `CancelledError` without that is but a failure of its
+    work.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,140 @@
+"""The features of a process, on or off as `--feature-gates` says: a component declares the gates that it reads."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, cast
+
+from pydantic import field_validator, model_validator
+
+from controller_manager.common.api.platform import API_VERSION
+from controller_manager.common.options import Gate, Options, StringMultimap, Version, flag, gates_at, resolve_gates
+from controller_manager.common.options.gates import GateStage
+
+LOGGING_ALPHA = "LoggingAlphaOptions"
+LOGGING_BETA = "LoggingBetaOptions"
+FLAGZ = "ComponentFlagz"
+STATUSZ = "ComponentStatusz"
+
+COMMON: Mapping[str, str] = MappingProxyType(
+    {
+        FLAGZ: "serves /flagz",
+        STATUSZ: "serves /statusz",
+        LOGGING_ALPHA: "allows the flags of logging that are alpha",
+        LOGGING_BETA: "allows the forms of log lines that are beta",
+    }
+)
+"""The effects of the gates that every component reads."""
+
+OURS: Version = cast("Version", tuple(map(int, API_VERSION.split("."))))
+
+_COMPONENTS = ("", "kube")
+
+
+def feature_gates(effects: Mapping[str, str]) -> Any:
+    """Declare `--feature-gates` of a component that reads the gates `effects`."""
+    return flag(
+        {},
+        "features to switch on or off, as name=true or name=false, with 'kube:' in front or not; AllAlpha and AllBeta "
+        f"speak for a whole stage. Read here: {', '.join(sorted(effects))}; all other gates of this version are "
+        "accepted without effect",
+    )
+
+
+class FeatureOptions(Options):
+    """Features that are not on, or can be off. A component that reads more gates than `COMMON` extends this with its
+    own `effects` and `feature_gates`.
+    """
+
+    title: ClassVar[str] = "Features"
+    effects: ClassVar[Mapping[str, str]] = COMMON
+    """The effect of each gate that the component reads."""
+
+    feature_gates: StringMultimap = feature_gates(COMMON)
+
+    @field_validator("feature_gates")
+    @classmethod
+    def _are_settings(cls, value: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        _settings(value)
+        return value
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        later = {gate.name for gate in known_gates()} - {gate.name for gate in self._offered}
+        if too_new := sorted(later.intersection(self._given)):
+            raise ValueError(f"--feature-gates: {too_new[0]} came later than --emulated-version")
+        try:
+            resolve_gates(self._offered, self._given)
+        except ValueError as error:
+            raise ValueError(f"--feature-gates: {error}") from None
+        return self
+
+    @property
+    def version(self) -> Version:
+        """The version whose gates are offered, with their defaults and stages."""
+        return OURS
+
+    def enabled(self, gate: str) -> bool:
+        """Return whether a gate that the component reads is on; False in versions that did not have it."""
+        if gate not in self.effects:
+            raise KeyError(f"{type(self).__module__} does not declare {gate}")
+        return self._on.get(gate, False)
+
+    def read(self) -> Iterator[tuple[Gate, bool]]:
+        """Yield the gates that the component reads and this version has, and whether they are on."""
+        return ((gate, self._on[gate.name]) for gate in self._offered if gate.name in self.effects)
+
+    def remarks(self) -> Iterator[str]:
+        """Yield a sentence for each gate that was set without effect, or that will go away."""
+        stages = {gate.name: gate.stage for gate in self._offered}
+        for name in self._given:
+            if name in stages and name not in self.effects:
+                yield f"the feature gate {name} has no effect here"
+            elif stages.get(name) in ("GA", "DEPRECATED"):
+                yield f"the feature gate {name} will be removed in a later version"
+
+    @cached_property
+    def _on(self) -> Mapping[str, bool]:
+        return resolve_gates(self._offered, self._given)
+
+    @property
+    def _offered(self) -> list[Gate]:
+        return gates_at(known_gates(), self.version)
+
+    @property
+    def _given(self) -> Mapping[str, str]:
+        return _settings(self.feature_gates)
+
+
+@cache
+def known_gates() -> tuple[Gate, ...]:
+    """Return every gate of every version up to ours, in order of versions."""
+    names = json.loads(files(__package__).joinpath("gates.json").read_text())
+    gates = [_gate(name, step) for name, steps in names.items() for step in steps.split(", ")]
+    return tuple(sorted(gates, key=lambda gate: gate.since))
+
+
+def check_component(name: str) -> None:
+    """Raise ValueError for a name that no component goes by in `--feature-gates` and `--emulated-version`."""
+    if name not in _COMPONENTS:
+        raise ValueError(f"there is no component {name}, only kube")
+
+
+def _gate(name: str, step: str) -> Gate:
+    """Read a gate from one step of its history, such as "1.34 GA on locked"."""
+    since, stage, default, *locked = step.split()
+    major, _, minor = since.partition(".")
+    return Gate(name, cast("GateStage", stage), default == "on", bool(locked), (int(major), int(minor)))
+
+
+def _settings(gates: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    for component in gates:
+        check_component(component)
+    pairs = [pair for component in _COMPONENTS for pair in gates.get(component, ())]
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise ValueError(f"{wrong[0]} needs a value, as in {wrong[0]}=true")
+    split = (pair.partition("=") for pair in pairs)
+    return {name.strip(): value.strip() for name, _, value in split}

@@ -1,0 +1,150 @@
+"""Metrics about a process as such: its build and version, its features, and what the operating system and Python say.
+
+Labels that speak of Go tell truthfully what stands in its place: `go_version` names the interpreter and its version,
+`compiler` its implementation. Nobody records commit, tree and date of a build: these are empty, and the epoch.
+"""
+
+import asyncio
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.common.api.platform import API_VERSION
+from controller_manager.common.base.clock import running_loop
+from controller_manager.common.base.metrics import Family, Gauges, Shown
+from controller_manager.common.base.registry import Registry
+from controller_manager.common.component.features import FeatureOptions
+
+_COMPONENT = "kube"
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_STAGES = {"GA": ""}
+
+_LABELS = {
+    "major": "major",
+    "minor": "minor",
+    "git_version": "gitVersion",
+    "git_commit": "gitCommit",
+    "git_tree_state": "gitTreeState",
+    "build_date": "buildDate",
+    "go_version": "goVersion",
+    "compiler": "compiler",
+    "platform": "platform",
+}
+_BUILD = Family(
+    "kubernetes_build_info",
+    "Always 1: of which version this is, and what it runs on.",
+    "gauge",
+    tuple(_LABELS),
+    stability="BETA",
+)
+_VERSION = Family(
+    "version_info",
+    "Always 1: the version of a component, which one it emulates, and with which it is compatible.",
+    "gauge",
+    ("component", "binary", "emulation", "min_compat"),
+)
+_FEATURES = Family(
+    "kubernetes_feature_enabled",
+    "1 for features that are on; only those that have an effect here.",
+    "gauge",
+    ("name", "stage"),
+    stability="BETA",
+)
+
+
+def register_process_metrics(registry: Registry, features: FeatureOptions, version: str) -> None:
+    """Show all that in `registry`, of a process that reports `version`."""
+    ProcessMetrics(registry)
+    GCCollector(registry)
+    PlatformCollector(registry)
+    major, minor = features.version
+    build = build_info(version)
+    Gauges(_BUILD, registry).set(1, *(build[name] for name in _LABELS.values()))
+    versions = (f"{API_VERSION}.0", f"{major}.{minor}", f"{major}.{minor - 1}")
+    Gauges(_VERSION, registry).set(1, _COMPONENT, *versions)
+    shown = Gauges(_FEATURES, registry)
+    for gate, on in features.read():
+        shown.set(on, gate.name, _STAGES.get(gate.stage, gate.stage))
+
+
+def build_info(version: str) -> dict[str, str]:
+    """Return what a process of this version is, by the names that `/version` uses."""
+    major, _, minor = API_VERSION.partition(".")
+    machine = platform.machine()
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": version,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation(),
+        "platform": f"{sys.platform}/{_MACHINES.get(machine, machine)}",
+    }
+
+
+_UNLIMITED = float(2**64 - 1)
+_MOST_MEMORY = Family(
+    "process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", "gauge"
+)
+_TASKS = Family("asyncio_tasks", "Tasks that have not ended: what goroutines are to a program in Go.", "gauge")
+_TRAFFIC = {
+    "InOctets": Family(
+        "process_network_receive_bytes_total", "Bytes received over the network, by the whole container.", "counter"
+    ),
+    "OutOctets": Family(
+        "process_network_transmit_bytes_total", "Bytes sent over the network, by the whole container.", "counter"
+    ),
+}
+
+
+class ProcessMetrics(Collector):
+    """Processor, memory, files and network, nothing of it where there is no /proc; and tasks."""
+
+    def __init__(self, registry: CollectorRegistry | None, proc: Path = Path("/proc")) -> None:
+        self._folder = proc / "self"
+        self._common = ProcessCollector(proc=str(proc), registry=None)
+        if registry is not None:
+            registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Read from /proc; called by the registry."""
+        yield from self._common.collect()
+        if running_loop() is not None:
+            yield Shown(_TASKS, [((), len(asyncio.all_tasks()))])
+        limit = address_space(_text(self._folder / "limits"))
+        if limit is not None:
+            yield Shown(_MOST_MEMORY, [((), limit)])
+        octets = ip_counters(_text(self._folder / "net" / "netstat"))
+        for name, family in _TRAFFIC.items():
+            if name in octets:
+                yield Shown(family, [((), octets[name])])
+
+
+def address_space(limits: str) -> float | None:
+    """The soft limit of the address space in bytes, from the text of /proc/self/limits."""
+    for line in limits.splitlines():
+        name, _, rest = line.partition("  ")
+        if name == "Max address space":
+            soft = rest.split()[0]
+            return _UNLIMITED if soft == "unlimited" else float(soft)
+    return None
+
+
+def ip_counters(netstat: str) -> dict[str, float]:
+    """The counters of IP, by name, from the text of /proc/self/net/netstat."""
+    rows = [line.split()[1:] for line in netstat.splitlines() if line.startswith("IpExt:")]
+    return dict(zip(rows[0], map(float, rows[1]), strict=False)) if len(rows) == 2 else {}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,72 @@
+"""Flags of proxies that are believed when they say in headers for whom they speak."""
+
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from pydantic import model_validator
+
+from controller_manager.common.component.features import FeatureOptions
+from controller_manager.common.options import Options, Parsed, StringList, flag
+
+REQUEST_HEADER_NAMES: Mapping[str, str] = {
+    "allowed_names": "requestheader-allowed-names",
+    "username_headers": "requestheader-username-headers",
+    "uid_headers": "requestheader-uid-headers",
+    "group_headers": "requestheader-group-headers",
+    "extra_prefixes": "requestheader-extra-headers-prefix",
+}
+"""The name of each field of `RequestHeaderConfig`: as a flag, and where it is published."""
+
+REMOTE_UID = "RemoteRequestHeaderUID"
+"""The feature gate of the headers of uids."""
+
+
+class RequestHeaderOptions(Options):
+    """The authorities of proxies, their names, and the headers they use."""
+
+    requestheader_client_ca_file: str = flag(
+        "",
+        "file of the authorities of proxies, which say in headers for whom they speak",
+        metavar="file",
+    )
+    requestheader_allowed_names: StringList = flag(
+        (), "common names of the proxies that may speak for others; if empty, all with a certificate may"
+    )
+    requestheader_username_headers: StringList = flag(
+        ("x-remote-user",), "headers in which a proxy names the user; the first that is there counts"
+    )
+    requestheader_uid_headers: StringList = flag(
+        (),
+        "headers in which a proxy says the user's uid, X-Remote-Uid among them; needs the feature gate "
+        "RemoteRequestHeaderUID",
+    )
+    requestheader_group_headers: StringList = flag(
+        ("x-remote-group",), "headers in which a proxy names the user's groups, each in a header of its own"
+    )
+    requestheader_extra_headers_prefix: StringList = flag(
+        ("x-remote-extra-",), "beginnings of the headers in which a proxy says more about the user"
+    )
+
+    @model_validator(mode="after")
+    def _name_something(self) -> Self:
+        for name, values in self._lists().items():
+            if not all(value.strip() for value in values):
+                raise ValueError(f"--{name}: a name in the list is empty")
+        return self
+
+    def header_lists(self) -> dict[str, tuple[str, ...]]:
+        """Return the lists by the fields of `RequestHeaderConfig`, which help does without."""
+        lists = self._lists()
+        return {field: tuple(map(str.strip, lists[name])) for field, name in REQUEST_HEADER_NAMES.items()}
+
+    def _lists(self) -> dict[str, tuple[str, ...]]:
+        return {name: getattr(self, name.replace("-", "_")) for name in REQUEST_HEADER_NAMES.values()}
+
+
+def check_uid_headers(parsed: Parsed) -> Iterator[str]:
+    """Yield what is wrong with the headers of uids, which came later than the others."""
+    headers = parsed[RequestHeaderOptions].requestheader_uid_headers
+    if headers and not parsed[FeatureOptions].enabled(REMOTE_UID):
+        yield f"--requestheader-uid-headers needs --feature-gates={REMOTE_UID}=true"
+    elif headers and "x-remote-uid" not in map(str.lower, headers):
+        yield "--requestheader-uid-headers: X-Remote-Uid must be among them, for API servers use it"

@@ -1,0 +1,115 @@
+"""The command line of a process becomes options, or a printed answer, the text of `--help` above all, and an exit
+status.
+"""
+
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from controller_manager.common.options.flag import Flag, GeneralOptions, title_of
+from controller_manager.common.options.parse import FlagError, FlagSet, Parsed
+
+_INDENT = 10
+_NO_NOTES: Mapping[str, str] = {}
+
+
+def help_text(program: str, summary: str, flags: FlagSet, width: int = 80, notes: Mapping[str, str] = _NO_NOTES) -> str:
+    """The whole help, ending in a newline; `width` is the width of the terminal in columns."""
+    width = max(width, 40)
+    blocks = [*textwrap.wrap(summary, width), "", f"Usage: {program} [flags]", ""]
+    for group, members in flags.flags.items():
+        if acting := [flag for flag in members if not flag.declared.inert]:
+            blocks += [f"{title_of(group)} flags:", "", *_entries(acting, width), ""]
+    for why, members in inert_flags(flags).items():
+        heading = textwrap.wrap(f"Flags accepted without effect ({why}):", width, break_on_hyphens=False)
+        blocks += [*heading, "", *_entries(members, width), ""]
+    for title, text in notes.items():
+        blocks += [f"{title}:", "", *_wrapped(text, width, 2), ""]
+    return "\n".join(blocks[:-1]) + "\n"
+
+
+def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
+    """The flags without effect, by the reason."""
+    found: dict[str, list[Flag]] = {}
+    for flag in flags:
+        if flag.declared.inert:
+            found.setdefault(flag.declared.inert, []).append(flag)
+    return found
+
+
+def bounds(flag: Flag) -> list[str]:
+    """Return what limits the value of a flag, in words."""
+    said = flag.declared
+    found = [f"one of {', '.join(said.choices)}"] if said.choices else []
+    limits = (("at least", said.minimum), ("at most", said.maximum))
+    return found + [f"{word} {flag.type.format(limit)}" for word, limit in limits if limit is not None]
+
+
+def _meaning(flag: Flag) -> str:
+    """Return what a flag does, as a sentence, with what limits it, its other names and its default."""
+    said = flag.declared
+    notes = bounds(flag)
+    notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []
+    notes += [f"default {flag.type.format(flag.default)}"] if flag.default or flag.type.label == "duration" else []
+    tail = f" ({'; '.join(notes)})" if notes else ""
+    return f"{sentence(said.help)}{tail}"
+
+
+def _entries(flags: Sequence[Flag], width: int) -> list[str]:
+    return [line for flag in flags for line in (_left(flag), *_wrapped(_meaning(flag), width, _INDENT))]
+
+
+def _wrapped(text: str, width: int, columns: int) -> list[str]:
+    indent = " " * columns
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _left(flag: Flag) -> str:
+    short = f"-{flag.declared.short}, " if flag.declared.short else "    "
+    kind = "" if flag.type.label == "bool" else f" {flag.declared.metavar or flag.type.label}"
+    return f"  {short}--{flag.name}{kind}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital and a full stop."""
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+_HELP = frozenset({"-h", "--help"})
+
+
+def command_line(
+    program: str, summary: str, flags: FlagSet, argv: Sequence[str], notes: Mapping[str, str] = _NO_NOTES
+) -> Parsed:
+    """The options of `argv` (without the program's name); `notes` are paragraphs by heading for the end of the help.
+
+    Prints help or version and raises SystemExit(0); prints every problem and raises SystemExit(1).
+    """
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    if _HELP.intersection(words):  # whatever else is wrong
+        _print_help(program, summary, flags, notes)
+    try:
+        parsed = flags.parse(argv)
+    except FlagError as error:
+        lines = "".join(f"{program}: {problem}\n" for problem in error.problems)
+        sys.stderr.write(f"{lines}Run '{program} --help' for all flags.\n")
+        raise SystemExit(1) from None
+    if parsed[GeneralOptions].help:
+        _print_help(program, summary, flags, notes)
+    if text := parsed[GeneralOptions].printed(program):
+        sys.stdout.write(text)
+        raise SystemExit(0)
+    return parsed
+
+
+def reported_version(parsed: Parsed) -> str:
+    """The version a process says it is of, such as v1.36.0+cluster-controller-manager.0.1.0, or what --version sets."""
+    return parsed[GeneralOptions].reported()
+
+
+def _print_help(program: str, summary: str, flags: FlagSet, notes: Mapping[str, str]) -> None:
+    import shutil  # the help path alone needs it
+
+    sys.stdout.write(help_text(program, summary, flags, shutil.get_terminal_size().columns, notes))
+    raise SystemExit(0)

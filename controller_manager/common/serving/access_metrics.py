@@ -1,0 +1,155 @@
+"""Metrics of who asked for pages and what became of it, under the names users of kube-controller-manager know."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.common.serving.authentication import User
+from controller_manager.common.serving.authorization import Decision
+
+_SECONDS = tuple(0.001 * 2**power for power in range(15))
+_CACHE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_USERS = Family(
+    "authenticated_user_requests",
+    "Requests of callers who were recognized or came without credentials, by sort of user name.",
+    "counter",
+    ("username",),
+)
+_ATTEMPTS = Family("authentication_attempts", "Requests, by whether their sender was believed.", "counter", ("result",))
+_AUTHENTICATION = Family(
+    "authentication_duration_seconds", "Seconds it took to find out who calls.", "histogram", ("result",), _SECONDS
+)
+_DECISIONS = Family(
+    "authorization_attempts_total", "Decisions about what callers may see, by result.", "counter", ("result",)
+)
+_AUTHORIZATION = Family(
+    "authorization_duration_seconds",
+    "Seconds it took to decide what a caller may see.",
+    "histogram",
+    ("result",),
+    _SECONDS,
+)
+_CACHED = Family(
+    "authentication_token_cache_request_total",
+    "Bearer tokens, by whether their owner was remembered.",
+    "counter",
+    ("status",),
+)
+_CACHE_TIME = Family(
+    "authentication_token_cache_request_duration_seconds",
+    "Seconds it took to find the owner of a bearer token.",
+    "histogram",
+    ("status",),
+    _CACHE_SECONDS,
+)
+_FETCHES = Family(
+    "authentication_token_cache_fetch_total", "Questions to the API server about bearer tokens.", "counter", ("status",)
+)
+_ACTIVE = Family(
+    "authentication_token_cache_active_fetch_count",
+    "Questions about bearer tokens on their way (in_flight), and requests that wait for them (blocked).",
+    "gauge",
+    ("status",),
+)
+# Names that are shown; all others are a sort, for there may be any number of them.
+_WELL_KNOWN = frozenset({"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"})
+
+
+class AuthenticationMetrics:
+    """Counts how callers were recognized."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._users = Counters(_USERS, registry)
+        self._attempts = Counters(_ATTEMPTS, registry)
+        self._authentication = Histograms(_AUTHENTICATION, registry)
+        self._successes, self._success = self._attempts.of("success"), self._authentication.of("success")
+
+    def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
+        """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
+        if user is not None:
+            self._users.add(_sort_of(user.name))
+            self._successes.value += 1
+            self._success.observe(seconds)
+            return
+        result = "error" if refused else "failure"
+        self._attempts.add(result)
+        self._authentication.observe(seconds, result)
+
+
+class AuthorizationMetrics:
+    """Counts what was decided about callers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._decisions = Counters(_DECISIONS, registry)
+        self._authorization = Histograms(_AUTHORIZATION, registry)
+        self._permissions, self._allowed = self._decisions.of("allowed"), self._authorization.of("allowed")
+
+    def authorized(self, decision: Decision | None, seconds: float) -> None:
+        """Something was decided; None: it could not be."""
+        if decision is Decision.ALLOW:
+            self._permissions.value += 1
+            self._allowed.observe(seconds)
+            return
+        result = "error" if decision is None else decision.value
+        self._decisions.add(result)
+        self._authorization.observe(seconds, result)
+
+
+class AccessMetrics(AuthenticationMetrics, AuthorizationMetrics):
+    """Counts how requests were judged."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        AuthenticationMetrics.__init__(self, registry)
+        AuthorizationMetrics.__init__(self, registry)
+
+
+class TokenCacheMetrics:
+    """Counts how bearer tokens were judged."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counters(_CACHED, registry)
+        self._time = Histograms(_CACHE_TIME, registry)
+        self._fetches = Counters(_FETCHES, registry)
+        self._active = Gauges(_ACTIVE, registry)
+        self._now = {"in_flight": 0, "blocked": 0}
+
+    @contextmanager
+    def asked(self, *, known: bool) -> Iterator[None]:
+        """A request waits for the owner of its token, unless that is known."""
+        began = monotonic()
+        if not known:
+            self._count("blocked", 1)
+        try:
+            yield
+        finally:
+            if not known:
+                self._count("blocked", -1)
+            status = "hit" if known else "miss"
+            self._requests.add(status)
+            self._time.observe(monotonic() - began, status)
+
+    @contextmanager
+    def fetched(self) -> Iterator[None]:
+        """The API server is asked; an error says that it did not answer."""
+        self._count("in_flight", 1)
+        status = "error"
+        try:
+            yield
+            status = "ok"
+        finally:
+            self._count("in_flight", -1)
+            self._fetches.add(status)
+
+    def _count(self, status: str, change: int) -> None:
+        self._now[status] += change
+        self._active.set(self._now[status], status)
+
+
+def _sort_of(name: str) -> str:
+    if name in _WELL_KNOWN:
+        return name
+    return "email_id" if "@" in name else "other"

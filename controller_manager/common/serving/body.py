@@ -1,0 +1,177 @@
+"""The body of a request, left on the wire until somebody who knows the caller asks for it, and the room for all."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
+
+from controller_manager.common.api import errors
+from controller_manager.common.api.errors import Details, TooManyRequests
+from controller_manager.common.serving import http
+from controller_manager.common.serving.incoming import IncomingRequest, UnreadableBody
+
+_PER_CALLER, _OF_ALL = 4, 24  # times the largest body
+_PATIENCE = 10.0  # seconds that one waits for room
+_WAITING = 200  # who may wait at a time
+_TIMEOUT = 60.0  # seconds a body may take to arrive
+_PIECE = 128 * 1024  # bytes that are taken from the wire at a time
+
+
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
+    caller: str
+    size: int
+    turn: asyncio.Future[None]
+
+
+class Budget:
+    """Room for bodies of at most `largest` bytes each, taken before they are read and given back once answered.
+
+    Who finds none waits, in the order of arrival; for room of their own callers wait without holding up others.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.held = 0  # bytes
+        self._of_all = largest * _OF_ALL
+        self._per_caller = largest * _PER_CALLER
+        self._by_caller: Counter[str] = Counter()
+        self._waiting: list[_Waiting] = []
+
+    async def take(self, caller: str, size: int) -> None:
+        """Take room. Raises TooManyRequests when there is none for some time, or too many wait already."""
+        if not self._waiting and self._has_room(caller, size):
+            self._hold(caller, size)
+            return
+        if len(self._waiting) >= _WAITING:
+            raise _busy()
+        waiting = _Waiting(caller, size, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._admit()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await waiting.turn
+        except BaseException as error:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+                self._admit()
+            else:  # admitted in the same turn of the loop
+                self.release(caller, size)
+            if isinstance(error, TimeoutError):
+                raise _busy() from None
+            raise
+
+    def release(self, caller: str, size: int) -> None:
+        """Give back room that was taken, or a part of it."""
+        self.held -= size
+        self._by_caller[caller] -= size
+        if self._by_caller[caller] <= 0:
+            del self._by_caller[caller]
+        self._admit()
+
+    def _admit(self) -> None:
+        for waiting in tuple(self._waiting):
+            if waiting.turn.done():
+                continue  # cancelled; its task removes it
+            if self.held + waiting.size > self._of_all:
+                return  # whoever came later does not overtake
+            if self._has_room(waiting.caller, waiting.size):
+                self._waiting.remove(waiting)
+                self._hold(waiting.caller, waiting.size)
+                waiting.turn.set_result(None)
+
+    def _has_room(self, caller: str, size: int) -> bool:
+        return self.held + size <= self._of_all and self._by_caller[caller] + size <= self._per_caller
+
+    def _hold(self, caller: str, size: int) -> None:
+        self.held += size
+        self._by_caller[caller] += size
+
+
+def _busy() -> TooManyRequests:
+    details = Details(retry_after_seconds=1)
+    return TooManyRequests("too many bodies of requests are being read, please try again later", details)
+
+
+class Body:
+    """One body of at most `limit` bytes, as it came: like Go's, this server does not look at Content-Encoding.
+
+    It is read as no more than the `budget` allows, and counts until `release`. What came together with the head is in
+    memory anyway and takes nothing.
+    """
+
+    __slots__ = ("_budget", "_held", "_incoming", "_limit")
+
+    def __init__(self, incoming: IncomingRequest, limit: int, budget: Budget) -> None:
+        self._incoming = incoming
+        self._limit = limit
+        self._budget = budget
+        self._held: tuple[str, int] | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """Return whether nothing of it is left on the wire."""
+        return self._incoming.content.is_eof()
+
+    async def read(self, caller: str) -> bytes:
+        """All of it, for a caller who has been let in. Raises RequestEntityTooLarge, TooManyRequests and BadRequest."""
+        content, limit = self._incoming.content, self._limit
+        if content.is_eof() and content.exception() is None:
+            body = content.read_nowait()
+            if len(body) > limit:
+                raise self._too_large()
+            return body
+        declared = self._incoming.content_length
+        size = limit if declared is None else declared
+        if size > limit:
+            raise self._too_large()
+        await self._budget.take(caller, size)
+        self._held = (caller, size)
+        self._give_leave()
+        body = await self._arrival()
+        self._budget.release(caller, size - len(body))
+        self._held = (caller, len(body))
+        return body
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield it as it comes, in pieces that nobody has to hold. Raises BadRequest."""
+        content = self._incoming.content
+        if not content.is_eof():
+            self._give_leave()
+            content.set_read_chunk_size(_PIECE)
+        try:
+            while part := await content.readany():
+                yield part
+        except (UnreadableBody, HttpProcessingError) as error:
+            raise errors.BadRequest(f"the body cannot be read: {error}") from None
+
+    def _give_leave(self) -> None:
+        incoming, transport = self._incoming, self._incoming.protocol.transport
+        if incoming.waits_for_leave and transport is not None:
+            transport.write(http.CONTINUE)
+
+    def release(self) -> None:
+        """Count it no more: its request has been answered."""
+        if self._held is not None:
+            self._budget.release(*self._held)
+            self._held = None
+
+    async def _arrival(self) -> bytes:
+        content, parts, size = self._incoming.content, [], 0
+        content.set_read_chunk_size(_PIECE)
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                while part := await content.readany():
+                    parts.append(part)
+                    size += len(part)
+                    if size > self._limit:
+                        raise self._too_large()
+                    await asyncio.sleep(0)  # tiny chunks take long to look at
+        except TimeoutError:
+            raise errors.BadRequest(f"the body did not arrive within {_TIMEOUT:.0f} seconds") from None
+        except (UnreadableBody, HttpProcessingError) as error:
+            raise errors.BadRequest(f"the body cannot be read: {error}") from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_large(self) -> errors.RequestEntityTooLarge:
+        return errors.RequestEntityTooLarge(f"the body of a request is limited to {self._limit} bytes")

@@ -1,0 +1,68 @@
+"""Why calls fail, by the statuses of gRPC, the ends of streams of HTTP/2 and the answers of proxies."""
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from controller_manager.common.transport.http2 import ErrorCode, Http2Error
+
+_CODES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+# What an end of the stream, or the answer of a proxy, means where nobody tells a status of gRPC.
+_OF_RESETS: Mapping[int | None, str] = {
+    None: "UNAVAILABLE",
+    ErrorCode.REFUSED_STREAM: "UNAVAILABLE",
+    ErrorCode.CANCEL: "CANCELLED",
+    ErrorCode.ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED",
+    ErrorCode.INADEQUATE_SECURITY: "PERMISSION_DENIED",
+}
+_OF_HTTP = {
+    "400": "INTERNAL",
+    "401": "UNAUTHENTICATED",
+    "403": "PERMISSION_DENIED",
+    "404": "UNIMPLEMENTED",
+    **dict.fromkeys(("429", "502", "503", "504"), "UNAVAILABLE"),
+}
+
+
+class GrpcError(Exception):
+    """A call failed; `code` is the canonical name of its status: `UNAVAILABLE`, `DEADLINE_EXCEEDED`. Of one that is
+    `unsent` the server has certainly done nothing.
+    """
+
+    def __init__(self, code: str, message: str, *, unsent: bool = False) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.unsent = unsent
+
+
+def failure_of(headers: Mapping[str, str], error: Http2Error | None) -> GrpcError | None:
+    """Return how a call failed that ended with these headers or this error, by the status that the server told, if it
+    did; None for one that did not.
+    """
+    status = headers.get("grpc-status")
+    if status is not None:
+        code = _CODES[int(status)] if status.isdecimal() and int(status) < len(_CODES) else "UNKNOWN"
+        message = unquote(headers.get("grpc-message", "")) or "the server gave no reason"
+        return None if code == "OK" else GrpcError(code, message)
+    if error is not None:
+        return GrpcError(_OF_RESETS.get(error.code, "INTERNAL"), str(error), unsent=error.unsent)
+    http = headers.get(":status", "")
+    return GrpcError(_OF_HTTP.get(http, "UNKNOWN"), f"the server speaks no gRPC: it answered {http or 'nothing'}")

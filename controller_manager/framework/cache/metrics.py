@@ -1,0 +1,103 @@
+"""The metrics of all informers of one process, read from them at scrape time."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.common.api.model import BareObject, PartialObject
+from controller_manager.common.base.metrics import Distribution, Family, MetricLabels, Shown
+from controller_manager.framework.cache.change import Selection
+from controller_manager.framework.cache.indexer import UnreadableObjects
+from controller_manager.framework.cache.reflector import Reflector
+
+# As client-go names them, and as there of informers that read whole objects. Events are taken in as they come, so none
+# ever waits.
+_KIND = ("name", "group", "version", "resource")
+_QUEUED = Family("informer_queued_items", "Events that wait to be taken in.", "gauge", _KIND)
+PROCESSING = Family(
+    "informer_processing_latency_seconds",
+    "Seconds to take in an event, subscribers included.",
+    "histogram",
+    _KIND,
+    (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+
+# What informers that read metadata alone hold.
+_METADATA = (PartialObject, BareObject)
+
+_EACH = ("informer",)
+_OBJECTS = Family("informer_objects", "Objects held.", "gauge", _EACH)
+_SYNCED = Family("informer_synced", "1 once everything was read.", "gauge", _EACH)
+_AGE = Family("informer_age_seconds", "Seconds since the server was heard.", "gauge", _EACH)
+_LISTS = Family("informer_lists_total", "Times everything was asked for.", "counter", _EACH)
+_WATCHES = Family("informer_watches_total", "Times a watch was resumed.", "counter", _EACH)
+_UNREADABLE = Family(
+    "informer_unreadable_objects", "Objects left out since they do not fit their type.", "gauge", _EACH
+)
+_FAILURES = Family("informer_failures_total", "Requests that failed.", "counter", _EACH)
+
+
+class InformerSource(Protocol):
+    """An informer, as it is read at scrape time."""
+
+    selection: Selection[Any]
+    processing: Distribution
+
+    @property
+    def is_synced(self) -> bool:
+        """Return whether the whole collection was read once."""
+
+    @property
+    def unreadable(self) -> UnreadableObjects:
+        """Return what is left out."""
+
+    @property
+    def reflector(self) -> Reflector:
+        """Its counts."""
+
+    def age(self) -> float:
+        """Seconds since anything was heard from the server."""
+
+    def __len__(self) -> int: ...
+
+
+class CacheMetrics(Collector):
+    """Counts are of the process `name` so far; the age grows when the server has gone silent."""
+
+    def __init__(self, informers: Iterable[InformerSource], name: str) -> None:
+        self._informers = informers
+        self._name = name
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry.
+
+        One sample of each family per informer, or per resource. What only some informers ever have to tell is told of
+        those alone: there may be hundreds.
+        """
+        informers = [((str(one.selection),), one) for one in self._informers]
+        yield Shown(_OBJECTS, ((labels, len(one)) for labels, one in informers))
+        yield Shown(_SYNCED, ((labels, one.is_synced) for labels, one in informers))
+        yield Shown(_AGE, ((labels, one.age()) for labels, one in informers))
+        yield Shown(_LISTS, ((labels, one.reflector.lists) for labels, one in informers))
+        watches = ((labels, one.reflector.watches) for labels, one in informers)
+        yield Shown(_WATCHES, ((labels, count) for labels, count in watches if count))
+        unreadable = ((labels, len(one.unreadable)) for labels, one in informers)
+        yield Shown(_UNREADABLE, ((labels, count) for labels, count in unreadable if count))
+        failures = ((labels, one.reflector.failures) for labels, one in informers)
+        yield Shown(_FAILURES, ((labels, count) for labels, count in failures if count))
+        kinds = self._by_kind(one for _, one in informers)
+        yield Shown(_QUEUED, ((labels, 0) for labels in kinds))
+        yield Shown(PROCESSING, kinds.items())
+
+    def _by_kind(self, informers: Iterable[InformerSource]) -> dict[MetricLabels, Distribution]:
+        """Return what the informers of whole objects of one resource observed, together."""
+        found: dict[MetricLabels, Distribution] = {}
+        for one in informers:
+            resource = one.selection.resource
+            if resource.type in _METADATA:
+                continue
+            labels = (self._name, resource.group, resource.version, resource.plural)
+            found.setdefault(labels, Distribution(PROCESSING.buckets)).merge(one.processing)
+        return found

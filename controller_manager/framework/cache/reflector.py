@@ -1,0 +1,219 @@
+"""Decides what to ask the API next so that a local copy stays true: list, stream, watch or wait; pure.
+
+    revision unknown   -> StreamingList, the state and then the changes, in one request;
+                          or List, if the server does not offer that (API concepts, Streaming lists, Chunked listing),
+                          or once when it gives up on a stream, as it does without what its storage lacks for them
+    revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
+    revision refused   -> forget it (410, a line that is no event, and whatever else asking once more cannot cure)
+    anything failing   -> Pause first, longer each time until a watch makes progress
+
+Both kinds of listing ask for the most recent state and never for "any" (`resourceVersion=0`), so that a new leader
+does not begin with a state older than the one its predecessor acted on.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from controller_manager.common.api import errors
+from controller_manager.framework.client import UnreadableAnswer
+
+PAGE = 500
+# Servers send a bookmark about every minute; a watch without a sign of life for this long is taken for dead.
+READ_TIMEOUT = 150.0
+# A server that streams begins at once; one that does not know of it may never say that the state is complete.
+STREAM_READ_TIMEOUT = 30.0
+WATCH_SECONDS = (300.0, 600.0)
+FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
+# A watch that ends sooner than this, without a word, is a failure; one that lasts has brought what was missed.
+SHORTEST_WATCH = 1.0
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Wait, after so many failures in a row."""
+
+    seconds: float
+    failures: int
+
+
+class List(msgspec.Struct, frozen=True):
+    """Read the collection in pages of `page` objects, or at once if it is 0; each within `read_timeout` seconds."""
+
+    page: int
+    read_timeout: float = READ_TIMEOUT
+
+
+class StreamingList(msgspec.Struct, frozen=True):
+    """Watch without a revision: the whole collection, a bookmark that says so, then changes."""
+
+    timeout: float
+    read_timeout: float = STREAM_READ_TIMEOUT
+
+
+class WatchFrom(msgspec.Struct, frozen=True):
+    """Watch for changes after `revision`, at most `timeout` seconds, and at most `read_timeout` without news."""
+
+    revision: str
+    timeout: float
+    read_timeout: float = READ_TIMEOUT
+
+
+ReflectorAction = Pause | List | StreamingList | WatchFrom
+
+
+class Reflector:
+    """Says the next step; is told how it went: any number of `listed` and `heard`, then one of the other four.
+
+    `uniform(low, high)` draws numbers; `streams` says whether to try streaming lists. `lists`, `watches`
+    and `failures` count for the metrics.
+    """
+
+    def __init__(self, uniform: Callable[[float, float], float], streams: bool = True) -> None:
+        self._uniform = uniform
+        # Empty while the state is unknown, which is what tells listing from watching everywhere below.
+        self.revision = ""
+        self._streams = streams
+        # Whether the server gave up on a stream since the state was last read.
+        self._gave_up = False
+        self._page = PAGE
+        # Failures since a watch last made progress, and the pause that is due for them.
+        self._failed = 0
+        self._pause = 0.0
+        self._began = 0.0
+        self._heard = False
+        # Whether changes may have been missed, since when, and when the watch was accepted that may bring them.
+        self._is_late = True
+        self._late_since: float | None = None
+        self._opened: float | None = None
+        self.lists = 0
+        self.watches = 0
+        self.failures = 0
+        self.last_error = ""
+        # Whether the server said last that it has no such resource.
+        self.is_unserved = False
+
+    def step(self, now: float) -> ReflectorAction:
+        """Return what to do next."""
+        if self._has_lasted(now):
+            self._late_since = None
+        self._opened = None
+        if self._is_late and self._late_since is None:
+            self._late_since = now
+        if self._pause:
+            seconds, self._pause = self._pause, 0.0
+            return Pause(seconds, self._failed)
+        self._began, self._heard = now, False
+        timeout = self._uniform(*WATCH_SECONDS)
+        if self.revision:
+            self.watches += 1
+            return WatchFrom(self.revision, timeout)
+        self.lists += 1
+        return StreamingList(timeout) if self._is_streaming else List(self._page)
+
+    @property
+    def is_failing(self) -> bool:
+        """Return whether something went wrong since a watch last made progress."""
+        return self._failed > 0
+
+    def late(self, now: float) -> float | None:
+        """For how many seconds changes may have been missed; None if they come as they are made."""
+        if not self._is_late or (self.revision and self._has_lasted(now)):
+            return None
+        return 0.0 if self._late_since is None else now - self._late_since
+
+    def opened(self, now: float) -> None:
+        """The server accepted a StreamingList or Watch."""
+        self._opened = now
+
+    def listed(self, revision: str) -> None:
+        """The whole state as of `revision` was read; after a StreamingList, its changes follow."""
+        self.revision = revision
+        self._page, self._gave_up = PAGE, False
+        self._keep_up()
+
+    def heard(self, revision: str) -> None:
+        """A change or a bookmark arrived, which moves the known state to `revision` (a broken one names none)."""
+        self.revision = revision or self.revision
+        self._heard = True
+        self._failed = 0
+        self._is_late, self._late_since = False, None
+
+    def ended(self, now: float) -> None:
+        """The answer ended as it should."""
+        if self.revision and self._has_lasted(now):
+            self._keep_up()
+        if not self.revision:
+            self._stream_less("the stream ended before the state was complete")
+        elif not self._heard and now - self._began < SHORTEST_WATCH:
+            self._fail("the watch ended at once")
+
+    def silent(self) -> None:
+        """Nothing came for too long."""
+        self._is_late = True
+        if not self.revision:
+            self._stream_less("the listing stalled")
+            self._fail(self.last_error)
+        else:
+            self.last_error = "the watch fell silent"
+
+    def disconnected(self, error: str) -> None:
+        """The connection failed or broke."""
+        self.is_unserved = False
+        self._fail(error)
+
+    def refused(self, error: errors.ApiError) -> None:
+        """The server said no, at once or later."""
+        self.last_error = str(error)
+        self.is_unserved = error.code == 404
+        if self.revision:
+            self._refused_watch(error)
+        elif self._streams and isinstance(error, errors.BadRequest | errors.Invalid | errors.MethodNotAllowed):
+            self._stream_less(str(error))
+        elif self._is_streaming and self._opened is not None and isinstance(error, errors.InternalError):
+            self._gave_up = True
+        elif _is_gone(error) and self._page and not self._is_streaming:
+            # The pages outlived the server's memory of that revision.
+            self._page = 0
+        else:
+            self._fail(str(error))
+
+    def _refused_watch(self, error: errors.ApiError) -> None:
+        if _is_gone(error):
+            self.revision = ""
+            if self._failed:
+                self._fail(str(error))
+            # The first one is what happens to whoever sleeps too long: no reason to wait.
+            self._failed += 1
+            self._is_late = True
+            return
+        is_final = 400 <= error.code < 500 and error.code not in (401, 403, 429)
+        if is_final or isinstance(error, UnreadableAnswer):
+            self.revision = ""
+        self._fail(str(error))
+
+    @property
+    def _is_streaming(self) -> bool:
+        return self._streams and not self._gave_up
+
+    def _has_lasted(self, now: float) -> bool:
+        return self._opened is not None and now - self._opened >= SHORTEST_WATCH
+
+    def _keep_up(self) -> None:
+        self._is_late, self._late_since = False, None
+
+    def _stream_less(self, error: str) -> None:
+        self._streams = False
+        self.last_error = error
+
+    def _fail(self, error: str) -> None:
+        self.last_error = error
+        self._is_late = True
+        self.failures += 1
+        seconds = min(FIRST_PAUSE * 2.0 ** min(self._failed, 16), LONGEST_PAUSE)
+        self._failed += 1
+        self._pause = self._uniform(seconds / 2, seconds)
+
+
+def _is_gone(error: errors.ApiError) -> bool:
+    """Return whether the revision is too old, or (after a server went back in time) too new."""
+    return error.code == 410 or "Too large resource version" in error.message

@@ -1,0 +1,133 @@
+"""Read your own writes: a key does not run again before the informers have seen what its last run wrote.
+
+The client of a controller notes its writes here, the control loop asks here when a key may go on, and the watches ask
+whether a change is but the echo of an own write.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
+from typing import Any
+
+from controller_manager.common.api.resource import Key, Resource
+from controller_manager.common.base import clock
+from controller_manager.framework.cache import Change, Informers
+from controller_manager.framework.client import WriteResult
+from controller_manager.framework.work.loop import LONGEST_HOLD
+
+_REMEMBERED = 1000  # objects whose last version is known
+_TOLD = 3  # writes of a run that people are told of
+_Writes = dict[tuple[str, Key], WriteResult]
+
+# The last write of each object by the reconcile of this task, and by the tasks it started.
+_noted: ContextVar[_Writes | None] = ContextVar("writes", default=None)
+
+
+class CacheBarrier:
+    """The writes of one controller, until its informers have seen them.
+
+    `unechoed` names the resources whose echoes are looked for. A change that comes so late that its key may have run
+    again without it is no echo: that run did not know of it.
+    """
+
+    def __init__(self, informers: Informers, unechoed: Iterable[str] = ()) -> None:
+        self._informers = informers
+        self._unechoed = frozenset(unechoed)
+        # When what was written by no run of a key, the newest first.
+        self.apart: deque[tuple[float, WriteResult]] = deque(maxlen=_TOLD)
+        # What the last run of a key wrote, from the end of the run until its loop asks for it.
+        self._written: dict[Hashable, _Writes] = {}
+        # The versions that this controller wrote last, the oldest first.
+        self._last_versions: OrderedDict[tuple[str, Key], str] = OrderedDict()
+        # Writes whose echoes have not come, the oldest first; those that are too old go with the next write.
+        self._awaited: OrderedDict[tuple[str, Key], tuple[float, WriteResult]] = OrderedDict()
+
+    def known_version(self, resource: Resource[Any], key: Key) -> str:
+        """Return the resourceVersion of an object as the informers, or else the writes of this controller, know it."""
+        for informer in self._informers.covering(resource, key):
+            found = informer.get(key)
+            return found.metadata.resource_version if found is not None else ""
+        return self._last_versions.get((resource.name, key), "")
+
+    def note(self, write: WriteResult) -> None:
+        """Remember a write that the server acknowledged, for the reconcile that made it; a client's `on_write`."""
+        noted, name = _noted.get(), (write.resource.name, write.key)
+        self._last_versions.pop(name, None)
+        if not write.gone:
+            self._last_versions[name] = write.version
+        if len(self._last_versions) > _REMEMBERED:
+            self._last_versions.popitem(last=False)
+        if noted is not None:
+            noted[name] = write
+        else:
+            self.apart.appendleft((clock.monotonic(), write))
+        if write.resource.name in self._unechoed:
+            self._expect(write)
+
+    @contextmanager
+    def noting(self, key: Hashable) -> Iterator[Mapping[tuple[str, Key], WriteResult]]:
+        """Note the writes of the block as those of a run of `key`; yields them as they come."""
+        noted: _Writes = {}
+        token = _noted.set(noted)
+        try:
+            yield noted
+        finally:
+            _noted.reset(token)
+            self._written[key] = noted
+
+    def written(self, key: Hashable) -> tuple[Sequence[WriteResult], int]:
+        """Return the first writes of the last run of `key`, and how many there were, until `when_seen`."""
+        writes = self._written.get(key)
+        return (tuple(islice(writes.values(), _TOLD)), len(writes)) if writes else ((), 0)
+
+    def when_seen(self, key: Hashable, call: Callable[[], None]) -> None:
+        """Call `call` once every informer that is going to hear of what the last run of `key` wrote has: at once if
+        there is nothing to hear of.
+
+        Informers with selectors are left out: whether they hear of a write is not known before they do.
+        """
+        waits = [
+            (informer, write)
+            for write in self._written.pop(key, {}).values()
+            for informer in self._informers.covering(write.resource, write.key)
+            if informer.is_synced and not informer.has_seen(write)
+        ]
+        missing = len(waits)
+
+        def seen() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                call()
+
+        if not waits:
+            call()
+        for informer, write in waits:
+            informer.when_seen(write, seen)
+
+    def is_echo(self, resource: Resource[Any], change: Change[Any]) -> bool:
+        """Return whether a change is what a write of this controller made, and nobody else; each is told once."""
+        name = resource.name, change.key
+        at, write = self._awaited.get(name, (0.0, None))
+        if write is None or clock.monotonic() - at > LONGEST_HOLD:
+            return False
+        if change.after is None:
+            is_own = bool(write.gone) and change.object.metadata.uid == write.gone
+        else:
+            is_own = change.after.metadata.resource_version == write.version
+        if is_own:
+            del self._awaited[name]
+        return is_own
+
+    def clear(self) -> None:
+        """Forget what was written by runs that nobody will ask for any more."""
+        self._written.clear()
+
+    def _expect(self, write: WriteResult) -> None:
+        now, name = clock.monotonic(), (write.resource.name, write.key)
+        while self._awaited and now - next(iter(self._awaited.values()))[0] > LONGEST_HOLD:
+            self._awaited.popitem(last=False)
+        self._awaited[name] = (now, write)
+        self._awaited.move_to_end(name)

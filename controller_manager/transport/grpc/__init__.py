@@ -1,7 +1,0 @@
-"""A client of gRPC servers, over Unix sockets and TCP."""
-
-from controller_manager.transport.grpc.channel import GrpcChannel, GrpcTls
-from controller_manager.transport.grpc.failures import GrpcError
-from controller_manager.transport.grpc.stream import GrpcStream
-
-__all__ = ["GrpcChannel", "GrpcError", "GrpcStream", "GrpcTls"]

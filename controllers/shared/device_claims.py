@@ -1,0 +1,95 @@
+"""Pods and their claims to devices (KEP-4381): which claim an entry means, and whether a pod may use it; what claims
+were given, and the pools of which; rules for taints of devices; pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from controller_manager.common.api.core import Pod, PodResourceClaim, is_pod_terminal
+from controller_manager.common.api.devices import (
+    AllocatedDevice,
+    ConsumerReference,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    ResourceClaim,
+    ResourceSlice,
+)
+from controller_manager.framework.controller import Informer, Key, controller_of
+
+_CLAIM = "resource claim"
+
+
+def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
+    """The entries of a pod whose claims are known, each with the name of its claim."""
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name or (made.get(entry.name) if entry.resource_claim_template_name else None)
+        if name:
+            yield entry, name
+
+
+def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
+    """Return whether a claim of the right name is the one that the entry means: if made of a template, for this pod."""
+    if entry.resource_claim_name:
+        return True
+    controller = controller_of(claim)
+    return controller is not None and controller.uid == pod.metadata.uid
+
+
+def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether the pod is among those for which the claim is reserved."""
+    return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
+
+
+def is_of_pod(consumer: ConsumerReference) -> bool:
+    """Return whether it is a pod that a claim is reserved for."""
+    return (consumer.api_group, consumer.resource) == ("", "pods")
+
+
+def is_over(pod: Pod) -> bool:
+    """Return whether no container of the pod runs, nor ever will: it has ended, or was deleted before it had a node."""
+    return is_pod_terminal(pod) or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
+
+
+def _claims_of(pod: Pod) -> Iterable[str]:
+    return [f"{pod.metadata.namespace}/{name}" for _, name in known_claims(pod)] if pod.spec.resource_claims else ()
+
+
+# What a controller that uses the function below declares of its watch of pods.
+PODS_BY_CLAIM: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_CLAIM: _claims_of})
+
+
+def pods_with_claim(pods: Informer[Pod], claim: Key) -> list[Pod]:
+    """The pods with an entry that means the claim of that key."""
+    return pods.by_index(_CLAIM, str(claim))
+
+
+def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
+    """The devices that a claim was given."""
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of a pool that are not out of date."""
+    newest = max((one.spec.pool.generation for one in pool), default=0)
+    return [one for one in pool if one.spec.pool.generation == newest]
+
+
+def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
+    """Return the pools that slices make, by driver and name: of each the slices that are not out of date."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for one in slices:
+        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
+    return {key: current(pool) for key, pool in pools.items()}
+
+
+def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
+    """Return the function that says which devices a rule selects: none without a selector."""
+    wanted = rule.spec.device_selector
+    return lambda device: wanted is not None and _selects(wanted, device)
+
+
+def _selects(wanted: DeviceTaintSelector, device: AllocatedDevice) -> bool:
+    pairs = ((wanted.driver, device.driver), (wanted.pool, device.pool), (wanted.device, device.device))
+    return all(want is None or want == there for want, there in pairs)

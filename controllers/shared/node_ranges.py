@@ -1,0 +1,111 @@
+"""Flags of the ranges of addresses that nodes have for their pods, and of the routes to these; reading of ranges."""
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from controller_manager.common.api.core import Node
+from controller_manager.common.options import Duration, Int32, Options, flag
+
+Network = IPv4Network | IPv6Network
+
+_MASKS = {4: 24, 6: 64}
+# The most bits between the mask of a cluster's range and that of a node's: so many nodes can be told apart.
+_WIDEST = {4: 24, 6: 16}
+
+
+class NodeRangeOptions(Options):
+    """Flags of the address ranges of nodes."""
+
+    title = "Address ranges of nodes"
+
+    allocate_node_cidrs: bool = flag(False, "give each node a part of --cluster-cidr for its pods")
+    cidr_allocator_type: str = flag(
+        "RangeAllocator",
+        "who gives nodes their parts; there is no other allocator any more",
+        choices=("RangeAllocator",),
+    )
+    cluster_cidr: str = flag(
+        "", "range of the addresses of pods, or two of different families, divided by a comma", metavar="range"
+    )
+    service_cluster_ip_range: str = flag(
+        "",
+        "range of the addresses of services, or two of different families, left out of --cluster-cidr",
+        metavar="range",
+    )
+    node_cidr_mask_size: Int32 = flag(
+        0, "length of the mask of a node's part; 0 is 24 for IPv4 and 64 for IPv6", minimum=0, maximum=128
+    )
+    node_cidr_mask_size_ipv4: Int32 = flag(
+        0, "length of the mask of a node's IPv4 part; 0 is 24", minimum=0, maximum=32
+    )
+    node_cidr_mask_size_ipv6: Int32 = flag(
+        0, "length of the mask of a node's IPv6 part; 0 is 64", minimum=0, maximum=128
+    )
+
+    configure_cloud_routes: bool = flag(
+        True, "have the network of the cloud know the way to the ranges of nodes, where there is a provider with routes"
+    )
+    route_reconciliation_period: Duration = flag(
+        "10s", "how often the routes in the cloud's network are compared", minimum=0.001
+    )
+
+    @field_validator("cluster_cidr", "service_cluster_ip_range")
+    @classmethod
+    def _are_ranges(cls, value: str) -> str:
+        versions = [network.version for network in networks(value)]
+        if len(set(versions)) < len(versions):
+            raise ValueError(f"must be one range, or one of each family, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if self.allocate_node_cidrs and (problem := self._problem()):
+            raise ValueError(problem)
+        return self
+
+    def _problem(self) -> str:
+        found = self.cluster_networks
+        versions = {network.version for network in found}
+        single = {4: self.node_cidr_mask_size_ipv4, 6: self.node_cidr_mask_size_ipv6}
+        if not found:
+            return "--allocate-node-cidrs requires --cluster-cidr"
+        if self.node_cidr_mask_size and any(single.values()):
+            return "--node-cidr-mask-size cannot be given with --node-cidr-mask-size-ipv4 or --node-cidr-mask-size-ipv6"
+        if self.node_cidr_mask_size and len(found) > 1:
+            return "--node-cidr-mask-size cannot be given with two ranges in --cluster-cidr, but one for each family"
+        for version, mask in single.items():
+            if mask and version not in versions:
+                return f"--node-cidr-mask-size-ipv{version} needs an IPv{version} range in --cluster-cidr"
+        return next(filter(None, map(self._misfit, found)), "")
+
+    def _misfit(self, network: Network) -> str:
+        first, mask = network.prefixlen, self.node_masks[network.version]
+        last = min(first + _WIDEST[network.version], network.max_prefixlen)
+        if first <= mask <= last:
+            return ""
+        return f"--node-cidr-mask-size must be from {first} to {last} for --cluster-cidr={network}, and is {mask}"
+
+    @property
+    def cluster_networks(self) -> list[Network]:
+        """The ranges that nodes have parts of."""
+        return networks(self.cluster_cidr)
+
+    @property
+    def node_masks(self) -> Mapping[int, int]:
+        """The length of the mask of a node's part, by family."""
+        single = {4: self.node_cidr_mask_size_ipv4, 6: self.node_cidr_mask_size_ipv6}
+        return {version: self.node_cidr_mask_size or single[version] or _MASKS[version] for version in _MASKS}
+
+
+def networks(text: str) -> list[Network]:
+    """Read ranges that are divided by commas; raises ValueError."""
+    return [ip_network(part.strip(), strict=False) for part in text.split(",")] if text.strip() else []
+
+
+def ranges_of(node: Node) -> tuple[str, ...]:
+    """The ranges that a node has for its pods, of each family one."""
+    spec = node.spec
+    return spec.pod_cidrs or ((spec.pod_cidr,) if spec.pod_cidr else ())

@@ -1,0 +1,89 @@
+"""What controllers of service accounts share: flags, secrets that keep tokens, the authorities that pods are told to
+trust.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from controller_manager.common.api.core import Secret
+from controller_manager.common.api.resource import Key
+from controller_manager.common.base.log import Logger
+from controller_manager.common.options import Int32, Options, flag
+from controller_manager.framework.client import ConfigError
+
+TYPE = "kubernetes.io/service-account-token"
+"""The type of secrets that keep a token of a service account."""
+OF_TYPE = f"type={TYPE}"
+ACCOUNT_NAME, ACCOUNT_UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+LOOK_EVERY = 10.0
+"""Seconds between two looks at the file of the authorities."""
+
+
+class ServiceAccountOptions(Options):
+    """Flags of service accounts."""
+
+    title: ClassVar[str] = "Service account controllers"
+
+    concurrent_serviceaccount_token_syncs: Int32 = flag(5, "token secrets worked on at the same time", minimum=1)
+    service_account_private_key_file: str = flag(
+        "",
+        "file (PEM) of the private key, RSA or ECDSA, that signs tokens kept in secrets; without it there are none",
+        metavar="file",
+    )
+    root_ca_file: str = flag(
+        "",
+        "file (PEM) of the authorities that pods are told to trust, read again when it changes; by default they are "
+        "those of the client configuration",
+        metavar="file",
+    )
+
+
+def account_of(secret: Secret) -> Key | None:
+    """Return the account that a secret is for; None if it names none."""
+    name = (secret.metadata.annotations or {}).get(ACCOUNT_NAME)
+    return Key(secret.metadata.namespace, name) if name else None
+
+
+def uid_of(secret: Secret) -> str:
+    """Return the uid of that account, if the secret says it."""
+    return (secret.metadata.annotations or {}).get(ACCOUNT_UID, "")
+
+
+class RootCAs:
+    """The authorities: what is in the file, or what `default` returns if none is named. Raises ConfigError."""
+
+    def __init__(self, file: str, default: Callable[[], bytes], log: Logger) -> None:
+        self._file = file
+        self._default = default
+        self._log = log
+        self._problem = ""
+        self.text = self._read()
+
+    def changed(self) -> bool:
+        """Look again; return whether there are other authorities than before. A file of no use changes nothing."""
+        try:
+            text, problem = self._read(), ""
+        except ConfigError as error:
+            text, problem = self.text, str(error)
+        if problem and problem != self._problem:
+            self._log.error("the authorities cannot be used; those before them stay published", problem=problem)
+        changed, self.text, self._problem = text != self.text, text, problem
+        return changed
+
+    def _read(self) -> str:
+        return read_root_cas(self._file) if self._file else self._default().decode("utf-8", "replace")
+
+
+def read_root_cas(file: str) -> str:
+    """The content of the file that --root-ca-file names. Raises ConfigError unless it holds certificates."""
+    from cryptography import x509  # not for --help, nor for whoever has no such file
+
+    try:
+        content = Path(file).read_bytes()
+        x509.load_pem_x509_certificates(content)
+        return content.decode()
+    except OSError as error:
+        raise ConfigError(f"--root-ca-file: {file} can't be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"--root-ca-file: {file} holds no certificates in PEM") from None

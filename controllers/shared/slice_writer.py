@@ -1,0 +1,153 @@
+"""Reads and writes the slices of one owner, and counts what was done, for the two controllers that keep slices."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.common.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, EndpointSlice
+from controller_manager.common.api.errors import NotFound
+from controller_manager.common.api.resource import key_of
+from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.framework.client import Client
+from controller_manager.framework.controller import Change, Informer, Informers, Key, PolicyRule
+
+from .slices import Arrangement, SliceWrites
+
+_SERVICE = "service"
+# Changes of slices are mostly our own: they are looked at once, a little later.
+SETTLING = 1.0
+# 2, 4, 8, … 32768
+PER_SYNC = tuple(float(2**power) for power in range(1, 16))
+
+RULES = (
+    PolicyRule(
+        groups=(ENDPOINT_SLICES.group,),
+        resources=("endpointslices",),
+        verbs=("get", "list", "watch", "create", "update", "delete"),
+    ),
+    PolicyRule(groups=(ENDPOINT_SLICES.group,), resources=("endpointslices/restricted",), verbs=("create",)),
+)
+
+
+def _service_of(slice_: EndpointSlice) -> tuple[str, ...]:
+    key = service_of(slice_)
+    return (str(key),) if key else ()
+
+
+# What a controller that uses the functions below declares of its watch of slices.
+SLICES_BY_SERVICE: Mapping[str, Callable[[EndpointSlice], Iterable[str]]] = MappingProxyType({_SERVICE: _service_of})
+
+
+def service_of(slice_: EndpointSlice) -> Key | None:
+    """The service that a slice says it belongs to."""
+    name = (slice_.metadata.labels or {}).get(SERVICE_NAME)
+    return Key(slice_.metadata.namespace, name) if name else None
+
+
+def slices_of(slices: Informer[EndpointSlice], service: Key, manager: str) -> list[EndpointSlice]:
+    """The slices of a service that `manager` keeps, without those that are being deleted."""
+    return [
+        slice_
+        for slice_ in slices.by_index(_SERVICE, str(service))
+        if _is_kept_by(manager, slice_) and slice_.metadata.deletion_timestamp is None
+    ]
+
+
+def services_of_slice(manager: str, _: Informers, change: Change[EndpointSlice]) -> Iterator[Key]:
+    """The services of a slice that `manager` keeps or kept."""
+    for slice_ in (change.before, change.after):
+        key = service_of(slice_) if slice_ is not None and _is_kept_by(manager, slice_) else None
+        if key is not None:
+            yield key
+
+
+def settling(batch_period: str) -> Callable[[Any], float]:
+    """Return how long changes of slices wait, by the option of that name."""
+    return lambda options: max(SETTLING, getattr(options, batch_period))
+
+
+def _is_kept_by(manager: str, slice_: EndpointSlice) -> bool:
+    return (slice_.metadata.labels or {}).get(MANAGED_BY) == manager
+
+
+class _Held(NamedTuple):
+    """The numbers of one service: endpoints, slices, and how many slices it would take at least."""
+
+    endpoints: int
+    slices: int
+    ideal: int
+
+
+class SliceMetrics:
+    """The metrics of slices; the names of its families begin with `prefix`, as dashboards know them."""
+
+    def __init__(self, prefix: str, limit: int, registry: CollectorRegistry) -> None:
+        self._limit = limit
+        self._held: dict[Key, _Held] = {}
+        self._sums = [0, 0, 0]
+        self.changes = Counters(Family(f"{prefix}changes", "Slices written.", "counter", ("operation",)), registry)
+        self._added = Histograms(_per_sync(prefix, "added"), registry)
+        self._removed = Histograms(_per_sync(prefix, "removed"), registry)
+        self._gauges = [Gauges(Family(prefix + name, text, "gauge"), registry) for name, text in _TOTALS.items()]
+
+    def arranged(self, key: Key, arrangement: Arrangement) -> None:
+        """Note how the slices of a service are arranged now."""
+        self._added.observe(arrangement.added)
+        self._removed.observe(arrangement.removed)
+        sizes: dict[object, int] = {}
+        for draft in arrangement.drafts:
+            sizes[draft.group] = sizes.get(draft.group, 0) + len(draft.endpoints)
+        ideal = sum(max(1, -(-size // self._limit)) for size in sizes.values())
+        self._note(key, _Held(sum(sizes.values()), len(arrangement.drafts), ideal))
+
+    def gone(self, key: Key) -> None:
+        """Note that a service has no slices any more."""
+        self._note(key, None)
+
+    def _note(self, key: Key, held: _Held | None) -> None:
+        before = self._held.pop(key, None)
+        if held is not None:
+            self._held[key] = held
+        if held != before:
+            for index, gauge in enumerate(self._gauges):
+                self._sums[index] += (held[index] if held else 0) - (before[index] if before else 0)
+                gauge.set(self._sums[index])
+
+
+def _per_sync(prefix: str, what: str) -> Family:
+    return Family(f"{prefix}endpoints_{what}_per_sync", f"Endpoints {what} by one look.", "histogram", (), PER_SYNC)
+
+
+_TOTALS = {
+    "endpoints_desired": "Endpoints there should be.",
+    "num_endpoint_slices": "Slices there are.",
+    "desired_endpoint_slices": "Slices it would take if all were full.",
+}
+
+
+class SliceWriter:
+    """Writes slices."""
+
+    def __init__(self, client: Client, changes: Counters) -> None:
+        self._client = client
+        self._changes = changes
+
+    async def write(self, writes: SliceWrites) -> None:
+        """New slices first, so that no endpoint is missing meanwhile."""
+        for slice_ in writes.create:
+            await self._client.create(ENDPOINT_SLICES, slice_)
+            self._changes.add("create")
+        for slice_ in writes.update:
+            await self._client.update(ENDPOINT_SLICES, slice_)
+            self._changes.add("update")
+        await self.delete(writes.delete)
+
+    async def delete(self, slices: Iterable[EndpointSlice]) -> None:
+        """Delete slices that may be gone already."""
+        for slice_ in slices:
+            with contextlib.suppress(NotFound):
+                await self._client.delete(ENDPOINT_SLICES, key_of(slice_), uid=slice_.metadata.uid)
+            self._changes.add("delete")

@@ -1,0 +1,211 @@
+"""What is behind the volumes of pods: the one name of each that can be attached, its driver, and who may share it.
+
+volume of a pod                                    is
+of a claim that is bound to a volume that is       that volume: of CSI, or of a driver that moved there, FC, iSCSI, or
+  bound to it; an ephemeral one's is the pod's       of a FlexVolume driver
+FC, iSCSI, of a driver that moved to CSI, or of    itself
+  a FlexVolume driver
+any other                                          nothing that is attached
+"""
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controller_manager.common.api.core import Pod, Volume, VolumeSources
+from controller_manager.common.api.platform import PLATFORM_DOMAIN
+from controller_manager.common.api.storage import (
+    CSI_DRIVERS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    CSIDriver,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.framework.controller import Informer, Informers, Key
+
+from .claims import claim_name, is_for_pod
+from .csi_migration import (
+    MANY,
+    MOVED_SOURCES,
+    READ_ONLY,
+    CSISource,
+    Untranslatable,
+    inline_spec,
+    source_of,
+    translate_inline,
+    translate_volume,
+)
+
+CSI = f"{PLATFORM_DOMAIN}/csi"
+FC = f"{PLATFORM_DOMAIN}/fc"
+ISCSI = f"{PLATFORM_DOMAIN}/iscsi"
+ATTACHABLE_SOURCES = ("iscsi", "fc", "flex_volume", *MOVED_SOURCES)
+_OF_DRIVERS = f"{PLATFORM_DOMAIN}/"
+
+
+class VolumeSpec(NamedTuple):
+    """A volume that can be attached; `name` is unique in a cluster, and nodes list it so in their status.
+
+    `title` is its name in events; `volume` that of the persistent volume, or `inline` is the spec of one. `exclusive`
+    tells that it is attached to one node at a time. `options` is what a FlexVolume driver is told of it, as JSON.
+    """
+
+    name: str
+    plugin: str
+    title: str
+    driver: str = ""
+    handle: str = ""
+    volume: str = ""
+    inline: Mapping[str, Any] | None = None
+    exclusive: bool = False
+    migrated: bool = False
+    options: str = ""
+
+    @property
+    def is_flex(self) -> bool:
+        """Return whether the plug-in is a FlexVolume driver."""
+        return self.plugin not in (CSI, FC, ISCSI)
+
+    @property
+    def kind(self) -> str:
+        """Return the plug-in as metrics name it, with the driver."""
+        return f"{self.plugin}:{self.driver}" if self.driver else self.plugin
+
+
+def spec_of_name(name: str, flex_drivers: Container[str] = ()) -> VolumeSpec | None:
+    """Return what the unique name alone tells of a volume, which is enough to detach it; None if it tells nothing.
+
+    Nothing is known of who may share it. Names of other plugins are of none but these drivers.
+    """
+    flex, _, _ = name.rpartition("/")
+    if flex in flex_drivers:
+        return VolumeSpec(name, flex, name)
+    domain, _, rest = name.partition("/")
+    kind, _, volume = rest.partition("/")
+    plugin = f"{domain}/{kind}"
+    driver, separator, handle = volume.partition("^")
+    if plugin == CSI:
+        return VolumeSpec(name, CSI, name, driver, handle) if separator else None
+    return VolumeSpec(name, plugin, name) if plugin in (FC, ISCSI) and volume else None
+
+
+def spec_of_volume(volume: PersistentVolume, *, read_only: bool = False) -> VolumeSpec | None:
+    """Return a persistent volume as it is attached; None if it never is, or if its driver cannot be asked for it.
+
+    That it is `read_only`, as the pod says, matters to FlexVolume drivers.
+    """
+    spec, title = volume.spec, volume.metadata.name
+    exclusive = bool(spec.access_modes) and not {MANY, READ_ONLY}.intersection(spec.access_modes)
+    if spec.csi is not None:
+        return _csi(spec.csi.driver, spec.csi.volume_handle, title)._replace(volume=title, exclusive=exclusive)
+    try:
+        moved = translate_volume(volume)
+    except Untranslatable:
+        return None
+    if moved is not None:
+        return _moved(moved)._replace(volume=title)
+    found = _of_fabric(spec, title) or _of_flex(spec, title, read_only=read_only)
+    return found._replace(exclusive=exclusive) if found is not None else None
+
+
+def spec_of_inline(volume: Volume, namespace: str) -> VolumeSpec | None:
+    """Return a volume that a pod describes itself as it is attached; None if it never is."""
+    try:
+        moved = translate_inline(volume, namespace)
+    except Untranslatable:
+        return None
+    if moved is not None:
+        return _moved(moved)._replace(inline=inline_spec(moved))
+    return _of_fabric(volume, volume.name) or _of_flex(volume, volume.name)
+
+
+def _csi(driver: str, handle: str, title: str) -> VolumeSpec:
+    return VolumeSpec(f"{CSI}/{driver}^{handle}", CSI, title, driver, handle)
+
+
+def _moved(source: CSISource) -> VolumeSpec:
+    modes = source.access_modes
+    exclusive = bool(modes) and not {MANY, READ_ONLY}.intersection(modes)
+    return _csi(source.driver, source.handle, source.title)._replace(exclusive=exclusive, migrated=True)
+
+
+def _of_fabric(volume: VolumeSources, title: str) -> VolumeSpec | None:
+    """Return a volume that nodes reach by themselves, but wait for as if it were attached."""
+    iscsi = source_of(volume, "iscsi")
+    if iscsi is not None:
+        target = f"{iscsi.get('targetPortal', '')}:{iscsi.get('iqn', '')}:{iscsi.get('lun', 0)}"
+        return VolumeSpec(f"{ISCSI}/{target}", ISCSI, title)
+    fc = source_of(volume, "fc")
+    if fc is None:
+        return None
+    names, lun, ids = fc.get("targetWWNs"), fc.get("lun"), fc.get("wwids")
+    if names and lun is not None:
+        return VolumeSpec(f"{FC}/[{' '.join(names)}]:{lun}", FC, title)
+    return VolumeSpec(f"{FC}/[{' '.join(ids)}]", FC, title) if ids else None
+
+
+def _of_flex(volume: VolumeSources, title: str, *, read_only: bool = False) -> VolumeSpec | None:
+    """Return a volume of a FlexVolume driver: what the source says itself goes before what is said beside it."""
+    flex = source_of(volume, "flex_volume")
+    if flex is None:
+        return None
+    told = {
+        f"{_OF_DRIVERS}fsType": flex.get("fsType", ""),
+        f"{_OF_DRIVERS}pvOrVolumeName": title,
+        f"{_OF_DRIVERS}readwrite": "ro" if read_only or (isinstance(volume, Volume) and flex.get("readOnly")) else "rw",
+        **(flex.get("options") or {}),
+    }
+    driver = flex.get("driver", "")
+    return VolumeSpec(f"{driver}/{title}", driver, title, options=msgspec.json.encode(told, order="sorted").decode())
+
+
+def has_volumes(pod: Pod) -> bool:
+    """Return whether something may be behind the volumes of a pod: most pods have none but what comes with each."""
+    return any(map(_may_be_attached, pod.spec.volumes))
+
+
+def _may_be_attached(volume: Volume) -> bool:
+    if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+        return True
+    return any(len(getattr(volume, name)) for name in ATTACHABLE_SOURCES)
+
+
+class VolumeSpecs:
+    """What is behind the volumes of pods, by local copies of claims, volumes and drivers."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._claims: Informer[PersistentVolumeClaim] = informers.get(PERSISTENT_VOLUME_CLAIMS)
+        self._volumes: Informer[PersistentVolume] = informers.get(PERSISTENT_VOLUMES)
+        self._drivers: Informer[CSIDriver] = informers.get(CSI_DRIVERS)
+
+    def of_pod(self, pod: Pod) -> Iterator[tuple[Volume, VolumeSpec]]:
+        """Yield those volumes of a pod of which it is known by now what is behind them, with that."""
+        for volume in pod.spec.volumes:
+            found = self.of(pod, volume)
+            if found is not None:
+                yield volume, found
+
+    def of(self, pod: Pod, volume: Volume) -> VolumeSpec | None:
+        """Return what is behind a volume of a pod; None if that is not known, or nothing that can be attached."""
+        name = claim_name(pod, volume)
+        if not name:
+            return spec_of_inline(volume, pod.metadata.namespace)
+        claim = self._claims.get(Key(pod.metadata.namespace, name))
+        if claim is None or claim.status.phase != "Bound" or not claim.spec.volume_name:
+            return None
+        if volume.ephemeral is not None and not is_for_pod(claim, pod):
+            return None
+        found = self._volumes.get(Key("", claim.spec.volume_name))
+        if found is None or found.spec.claim_ref is None or found.spec.claim_ref.uid != claim.metadata.uid:
+            return None
+        source = volume.persistent_volume_claim
+        return spec_of_volume(found, read_only=source is not None and source.read_only)
+
+    def is_attachable(self, spec: VolumeSpec) -> bool:
+        """Return whether a volume has to be attached before it is mounted, as its driver says; without a CSIDriver it
+        has to.
+        """
+        driver = self._drivers.get(Key("", spec.driver)) if spec.driver else None
+        return driver is None or driver.spec.attach_required is not False
