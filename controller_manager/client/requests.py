@@ -95,7 +95,9 @@ class RequestEncoder:
         self._remembering = lru_cache(_REMEMBERED)(protobuf.body)
 
     def make(self, resource: Resource[Any], data: bytes) -> tuple[bytes, str]:
-        """A body and its media type, of the JSON of an object of that resource; large ones stay JSON, which C writes."""
+        """Return a body and its media type, of the JSON of an object of that resource. A large one stays as it is: to
+        write it in another form would hold the loop.
+        """
         if self._media_type == PROTOBUF and resource not in self._refused and len(data) <= LARGE:
             write = self._remembering if len(data) <= _LONGEST_REMEMBERED else protobuf.body
             written = write(resource.api_version, resource.kind, data)
