@@ -129,22 +129,24 @@ class Members(Typed):
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`. A member that the schema names goes unless something in it is owned, any other one unless it is
         owned itself. A member that stays may become an empty object, but one that the schema names goes, with all that
-        nobody owns, if only empty lists would be left of it.
+        nobody owns, if only empty lists would be left of it; where there are only such before, it stays.
         """
         kept = dict(value)
         for step, inner in last.items():
             name = step[2:]
             if step[:2] != "f:" or name not in kept:
                 continue
-            is_named, before, ours = self.is_named(name), kept[name], owned.get(step)
-            if ours is None if is_named else is_member(inner) and (ours is None or not is_member(ours)):
+            is_named, kind, before, ours = self.is_named(name), self.member_type(name), kept[name], owned.get(step)
+            may_be_bare = is_named and before is not None
+            if may_be_bare and kind.is_bare(before):
+                continue
+            is_owned = ours is not None and (is_named or is_member(ours))
+            if is_owned and may_be_bare:
+                is_owned = not kind.is_bare(before, ours)
+            if not is_owned and (is_named or is_member(inner)):
                 del kept[name]
             elif before is not None:
-                kind = self.member_type(name)
-                if is_named and kind.is_bare(before, ours) and not kind.is_bare(before):
-                    del kept[name]
-                else:
-                    kept[name] = kind.prune(before, inner, ours or LEAF)
+                kept[name] = kind.prune(before, inner, ours or LEAF)
         return kept
 
 

@@ -259,6 +259,7 @@ PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
     "all but an empty list of an object of others": (
         {"nested": {"colors": [], "mode": "a"}}, [("f:nested", "f:mode")], [("f:nested",)], {},
     ),
+    "empty list in place of null": ({"colors": []}, [("f:colors",)], [], {"colors": []}),
     "last element of a set of others": ({"colors": ["a"]}, [("f:colors", 'v:"a"')], [("f:colors",)], {}),
 }  # fmt: skip
 
