@@ -20,7 +20,10 @@ READY = {
     "phase": "Running",
     "conditions": [{"type": "Ready", "status": "True"}],
     "containerStatuses": [
-        {"name": "main", "image": "i", "imageID": "i", "ready": True, "restartCount": 0, "state": {"running": {}}}
+        {
+            **{"name": "main", "image": "i", "imageID": "i", "ready": True, "restartCount": 0},
+            **{"state": {"running": {}}, "resources": CONTAINER["resources"]},  # as nodes report that can resize pods
+        }
     ],
 }
 
