@@ -264,7 +264,7 @@ def test_the_log_is_as_its_flags_say(start: Callable[..., Process], tmp_path: Pa
     assert process.get("/version")[0] == 200
     assert process.stop() == 0
     assert 'FLAG: --shutdown-delay-duration="0s"\n' in process.log
-    assert re.search(r"server\.py:\d+\] \"answered\" .* path=\"'/version'\"", process.log)
+    assert re.search(r"handler_chain\.py:\d+\] \"answered\" .* path=\"'/version'\"", process.log)
 
 
 @pytest.mark.parametrize("frequency", ["10ms", "1h"])
@@ -290,7 +290,7 @@ def test_information_goes_to_standard_output_if_that_is_asked_for(tmp_path: Path
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_anything_was_started_ends_it_well(number: signal.Signals) -> None:
-    code = "import os, sys; from apiserver_stub import main\n"
+    code = "import os, sys; from apiserver_stub.process import main\n"
     code += f"main.command_line = lambda *_: os.kill(os.getpid(), {int(number)})\nmain.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     said = f"apiserver-stub: received {number.name} before anything was started\n"

@@ -9,8 +9,7 @@ import pytest
 from controller_manager.common.api.core import Node, NodeAddress, Service
 from controller_manager.framework.cache import Change
 from controller_manager.framework.cloud_provider import Route, source_ranges
-from controllers.cloud_node_lifecycle import SHUTDOWN
-from controllers.cloud_node_lifecycle import LoadBalancerAction as NodeStep
+from controllers.cloud_node_lifecycle import SHUTDOWN, NodeAction
 from controllers.cloud_node_lifecycle import decide as decide_node
 from controllers.node_route import condition_for, is_ours, plan_routes
 from controllers.service_load_balancers import (
@@ -173,19 +172,19 @@ def says(status: str) -> Tree:
 @pytest.mark.parametrize(
     ("found", "exists", "shut_down", "step"),
     [
-        (node(status=says("True")), True, False, NodeStep.NOTHING),
-        (node(status=says("True")), False, True, NodeStep.NOTHING),
-        (node(spec=TAINTED, status=says("True")), True, True, NodeStep.UNTAINT),
-        (node(status=says("False")), True, False, NodeStep.NOTHING),
-        (node(status=says("Unknown")), False, False, NodeStep.DELETE),
-        (node(), False, False, NodeStep.DELETE),
-        (node(spec=TAINTED), False, True, NodeStep.DELETE),
-        (node(status=says("Unknown")), True, True, NodeStep.TAINT),
-        (node(spec=TAINTED), True, True, NodeStep.NOTHING),
-        (node(spec=TAINTED), True, False, NodeStep.NOTHING),
+        (node(status=says("True")), True, False, NodeAction.NOTHING),
+        (node(status=says("True")), False, True, NodeAction.NOTHING),
+        (node(spec=TAINTED, status=says("True")), True, True, NodeAction.UNTAINT),
+        (node(status=says("False")), True, False, NodeAction.NOTHING),
+        (node(status=says("Unknown")), False, False, NodeAction.DELETE),
+        (node(), False, False, NodeAction.DELETE),
+        (node(spec=TAINTED), False, True, NodeAction.DELETE),
+        (node(status=says("Unknown")), True, True, NodeAction.TAINT),
+        (node(spec=TAINTED), True, True, NodeAction.NOTHING),
+        (node(spec=TAINTED), True, False, NodeAction.NOTHING),
     ],
 )
-def test_what_is_done_about_a_node(found: Node, exists: bool, shut_down: bool, step: NodeStep) -> None:
+def test_what_is_done_about_a_node(found: Node, exists: bool, shut_down: bool, step: NodeAction) -> None:
     assert decide_node(found, exists=exists, shut_down=shut_down) is step
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from apiserver_stub.common.flags.features import ServerFeatureOptions as ServerFeatures
+from apiserver_stub.common.flags.features import ServerFeatureOptions
 from controller_manager.app import catalog
 from controller_manager.app.catalog import installed
-from controller_manager.app.features import READ, ServerFeatureOptions
+from controller_manager.app.features import READ, ManagerFeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.app.reference import page, unread_gates
 from controller_manager.common.component.features import known_gates
@@ -54,10 +54,10 @@ def test_help_says_which_controllers_there_are(help_shown):
 
 def test_gates_that_are_on_by_default_are_read_or_accounted_for() -> None:
     """Each is in one group, and the first group is what the API server reads."""
-    on = {gate.name for gate in gates_at(known_gates(), ServerFeatureOptions().version) if gate.default}
+    on = {gate.name for gate in gates_at(known_gates(), ManagerFeatureOptions().version) if gate.default}
     groups = unread_gates()
     unread = frozenset().union(*groups.values())
     assert on - unread - READ.keys() == set()
     assert sum(map(len, groups.values())) == len(unread)
     assert unread.isdisjoint(READ)
-    assert ServerFeatures.effects.keys() - READ.keys() == next(iter(groups.values()))
+    assert ServerFeatureOptions.effects.keys() - READ.keys() == next(iter(groups.values()))

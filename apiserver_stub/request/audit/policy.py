@@ -68,7 +68,7 @@ _NOTHING = Coverage()
 
 def read_policy(path: Path) -> AuditPolicy:
     """Return the policy in a file. Raises `ConfigFileError` with all that is wrong with it."""
-    policy = read_config(path, "AuditPolicy", {VERSION: AuditPolicy})
+    policy = read_config(path, "Policy", {VERSION: AuditPolicy})
     errors = ErrorList()
     _judge_stages(errors, policy.omit_stages, (None, "omitStages"))
     for index, rule in enumerate(policy.rules):

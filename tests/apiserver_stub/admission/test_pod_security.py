@@ -35,7 +35,7 @@ HOST_PID = "host namespaces (hostPID=true)"
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
 def test_every_check_in_every_version(row: Any) -> None:
     """Of each level the row tells since which of the versions there is another answer."""
-    tree = {"kind": "CheckedPod", "apiVersion": "v1", **row["pod"]}
+    tree = {"kind": "Pod", "apiVersion": "v1", **row["pod"]}
     apply_defaults(tree, KINDS["pods"])
     sync_app_armor(tree)
     for level in ("baseline", "restricted"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from apiserver_stub.admission import AuthorizerAttributes
+from apiserver_stub.admission import Attributes
 from apiserver_stub.admission.policies.validating import ValidatingPolicies
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import built_in
@@ -53,9 +53,9 @@ async def apply(store: WatchCache, name: str, *actions: str, bindings: tuple[str
         await put(store, f"validatingadmissionpolicybindings.{GROUP}", f"{name}-{binding}", bound)
 
 
-def request(name: str = "one", **data: str) -> AuthorizerAttributes:
+def request(name: str = "one", **data: str) -> Attributes:
     tree = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n"}, "data": data}
-    return AuthorizerAttributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("somebody"))
+    return Attributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("somebody"))
 
 
 class Remembering:
@@ -85,7 +85,7 @@ class Policies:
         self.moved += 1
         return step()
 
-    async def refusal(self, attributes: AuthorizerAttributes) -> str:
+    async def refusal(self, attributes: Attributes) -> str:
         """Why a request is refused; empty if it is not."""
         try:
             if (waiting := self.plugin.validate(attributes)) is not None:

@@ -153,7 +153,7 @@ def answer_of(kind: str, review: Tree) -> Any:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["answer"])
 async def test_answers_mean_what_they_do_to_a_real_server(setting: Setting, row: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("apiserver_stub.webhooks.review_client.Backoff.pauses", lambda self: iter([0.001] * 4))
+    monkeypatch.setattr("apiserver_stub.webhooks.review_client.RetryBackoff.pauses", lambda self: iter([0.001] * 4))
     setting.hook.answer = lambda review: answer_of(row["answer"], review)
     for policy in ("NoOpinion", "Deny"):
         timeout = 0.2 if row["answer"] == "hang" else 5
