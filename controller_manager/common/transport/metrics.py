@@ -1,4 +1,4 @@
-"""Metrics of how connections and credentials come about, under the names users of client-go know."""
+"""Metrics of client connections and credentials, with the names of client-go."""
 
 import math
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ _AGE = Family(
 
 
 class TransportMetrics(Collector):
-    """Made once per registry and shared by all transports of the process."""
+    """Created once per registry and shared by all transports of the process."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._entries = 0
@@ -63,44 +63,44 @@ class TransportMetrics(Collector):
         self._reloaded = Counters(_RELOADED, registry)
         self._calls = Counters(_CALLS, registry)
         self._age = Histograms(_AGE, registry)
-        # When the certificate in use began and ends to be valid, by plugin.
+        # Start and end of the validity of the current certificate, by plugin.
         self._valid: dict[str, tuple[float, float]] = {}
         if registry is not None:
             registry.register(self)
 
     def shared(self) -> None:
-        """A transport uses connections of another."""
+        """Count a transport that uses existing connections."""
         self._created.add("hit")
 
     def made_context(self) -> None:
-        """A TLS context was made."""
+        """Count a new TLS context."""
         self._created.add("miss")
         self._count(1)
 
     def dropped_context(self) -> None:
-        """One was dropped since its certificate is no longer used."""
+        """Count a TLS context that was dropped because its certificate is no longer used."""
         self._dropped.add()
         self._count(-1)
 
     def closed(self, contexts: int) -> None:
-        """Connections and their contexts are gone."""
+        """Count closed connections and their contexts."""
         self._count(-contexts)
 
     def reloaded_authorities(self, result: str, reason: str) -> None:
-        """Count a read of a file with authorities."""
+        """Count a read of a CA file."""
         self._reloaded.add(result, reason)
 
     def ran(self, exit_status: int, found: bool = True) -> None:
-        """A plugin ran, or was not even found."""
+        """Count a run of a plugin, or a plugin that was not found."""
         ended = "no_error" if exit_status == 0 else "plugin_execution_error"
         self._calls.add(str(exit_status), ended if found else "plugin_not_found_error")
 
     def failed(self) -> None:
-        """A plugin was stopped by us."""
+        """Count a plugin that was stopped."""
         self._calls.add("1", "client_internal_error")
 
     def certified(self, plugin: str, certificate: bytes) -> None:
-        """A plugin gave a certificate, in PEM, or none."""
+        """Record the certificate (PEM) from a plugin; empty if it gave none."""
         valid = _validity(certificate) if certificate else None
         before = self._valid.pop(plugin, None)
         if before is not None and before != valid:
@@ -109,7 +109,7 @@ class TransportMetrics(Collector):
             self._valid[plugin] = valid
 
     def collect(self) -> Iterable[Metric]:
-        """The time that is left; called by the registry."""
+        """Yield the remaining validity; called by the registry."""
         first = min((end for _, end in self._valid.values()), default=math.inf)
         yield Shown(_TTL, [((), first - wall_seconds())])
 
@@ -124,5 +124,5 @@ def _validity(certificate: bytes) -> tuple[float, float] | None:
     try:
         found = x509.load_pem_x509_certificate(certificate)
     except ValueError:
-        return None  # whoever uses it will say so
+        return None  # an error is raised when it is used
     return found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
