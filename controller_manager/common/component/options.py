@@ -1,4 +1,4 @@
-"""Options of every process for its log, its metrics and its profiles."""
+"""Logging, metrics and profiling flags of every process."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ _LARGEST_BUFFER = 1 << 30
 
 
 def _parse_patterns(text: str) -> tuple[tuple[str, int], ...]:
-    """`pattern=N` pairs; empty ones, as behind a last comma, don't count."""
+    """Parse `pattern=N` pairs; empty ones, such as after a trailing comma, are ignored."""
     return tuple(map(_parse_pattern, filter(None, text.split(","))))
 
 
@@ -37,7 +37,7 @@ _PATTERNS = FlagType("pattern=N,...", _parse_patterns, _format_patterns, lambda 
 
 
 class LoggingOptions(Options):
-    """Flags of logging: its level, its form and its destination."""
+    """Logging flags: level, format and destination."""
 
     title: ClassVar[str] = "Logs"
 
@@ -78,7 +78,7 @@ class LoggingOptions(Options):
 
 
 def logs_allowed(parsed: Parsed) -> Iterator[str]:
-    """Yield a sentence for each flag that needs a feature gate which is off."""
+    """Yield an error for each flag that needs a disabled feature gate."""
     options, enabled = parsed[LoggingOptions], parsed[FeatureOptions].enabled
     for what, gate, is_asked in (
         ("--logging-format=json", LOGGING_BETA, options.logging_format == "json"),
@@ -95,7 +95,7 @@ _IN_MANIFEST = "allowListMapping"
 
 
 class MetricsOptions(Options):
-    """Flags of the page of metrics."""
+    """Flags of the metrics page."""
 
     title: ClassVar[str] = "Metrics"
 
@@ -147,7 +147,7 @@ class MetricsOptions(Options):
         return self
 
     def rules(self) -> MetricRules:
-        """Return what the registry of the process goes by."""
+        """Return the rules for the metrics registry of the process."""
         allowed: dict[str, dict[str, frozenset[str]]] = {}
         for key, values in self._mapping.items():
             name, _, label = key.partition(",")
@@ -178,7 +178,7 @@ def _read(where: str, path: Path) -> dict[str, str]:
 
 
 class ProfilingOptions(Options):
-    """Flags of profiling."""
+    """Profiling flags."""
 
     title: ClassVar[str] = "Profiling"
 

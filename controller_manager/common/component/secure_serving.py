@@ -1,4 +1,4 @@
-"""The flags for serving HTTPS: address, certificates, versions and suites of TLS; for `secure_server`."""
+"""HTTPS flags: address, certificates, TLS versions and cipher suites; used by `secure_server`."""
 
 import ssl
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from controller_manager.common.options import Options, StringList, flag
 from controller_manager.common.options.types import FlagType
 
 TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-"""The suites of TLS 1.3: always all on offer."""
+"""The TLS 1.3 cipher suites, which are always enabled."""
 
 SECURE_SUITES: Mapping[str, str] = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
@@ -42,14 +42,14 @@ INSECURE_SUITES: Mapping[str, str] = {
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
     "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
 }
-"""Accepted with a warning; RC4 and 3DES are no longer in most builds of OpenSSL."""
+"""Accepted with a warning; most builds of OpenSSL no longer have RC4 and 3DES."""
 
 KNOWN_SUITES = (*TLS_1_3, *SECURE_SUITES, *INSECURE_SUITES)
 
 
 class CipherSuites(msgspec.Struct, frozen=True):
-    """The cipher suites that names stand for: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure ones among
-    the names, and those of them that are missing in this OpenSSL.
+    """The cipher suites selected by name: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure names, and the
+    names that this OpenSSL does not support.
     """
 
     ciphers: str
@@ -58,7 +58,7 @@ class CipherSuites(msgspec.Struct, frozen=True):
 
 
 def choose_suites(names: Sequence[str], available: frozenset[str]) -> CipherSuites:
-    """Choose by known names; `available` are the suites that OpenSSL has, as it calls them."""
+    """Select suites by their names; `available` are the suites of this OpenSSL, with OpenSSL's names."""
     classic = {name: SECURE_SUITES.get(name) or INSECURE_SUITES[name] for name in names if name not in TLS_1_3}
     missing = tuple(name for name, cipher in classic.items() if cipher not in available)
     ciphers = dict.fromkeys(cipher for name, cipher in classic.items() if name not in missing)
@@ -76,7 +76,7 @@ FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
 
 
 class SniPair(NamedTuple):
-    """A value of --tls-sni-cert-key: two files, and the names that the pair is for if not those of the certificate."""
+    """A value of --tls-sni-cert-key: two files, and the domain patterns, by default those of the certificate."""
 
     cert_file: str
     key_file: str
@@ -105,7 +105,7 @@ SniPairs = Annotated[
 
 
 class SecureServingOptions(Options):
-    """Flags of serving HTTPS. A component extends this with its own defaults."""
+    """HTTPS flags. A component extends this class with its own defaults."""
 
     title: ClassVar[str] = "Secure serving"
 
