@@ -13,16 +13,18 @@ from controller_manager.common.base.metrics import Counters, Family, Series, Sho
 
 _REGISTERED = Family(
     "registered_metrics_total",
-    "Families that are registered, by stability and the version they are deprecated since.",
+    "Number of registered metric families, by stability and deprecated version.",
     "counter",
     ("stability_level", "deprecated_version"),
     stability="BETA",
 )
-_HIDDEN = Family("hidden_metrics_total", "Families hidden since they are deprecated.", "counter", stability="BETA")
-_DISABLED = Family("disabled_metrics_total", "Names of families that are disabled.", "counter", stability="BETA")
+_HIDDEN = Family(
+    "hidden_metrics_total", "Number of metric families hidden because they are deprecated.", "counter", stability="BETA"
+)
+_DISABLED = Family("disabled_metrics_total", "Number of disabled metric families.", "counter", stability="BETA")
 _UNEXPECTED = Family(
     "cardinality_enforcement_unexpected_categorizations_total",
-    "Series shown, each time anew, with a label that is not on its allow-list.",
+    "Number of exposed series with a label value that is not on its allow-list, counted on each scrape.",
     "counter",
 )
 

@@ -102,10 +102,10 @@ async def keep_running(
             if is_being_cancelled():
                 raise
             failure: BaseException = error
-            log.exception("background work was cancelled from within; it will be tried again", work=name, pause=wait)
+            log.exception("background task was cancelled from within; retrying", work=name, pause=wait)
         except Exception as error:
             failure = error
-            log.exception("background work failed; it will be tried again", work=name, pause=wait)
+            log.exception("background task failed; retrying", work=name, pause=wait)
         if on_failure is not None:
             on_failure(failure)
         if asyncio.get_running_loop().time() - started > longest_pause:

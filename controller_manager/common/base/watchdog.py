@@ -20,7 +20,7 @@ from controller_manager.common.base.stacks import Stack, running_stack
 
 DELAY = Family(
     "asyncio_event_loop_delay_seconds",
-    "How much later than due the event loop ran a timer that looks after it.",
+    "Delay in seconds of a periodic timer on the event loop.",
     "histogram",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )

@@ -37,9 +37,9 @@ def feature_gates(effects: Mapping[str, str]) -> Any:
     """Declare the `--feature-gates` flag of a component that reads the gates `effects`."""
     return flag(
         {},
-        "features to switch on or off, as name=true or name=false, with 'kube:' in front or not; AllAlpha and AllBeta "
-        f"speak for a whole stage. Read here: {', '.join(sorted(effects))}; all other gates of this version are "
-        "accepted without effect",
+        "feature gates to enable or disable, as name=true or name=false, optionally prefixed with 'kube:'; AllAlpha "
+        f"and AllBeta stand for a whole stage. Gates with an effect: {', '.join(sorted(effects))}; all other gates of "
+        "this version are accepted without effect",
     )
 
 

@@ -42,12 +42,12 @@ class LoggingOptions(Options):
     title: ClassVar[str] = "Logs"
 
     logging_format: str = flag(
-        "text", f"form of the log lines; json needs the feature gate {LOGGING_BETA}", choices=("text", "json")
+        "text", f"log format; json needs the feature gate {LOGGING_BETA}", choices=("text", "json")
     )
     v: int = flag(
         0,
-        "how much is logged: 1 and more tell the flags at the start, 4 every reconcile and every request that an API "
-        "server answers, 6 every request to an API server",
+        "log verbosity: 1 logs the flags at the start, 4 every reconcile and every request that an API server answers, "
+        "6 every request to an API server",
         short="v",
         minimum=0,
         maximum=_LARGEST_LEVEL,
@@ -57,7 +57,7 @@ class LoggingOptions(Options):
         "levels of single files, where they are higher than -v: a pattern (*, ?) is the name of a file without .py, or "
         "the last parts of its path; the first that matches counts; only for the text format",
     )
-    log_flush_frequency: Duration = flag("5s", "how long a buffered line waits at most", minimum=0)
+    log_flush_frequency: Duration = flag("5s", "maximum time between log flushes", minimum=0)
     log_text_split_stream: bool = flag(
         False,
         "in the text format, write information to standard output and only warnings and worse to standard error; "
@@ -65,8 +65,8 @@ class LoggingOptions(Options):
     )
     log_text_info_buffer_size: Quantity = flag(
         0,
-        "in the text format with split streams, buffer so many bytes of information, such as 512 or 64Ki; 0 buffers "
-        f"nothing; needs the feature gate {LOGGING_ALPHA}",
+        "in the text format with split streams, size of the buffer for information, such as 512 or 64Ki; 0 disables "
+        f"buffering; needs the feature gate {LOGGING_ALPHA}",
         maximum=_LARGEST_BUFFER,
     )
 
@@ -103,7 +103,7 @@ class MetricsOptions(Options):
         "", "show the metrics that are hidden since this version; only the previous minor version, as major.minor"
     )
     disabled_metrics: StringList = flag(
-        (), "full names of metrics that are not kept; they are not shown as hidden ones either", metavar="name,..."
+        (), "full names of metrics to disable; this takes precedence over showing hidden metrics", metavar="name,..."
     )
     allow_metric_labels: StringMap = flag(
         {},
@@ -184,5 +184,5 @@ class ProfilingOptions(Options):
 
     profiling: bool = flag(True, "serve profiles for `go tool pprof` at host:port/debug/pprof/")
     contention_profiling: bool = flag(
-        False, "record what holds the event loop, for /debug/pprof/block, if profiling is enabled"
+        False, "record what blocks the event loop, for /debug/pprof/block, if profiling is enabled"
     )

@@ -37,20 +37,20 @@ _LABELS = {
 }
 _BUILD = Family(
     "kubernetes_build_info",
-    "Always 1: of which version this is, and what it runs on.",
+    "Build information in labels; the value is always 1.",
     "gauge",
     tuple(_LABELS),
     stability="BETA",
 )
 _VERSION = Family(
     "version_info",
-    "Always 1: the version of a component, which one it emulates, and with which it is compatible.",
+    "Binary, emulation and minimum compatibility version in labels; the value is always 1.",
     "gauge",
     ("component", "binary", "emulation", "min_compat"),
 )
 _FEATURES = Family(
     "kubernetes_feature_enabled",
-    "1 for features that are on; only those that have an effect here.",
+    "Whether a feature gate is enabled (1 or 0); only gates with an effect in this component.",
     "gauge",
     ("name", "stage"),
     stability="BETA",
@@ -93,13 +93,13 @@ _UNLIMITED = float(2**64 - 1)
 _MOST_MEMORY = Family(
     "process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", "gauge"
 )
-_TASKS = Family("asyncio_tasks", "Tasks that have not ended: what goroutines are to a program in Go.", "gauge")
+_TASKS = Family("asyncio_tasks", "Number of asyncio tasks that have not ended.", "gauge")
 _TRAFFIC = {
     "InOctets": Family(
-        "process_network_receive_bytes_total", "Bytes received over the network, by the whole container.", "counter"
+        "process_network_receive_bytes_total", "Number of bytes received over the network by the container.", "counter"
     ),
     "OutOctets": Family(
-        "process_network_transmit_bytes_total", "Bytes sent over the network, by the whole container.", "counter"
+        "process_network_transmit_bytes_total", "Number of bytes sent over the network by the container.", "counter"
     ),
 }
 

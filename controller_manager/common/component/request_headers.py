@@ -30,10 +30,10 @@ class RequestHeaderOptions(Options):
         metavar="file",
     )
     requestheader_allowed_names: StringList = flag(
-        (), "common names of the proxies that may speak for others; if empty, all with a certificate may"
+        (), "common names of client certificates of allowed proxies; if empty, any certificate of the CA is allowed"
     )
     requestheader_username_headers: StringList = flag(
-        ("x-remote-user",), "headers in which a proxy names the user; the first that is there counts"
+        ("x-remote-user",), "request headers for the user name; the first one present is used"
     )
     requestheader_uid_headers: StringList = flag(
         (),
@@ -41,10 +41,10 @@ class RequestHeaderOptions(Options):
         "RemoteRequestHeaderUID",
     )
     requestheader_group_headers: StringList = flag(
-        ("x-remote-group",), "headers in which a proxy names the user's groups, each in a header of its own"
+        ("x-remote-group",), "request headers for the user's groups, one header line per group"
     )
     requestheader_extra_headers_prefix: StringList = flag(
-        ("x-remote-extra-",), "beginnings of the headers in which a proxy says more about the user"
+        ("x-remote-extra-",), "prefixes of request headers for extra fields of the user"
     )
 
     @model_validator(mode="after")

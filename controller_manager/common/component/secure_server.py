@@ -74,9 +74,9 @@ def _policy(serving: SecureServingOptions) -> TLSPolicy:
         return TLSPolicy(minimum)
     choice = choose_suites(serving.tls_cipher_suites, available_ciphers())
     if choice.insecure:
-        log.warning("--tls-cipher-suites has insecure ones", suites=choice.insecure)
+        log.warning("--tls-cipher-suites contains insecure suites", suites=choice.insecure)
     if choice.missing:
-        log.warning("--tls-cipher-suites has some that this OpenSSL has not", suites=choice.missing)
+        log.warning("--tls-cipher-suites contains suites that OpenSSL does not support", suites=choice.missing)
     return TLSPolicy(minimum if choice.ciphers else ssl.TLSVersion.TLSv1_3, choice.ciphers)
 
 

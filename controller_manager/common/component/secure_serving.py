@@ -121,24 +121,24 @@ class SecureServingOptions(Options):
     )
     permit_address_sharing: bool = flag(
         False,
-        "accepted for existing manifests and changes nothing: SO_REUSEADDR is always set, so that connections that "
-        "linger after an earlier process are no obstacle",
+        "accepted for existing manifests, without effect: SO_REUSEADDR is always set, so that old connections of an "
+        "earlier process do not block the address",
     )
     permit_port_sharing: bool = flag(False, "bind with SO_REUSEPORT: several processes may listen on the same port")
     cert_dir: str = flag(
         "",
-        "folder in which the self-signed certificate is kept; without it, it lasts as long as the process; not used "
-        "with --tls-cert-file",
+        "folder for the self-signed certificate; without it, the certificate is kept in memory; not used with "
+        "--tls-cert-file",
     )
     tls_cert_file: str = flag(
-        "", "file of the certificate to show, followed by those that signed it; read again when it changes"
+        "", "file with the serving certificate, followed by intermediate certificates; reloaded when it changes"
     )
-    tls_private_key_file: str = flag("", "file of the private key of --tls-cert-file")
+    tls_private_key_file: str = flag("", "file with the private key for --tls-cert-file")
     tls_sni_cert_key: SniPairs = flag(
         (),
-        "certificate and key file for clients that ask for certain names, and after a colon these names: "
-        "cert,key or cert,key:*.example.com,example.com. Without names those of the certificate count. A name beats a "
-        "wildcard, a name given here one of a certificate. Repeatable",
+        "certificate and key file for certain server names (SNI), optionally followed by a colon and domain patterns: "
+        "cert,key or cert,key:*.example.com,example.com. Without patterns, the names in the certificate are used. "
+        "Exact names take precedence over wildcards, and patterns over names in certificates. Repeatable",
     )
     tls_min_version: str = flag(
         "",
@@ -148,19 +148,19 @@ class SecureServingOptions(Options):
     tls_cipher_suites: StringList = flag(
         (),
         "cipher suites of TLS 1.2; by default those of ECDHE with AES-GCM or ChaCha20-Poly1305. Those of TLS 1.3 are "
-        "always all on offer, and naming only these rules TLS 1.2 out. "
+        "always enabled; if only these are given, TLS 1.2 is disabled. "
         f"Known: {', '.join((*TLS_1_3, *SECURE_SUITES))}. Insecure: "
         f"{', '.join(INSECURE_SUITES)}",
     )
     http2_max_streams_per_connection: int = flag(
         0,
-        "streams a client may have in one HTTP/2 connection; this server speaks HTTP/1.1 only and logs that a number "
-        "has no effect, unless --disable-http2-serving",
+        "maximum number of streams per HTTP/2 connection; without effect, since this server supports HTTP/1.1 only; a "
+        "warning is logged unless --disable-http2-serving",
         minimum=0,
     )
     disable_http2_serving: bool = flag(
         False,
-        "do not serve HTTP/2; it never is, and this flag says that you know: no warning is logged for "
+        "do not serve HTTP/2; it is never served, and this flag only disables the warning for "
         "--http2-max-streams-per-connection",
     )
 

@@ -146,7 +146,7 @@ class GeneralOptions(Options):
     help: bool = flag(False, "print this help and exit", short="h")
     version: VersionText = flag(
         "false",
-        f"print the version and exit; --version=raw prints all there is to say of it; --version=v{API_VERSION}.Z... "
+        f"print the version and exit; --version=raw prints detailed version information; --version=v{API_VERSION}.Z... "
         "sets the version that is reported",
     )
 

@@ -15,43 +15,43 @@ _CACHE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _USERS = Family(
     "authenticated_user_requests",
-    "Requests of callers who were recognized or came without credentials, by sort of user name.",
+    "Number of authenticated requests, by user name or group of user names.",
     "counter",
     ("username",),
 )
-_ATTEMPTS = Family("authentication_attempts", "Requests, by whether their sender was believed.", "counter", ("result",))
+_ATTEMPTS = Family("authentication_attempts", "Number of authentication attempts, by result.", "counter", ("result",))
 _AUTHENTICATION = Family(
-    "authentication_duration_seconds", "Seconds it took to find out who calls.", "histogram", ("result",), _SECONDS
+    "authentication_duration_seconds", "Seconds spent authenticating a request.", "histogram", ("result",), _SECONDS
 )
 _DECISIONS = Family(
-    "authorization_attempts_total", "Decisions about what callers may see, by result.", "counter", ("result",)
+    "authorization_attempts_total", "Number of authorization decisions, by result.", "counter", ("result",)
 )
 _AUTHORIZATION = Family(
     "authorization_duration_seconds",
-    "Seconds it took to decide what a caller may see.",
+    "Seconds spent authorizing a request.",
     "histogram",
     ("result",),
     _SECONDS,
 )
 _CACHED = Family(
     "authentication_token_cache_request_total",
-    "Bearer tokens, by whether their owner was remembered.",
+    "Number of bearer token lookups, by cache hit or miss.",
     "counter",
     ("status",),
 )
 _CACHE_TIME = Family(
     "authentication_token_cache_request_duration_seconds",
-    "Seconds it took to find the owner of a bearer token.",
+    "Seconds spent looking up a bearer token.",
     "histogram",
     ("status",),
     _CACHE_SECONDS,
 )
 _FETCHES = Family(
-    "authentication_token_cache_fetch_total", "Questions to the API server about bearer tokens.", "counter", ("status",)
+    "authentication_token_cache_fetch_total", "Number of token reviews sent to the API server.", "counter", ("status",)
 )
 _ACTIVE = Family(
     "authentication_token_cache_active_fetch_count",
-    "Questions about bearer tokens on their way (in_flight), and requests that wait for them (blocked).",
+    "Number of running token reviews (in_flight), and of requests that wait for them (blocked).",
     "gauge",
     ("status",),
 )

@@ -66,7 +66,7 @@ class Answers(Generic[V]):
 
     async def _ask(self, question: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
         if len(self._asked) >= _ASKED_AT_ONCE:
-            raise ServiceUnavailable("too many questions are being asked at once")
+            raise ServiceUnavailable("too many concurrent requests")
         asked = self._asked[question] = asyncio.get_running_loop().create_future()
         try:
             answer, lifetime = await ask()

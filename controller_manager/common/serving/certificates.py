@@ -282,13 +282,13 @@ class Contexts:
             if pair != self._pairs[number]:
                 self._pairs[number] = pair
                 self._contexts = None
-                self._log.info("a new certificate is shown from now on", source=source.name)
+                self._log.info("using new certificate", source=source.name)
 
     def _complain(self, number: int, problem: str) -> None:
         if self._problems.get(number) != problem:
             self._problems[number] = problem
             source = self._sources[number].name
-            self._log.error("a certificate cannot be used; the one before it stays", source=source, problem=problem)
+            self._log.error("failed to load certificate; keeping the previous one", source=source, problem=problem)
 
 
 def _first(source: PairSource) -> KeyPair:

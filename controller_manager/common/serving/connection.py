@@ -336,7 +336,7 @@ class ServerConnection(BaseProtocol):
     def _count_body(self, size: int) -> None:
         self._body_bytes += size
         if self._body_bytes > _FRAMING + 2 * self._body.total_bytes and self._body.exception() is None:
-            self._body.set_exception(UnreadableBody("there is more framing than content"))
+            self._body.set_exception(UnreadableBody("the chunk framing is much larger than the content"))
             self.stop_reading()
 
     def begin(self, incoming: IncomingRequest) -> None:

@@ -19,14 +19,14 @@ Note = Callable[[], str]
 ENDPOINTS = ("healthz", "livez", "readyz")
 _RESULT = Family(
     "kubernetes_healthcheck",
-    "Whether a health check passed when it was last asked for.",
+    "Result of the last run of a health check: 1 if it passed.",
     "gauge",
     ("name", "type"),
     stability="STABLE",
 )
 _RESULTS = Family(
     "kubernetes_healthchecks_total",
-    "Answers of health checks.",
+    "Number of health check results.",
     "counter",
     ("name", "type", "status"),
     stability="STABLE",

@@ -170,7 +170,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._log.error("no connection can be accepted for a moment", problem=error.strerror)
+                self._log.error("failed to accept connection; retrying in 1s", problem=error.strerror)
                 self._limiter.drop_one()
                 self._unwatch()
                 asyncio.get_running_loop().call_later(_OUT_OF_FILES, self._watch)
@@ -215,9 +215,7 @@ class Acceptor:
         now = asyncio.get_running_loop().time()
         if self._limiter.is_full and now - self._reported > _TELL_EVERY:
             self._reported = now
-            self._log.warning(
-                "too many connections: for each that comes, one is closed that does nothing", limit=self._limiter.limit
-            )
+            self._log.warning("too many connections; closing an idle one for each new one", limit=self._limiter.limit)
         return self._limiter.make_room()
 
     async def _greet(self, client: socket.socket) -> None:
@@ -226,7 +224,7 @@ class Acceptor:
             context = self._choose(client.getsockname()[0])
         except (OSError, ValueError) as error:
             client.close()
-            self._log.error("a connection cannot be secured", problem=error)
+            self._log.error("failed to configure TLS for connection", problem=error)
         else:
             await self._shake_hands(client, context)
         finally:
@@ -238,7 +236,7 @@ class Acceptor:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(connect, client, ssl=context, **bounds)
         except OSError as error:
-            self._log.debug("a connection did not come about", problem=str(error) or "the client left")
+            self._log.debug("handshake failed", problem=str(error) or "the client left")
 
 
 def _hang_up(client: socket.socket) -> None:

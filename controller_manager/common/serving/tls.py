@@ -58,7 +58,7 @@ class AlertingSSLObject(ssl.SSLObject):
             if error.reason not in _TOLD:
                 raise
             self._refusal = error
-            get_logger("serving").debug("a client is refused", problem=str(error))
+            get_logger("serving").debug("rejected client in TLS handshake", problem=str(error))
             raise ssl.SSLWantReadError from error
 
 
@@ -181,7 +181,7 @@ def _as_der(bundle: bytes) -> bytes:
     try:
         return b"".join(one.public_bytes(der) for one in x509.load_pem_x509_certificates(bundle))
     except ValueError as error:
-        raise ValueError("the authorities of clients are no certificates in PEM") from error
+        raise ValueError("the client CA bundle is not PEM certificates") from error
 
 
 def _builder(

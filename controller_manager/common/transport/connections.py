@@ -92,7 +92,7 @@ class Connections:
     def for_watches(self) -> aiohttp.ClientSession:
         """Return the session for watches. Raises `TransportError` if a dialer must be used."""
         if self._dialer is not None:
-            raise TransportError("no watch is carried over connections of a dialer")
+            raise TransportError("watches are not supported with a dialer")
         if self._watches is None:
             self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
         return self._watches

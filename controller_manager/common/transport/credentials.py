@@ -104,7 +104,7 @@ class Credentials:
         old, now = self._current, wall_seconds()
         if old is None or old.expires <= now:
             raise error
-        get_logger("credentials").warning("credentials could not be renewed; the old ones stay in use", why=str(error))
+        get_logger("credentials").warning("failed to renew credentials; keeping the old ones", why=str(error))
         return replace(old, renew_at=min(now + _PAUSE_AFTER_FAILURE, old.expires))
 
 

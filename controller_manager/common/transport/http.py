@@ -88,7 +88,7 @@ class EndpointTransport:
         try:
             self._connections.refresh()
             if self._endpoint.proxy_url:
-                raise TransportError("no protocol can be changed through a proxy")
+                raise TransportError("upgrades are not supported through a proxy")
             written = self._written(offer, credential)
             response, stream = await self._connections.pool.upgrade(self._origin(credential), written)
             if stream is not None and response.headers.get("upgrade", "").lower() not in offered_protocols(offer):

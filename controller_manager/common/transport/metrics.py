@@ -12,38 +12,38 @@ from controller_manager.common.base.metrics import Counters, Family, Gauges, His
 
 _HOUR, _DAY = 3600.0, 86400.0
 
-_ENTRIES = Family("rest_client_transport_cache_entries", "TLS contexts that connections are made with.", "gauge")
+_ENTRIES = Family("rest_client_transport_cache_entries", "Number of TLS contexts in use.", "gauge")
 _CREATED = Family(
     "rest_client_transport_create_calls_total",
-    "Ways to a server made: over connections that are there already (hit), or with a TLS context of their own (miss).",
+    "Number of client transports created: with existing connections (hit), or with a new TLS context (miss).",
     "counter",
     ("result",),
 )
 _DROPPED = Family(
     "rest_client_transport_cert_rotation_gc_calls_total",
-    "TLS contexts dropped since their certificates were replaced.",
+    "Number of TLS contexts dropped because their certificates were replaced.",
     "counter",
 )
 _RELOADED = Family(
     "rest_client_transport_ca_reload_total",
-    "Number of reads of files with authorities of servers, by result and reason.",
+    "Number of reloads of CA files, by result and reason.",
     "counter",
     ("result", "reason"),
 )
 _CALLS = Family(
     "rest_client_exec_plugin_call_total",
-    "Runs of credential plugins, by exit status and what became of them.",
+    "Number of credential plugin runs, by exit status and outcome.",
     "counter",
     ("code", "call_status"),
 )
 _TTL = Family(
     "rest_client_exec_plugin_ttl_seconds",
-    "Seconds until the first of the certificates that plugins gave expires; +Inf without any.",
+    "Seconds until the first certificate from a credential plugin expires; +Inf without certificates.",
     "gauge",
 )
 _AGE = Family(
     "rest_client_exec_plugin_certificate_rotation_age",
-    "Seconds that a plugin's certificate had been valid for when another took its place.",
+    "Age in seconds of a credential plugin's certificate when it was replaced.",
     "histogram",
     buckets=(
         *(600.0, 1800.0, _HOUR, 4 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY, 90 * _DAY, 180 * _DAY, 360 * _DAY),

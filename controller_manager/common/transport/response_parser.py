@@ -93,7 +93,7 @@ class ResponseParser:
         length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
         self._chunked = coding is not None
         if self._chunked and (coding or "").lower() != "chunked":
-            raise TransportError(f"the server sent its answer in a coding nobody asked for: {coding!r}")
+            raise TransportError(f"unsupported transfer-encoding from server: {coding!r}")
         if self._status in _WITHOUT_BODY:
             self._length, self._chunked = 0, False
         elif length is not None and not self._chunked:
@@ -155,7 +155,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise TransportError(f"the server sent a header that is none: {line[:80]!r}")
+            raise TransportError(f"malformed header line from server: {line[:80]!r}")
         name, value = name.lower(), value.strip(" \t")
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found

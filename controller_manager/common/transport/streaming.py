@@ -93,7 +93,7 @@ class StreamingTransport:
         """
         offer = with_offer(request)
         if self._streams >= self._most:
-            raise TransportError("too many connections have left HTTP")
+            raise TransportError("too many upgraded connections")
         try:
             host = (self._keep_host and offer.headers.get("host")) or authority(origin)
             written = head(offer, "", [("host", host), *_headers(offer)]) + offer.body

@@ -42,7 +42,7 @@ class UnaskedUpgrade(TransportError):
     """The server switched protocols without an offer from the client."""
 
     def __init__(self) -> None:
-        super().__init__("the server changed to a protocol nobody asked for")
+        super().__init__("the server switched to a protocol that was not requested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +253,4 @@ def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         with memory_file(certificate + b"\n" + key) as pair:
             context.load_cert_chain(pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigError("client-certificate and client-key are no matching, unencrypted PEM pair") from error
+        raise ConfigError("client-certificate and client-key must be a matching, unencrypted PEM pair") from error

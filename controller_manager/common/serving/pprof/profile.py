@@ -12,7 +12,7 @@ from controller_manager.common.base.stacks import Stack, StackFrame
 
 SampleLabels = tuple[tuple[str, str], ...]
 """Names and values, sorted."""
-_REST = (StackFrame("(more stacks than are kept apart)"),)
+_REST = (StackFrame("(other stacks)"),)
 COUNT = "count"
 BYTES = "bytes"
 NANOSECONDS = "nanoseconds"

@@ -53,9 +53,9 @@ class Call:
             return -1
         compressed, size = _PREFIX.unpack_from(self._buffer)
         if compressed:
-            raise GrpcError("INTERNAL", "the message is compressed, which nobody has asked for")
+            raise GrpcError("INTERNAL", "the message is compressed, but compression was not requested")
         if 0 <= self._largest < size:
-            why = f"received a message of {size} bytes, and {self._largest} are the most"
+            why = f"received message larger than max ({size} vs. {self._largest})"
             raise GrpcError("RESOURCE_EXHAUSTED", why)
         return _PREFIX.size + int(size)
 
@@ -178,4 +178,4 @@ def read_answer(method: Method, data: bytes) -> Tree:
     try:
         return method.answer.read(data)
     except ValueError as error:
-        raise GrpcError("INTERNAL", f"the answer is not what it should be: {error}") from None
+        raise GrpcError("INTERNAL", f"malformed response message: {error}") from None

@@ -202,7 +202,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _frame_received(self, found: Frame) -> None:
         if not self._ready.done() and found.kind != SETTINGS:
-            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "it does not begin with settings")
+            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         handler = _HANDLERS.get(found.kind)  # unknown types are ignored
         if handler is not None:
             handler(self, found)
@@ -218,7 +218,7 @@ class Http2Connection(asyncio.Protocol):
             return
         stream.allowance -= size
         if stream.allowance < 0:
-            raise ForbiddenError(ErrorCode.FLOW_CONTROL_ERROR, "more came than was allowed")
+            raise ForbiddenError(ErrorCode.FLOW_CONTROL_ERROR, "the server exceeded the flow control window")
         data = found.unpadded
         if len(data) < size:
             stream.allow(size - len(data))
@@ -263,7 +263,7 @@ class Http2Connection(asyncio.Protocol):
         self._pump_all()
 
     def _on_push(self, _: Frame) -> None:
-        raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "an answer to nothing")
+        raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "server push is disabled")
 
     def _on_ping(self, found: Frame) -> None:
         if not found.flags & ACK:
@@ -272,7 +272,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_goaway(self, found: Frame) -> None:
         last, code = found.numbers(_TWO_NUMBERS)
         said = found.payload[8:200].decode("utf-8", "replace")
-        self._leaving = f"the server goes away: {said or name_of(code)}"
+        self._leaving = f"the server sent GOAWAY: {said or name_of(code)}"
         for stream in [one for number, one in self._streams.items() if number > last]:
             self._forget(stream)
             stream.receiver.ended(Http2Error(self._leaving, code, unsent=True))
@@ -362,7 +362,7 @@ class Http2Connection(asyncio.Protocol):
         self._write(GOAWAY, 0, 0, _TWO_NUMBERS.pack(0, problem.code) + str(problem).encode())
         if self._transport is not None:
             self._transport.close()
-        self._lost(f"the server sent what HTTP/2 forbids: {problem}", problem.code)
+        self._lost(f"the server violated HTTP/2: {problem}", problem.code)
 
     def _lost(self, why: str, code: int | None = None) -> None:
         if self._transport is None:

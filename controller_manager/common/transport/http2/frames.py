@@ -71,7 +71,7 @@ class Frame(NamedTuple):
             return self.payload
         end = len(self.payload) - self.payload[0] if self.payload else 0
         if end < 1:
-            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "more padding than there is room for")
+            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "padding is larger than the frame")
         return self.payload[1:end]
 
     def numbers(self, form: Struct) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ class FrameReader:
             flags = first.flags | found.flags & END_HEADERS
             found = first._replace(flags=flags, payload=first.payload + found.payload)
         else:
-            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "headers are interrupted, or go on that did not begin")
+            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "unexpected frame in or before a header block")
         if len(found.payload) > LARGEST_BLOCK:
             raise ForbiddenError(ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {LARGEST_BLOCK} bytes")
         if found.flags & END_HEADERS:
