@@ -1,1 +1,1 @@
-"""The vocabulary of the API: objects, resources, selectors, errors, wire messages; no input or output."""
+"""API types: objects, resources, selectors, errors and HTTP messages, without I/O."""

@@ -1,4 +1,4 @@
-"""The group admissionregistration: policies, as far as their types are checked."""
+"""The group admissionregistration.k8s.io: the fields of policies that type checking needs."""
 
 from controller_manager.common.api.model import Model, Object
 from controller_manager.common.api.platform import GROUP_DOMAIN
@@ -15,7 +15,7 @@ class ParamKind(Model):
 
 
 class ResourceRule(Model):
-    """`spec.matchConstraints.resourceRules[]`: which resources a policy is about; `*` stands for all."""
+    """`spec.matchConstraints.resourceRules[]`: the resources that a policy applies to; `*` means all."""
 
     api_groups: tuple[str, ...] = ()
     api_versions: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class ValidatingAdmissionPolicyStatus(Model):
 
 
 class ValidatingAdmissionPolicy(Object):
-    """A policy that requests are held to."""
+    """A policy that validates requests."""
 
     spec: ValidatingAdmissionPolicySpec = ValidatingAdmissionPolicySpec()
     status: ValidatingAdmissionPolicyStatus = ValidatingAdmissionPolicyStatus()

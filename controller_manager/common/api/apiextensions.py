@@ -1,15 +1,15 @@
-"""The group apiextensions.k8s.io, as far as controllers read it: the versions of custom resources."""
+"""The group apiextensions.k8s.io: the fields that controllers read, mainly the versions of custom resources."""
 
 from controller_manager.common.api.model import Model, Object
 from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.resource import Resource
 
 STORAGE_MIGRATING = "StorageMigrating"
-"""The type of the condition that objects are being written in the version of storage."""
+"""The condition type for a migration of objects to the storage version."""
 
 
 class DefinitionVersion(Model):
-    """A version; one of them is that of storage."""
+    """A version; one of them is the storage version."""
 
     name: str = ""
     storage: bool = False
@@ -20,7 +20,7 @@ class DefinitionSpec(Model):
 
 
 class DefinitionCondition(Model):
-    """A condition of a definition, as far as it is read."""
+    """A condition of a definition; only the fields that are read."""
 
     type: str = ""
     status: str = ""
@@ -28,14 +28,14 @@ class DefinitionCondition(Model):
 
 
 class DefinitionStatus(Model):
-    """`stored_versions` are those in which there may be objects."""
+    """`stored_versions` are the versions in which objects may be stored."""
 
     conditions: tuple[DefinitionCondition, ...] = ()
     stored_versions: tuple[str, ...] = ()
 
 
 class CustomResourceDefinition(Object):
-    """The definition of a custom resource, only ever read: what is written of it is applied."""
+    """The definition of a custom resource; read only, since changes are made with server-side apply."""
 
     spec: DefinitionSpec = DefinitionSpec()
     status: DefinitionStatus = DefinitionStatus()

@@ -1,4 +1,4 @@
-"""The group internal.apiserver.k8s.io (KEP-2339): in which versions API servers store the objects of a resource."""
+"""The group internal.apiserver.k8s.io (KEP-2339): the versions in which API servers store the objects of a resource."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from controller_manager.common.api.resource import Resource
 
 GROUP = f"internal.apiserver.{GROUP_DOMAIN}"
 ALL_EQUAL = "AllEncodingVersionsEqual"
-"""The type of the condition that all servers store in one version."""
+"""The condition type that all servers use the same storage version."""
 
 IDENTITY_LABEL, API_SERVER = "apiserver.kubernetes.io/identity", "kube-apiserver"
-"""The label of the lease that each API server keeps in the system namespace, and its value."""
+"""The label of the lease of each API server in the system namespace, and its value."""
 
 
 class ServerStorageVersion(Model):
-    """The version one server stores objects in, and those it reads and serves, as `group/version`."""
+    """The storage version of one server, and the versions it can decode and serve, as `group/version`."""
 
     api_server_id: str = msgspec.field(name="apiServerID", default="")
     encoding_version: str = ""
@@ -43,7 +43,7 @@ class StorageVersionStatus(Model):
 
 
 class StorageVersion(Object):
-    """In which versions servers store the objects of the resource that its name tells, as `group.resource`."""
+    """The storage versions of a resource on all servers; the object's name is `group.resource`."""
 
     status: StorageVersionStatus = StorageVersionStatus()
 
@@ -54,9 +54,9 @@ STORAGE_VERSIONS = Resource(GROUP, "v1alpha1", "storageversions", "StorageVersio
 def with_servers(
     status: StorageVersionStatus, servers: Sequence[ServerStorageVersion], generation: int, now: str
 ) -> StorageVersionStatus:
-    """Return the status in which these servers are told of, with the version common to all if there is one.
+    """Return the status for these servers, with their common storage version if there is one.
 
-    The transition time of the condition changes with its status, and where the common version is another one.
+    The transition time of the condition changes with its status, and when the common version changes.
     """
     encodings = {server.encoding_version for server in servers}
     common = encodings.pop() if len(encodings) == 1 else None

@@ -1,4 +1,4 @@
-"""Workloads, as far as controllers read them: the group apps, and replication controllers of the core group."""
+"""Workloads: the group apps and replication controllers, with the fields that controllers read."""
 
 from collections.abc import Mapping
 
@@ -16,14 +16,14 @@ RETAIN, DELETE = "Retain", "Delete"
 
 
 class ControllerRevision(Object):
-    """A state that its owner had, as JSON in `data`, which never changes; the newest has the highest `revision`."""
+    """A past state of its owner, as JSON in `data`, which never changes; the newest has the highest `revision`."""
 
     data: msgspec.Raw = EMPTY_RAW
     revision: int = 0
 
 
 class ReplicaSetSpec(Model):
-    """`replicas` are one where nothing is said."""
+    """`replicas` defaults to 1."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -32,7 +32,7 @@ class ReplicaSetSpec(Model):
 
 
 class ReplicaSetStatus(Model):
-    """The numbers of pods; `terminating_replicas` is absent where nobody counts them."""
+    """Numbers of pods; `terminating_replicas` is absent if it is not counted."""
 
     replicas: int = 0
     fully_labeled_replicas: int = 0
@@ -44,14 +44,14 @@ class ReplicaSetStatus(Model):
 
 
 class ReplicaSet(Object):
-    """So many pods of one template."""
+    """Keeps `replicas` pods of one template running."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
 class ReplicationControllerSpec(Model):
-    """As that of a replica set, with labels for a selector."""
+    """Like that of a replica set, with labels as selector."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -60,14 +60,14 @@ class ReplicationControllerSpec(Model):
 
 
 class ReplicationController(Object):
-    """What replica sets took the place of."""
+    """The predecessor of replica sets."""
 
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
 class RollingUpdateDeployment(Model):
-    """Numbers of pods, or percentages of the replicas, as in `25%`."""
+    """Numbers of pods, or percentages of the replicas such as `25%`."""
 
     max_surge: int | str | None = None
     max_unavailable: int | str | None = None
@@ -79,7 +79,7 @@ class DeploymentStrategy(Model):
 
 
 class DeploymentSpec(Model):
-    """`replicas` are one where nothing is said; a limit or a deadline that is absent is none."""
+    """`replicas` defaults to 1; an absent limit or deadline means none."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -92,7 +92,7 @@ class DeploymentSpec(Model):
 
 
 class DeploymentStatus(Model):
-    """The sums over its replica sets; `updated_replicas` are those of the newest."""
+    """Sums over the replica sets; `updated_replicas` belong to the newest."""
 
     replicas: int = 0
     updated_replicas: int = 0
@@ -106,14 +106,14 @@ class DeploymentStatus(Model):
 
 
 class Deployment(Object):
-    """A template whose changes are rolled out, from one replica set to the next."""
+    """Rolls out changes of a template from one replica set to the next."""
 
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
 
 class RollingUpdateDaemonSet(Model):
-    """Numbers of nodes, or percentages of those that should run a pod, as in `10%`."""
+    """Numbers of nodes, or percentages of the nodes that should run a pod, such as `10%`."""
 
     max_surge: int | str | None = None
     max_unavailable: int | str | None = None
@@ -125,7 +125,7 @@ class DaemonSetUpdateStrategy(Model):
 
 
 class DaemonSetSpec(Model):
-    """A limit of the history that is absent is none."""
+    """An absent history limit means none."""
 
     min_ready_seconds: int = 0
     revision_history_limit: int | None = None
@@ -135,8 +135,8 @@ class DaemonSetSpec(Model):
 
 
 class DaemonSetStatus(Model):
-    """Numbers of nodes. All but `number_misscheduled` are of those that should run a pod: how many there are, have one,
-    have one that is ready, of the present template, available, or none that is.
+    """Numbers of nodes. All except `number_misscheduled` count nodes that should run a pod: all of them, and those
+    whose pod exists, is ready, is updated, is available or is unavailable.
     """
 
     desired_number_scheduled: int = 0
@@ -151,7 +151,7 @@ class DaemonSetStatus(Model):
 
 
 class DaemonSet(Object):
-    """A pod of one template on each node that it fits."""
+    """Runs a pod of one template on each matching node."""
 
     spec: DaemonSetSpec = DaemonSetSpec()
     status: DaemonSetStatus = DaemonSetStatus()
@@ -162,14 +162,14 @@ class StatefulSetOrdinals(Model):
 
 
 class PersistentVolumeClaimRetentionPolicy(Model):
-    """The fate of the claims of a stateful set that is deleted, and of pods that it is scaled down by."""
+    """What happens to the claims of a stateful set when it is deleted or scaled down."""
 
     when_deleted: str = RETAIN
     when_scaled: str = RETAIN
 
 
 class RollingUpdateStatefulSet(Model):
-    """`partition` pods, from the first one, stay as they are; a number, or a percentage, may be unavailable."""
+    """`partition` pods, from the first one, are not updated; a number or percentage may be unavailable."""
 
     partition: int = 0
     max_unavailable: int | str | None = None
@@ -181,7 +181,7 @@ class StatefulSetUpdateStrategy(Model):
 
 
 class StatefulSetSpec(Model):
-    """`replicas` are one where nothing is said; a limit of the history that is absent is none."""
+    """`replicas` defaults to 1; an absent history limit means none."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -199,7 +199,7 @@ class StatefulSetSpec(Model):
 
 
 class StatefulSetStatus(Model):
-    """Numbers of pods, and the names of two revisions: `current_replicas` and `updated_replicas` are of these."""
+    """Numbers of pods, and the names of the two revisions of `current_replicas` and `updated_replicas`."""
 
     replicas: int = 0
     ready_replicas: int = 0
@@ -213,7 +213,7 @@ class StatefulSetStatus(Model):
 
 
 class StatefulSet(Object):
-    """Pods of one template that each have a number, a name and claims of their own."""
+    """Pods of one template, each with its own number, name and claims."""
 
     spec: StatefulSetSpec = StatefulSetSpec()
     status: StatefulSetStatus = StatefulSetStatus()

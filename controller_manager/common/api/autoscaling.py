@@ -1,4 +1,4 @@
-"""The group autoscaling: horizontal pod autoscalers (v2), and the scale of whatever they scale (v1)."""
+"""The group autoscaling: horizontal pod autoscalers (v2), and the scale subresource of their targets (v1)."""
 
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from controller_manager.common.api.selectors import LabelSelectorSpec
 
 
 class ObjectInNamespace(Model):
-    """A reference to an object of the same namespace (`CrossVersionObjectReference`), complete."""
+    """A reference to an object in the same namespace (`CrossVersionObjectReference`), complete."""
 
     kind: str = ""
     name: str = ""
@@ -17,19 +17,19 @@ class ObjectInNamespace(Model):
 
     @property
     def group(self) -> str:
-        """The API group it names; empty for the core group."""
+        """Return the API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
 
 class MetricIdentifier(Model):
-    """The name of a metric, and which of its series are meant; complete."""
+    """The name of a metric and the selector of its series; complete."""
 
     name: str
     selector: LabelSelectorSpec | None = None
 
 
 class MetricTarget(Model):
-    """The target of a metric: one of the three values, as `type` says."""
+    """The target of a metric: `type` selects one of the three values."""
 
     type: str = ""
     average_utilization: int | None = None
@@ -38,7 +38,7 @@ class MetricTarget(Model):
 
 
 class ResourceSource(Model):
-    """Use of a resource by the pods, or by one `container` of each."""
+    """Resource usage of the pods, or of one `container` in each pod."""
 
     name: str
     target: MetricTarget = MetricTarget()
@@ -62,7 +62,7 @@ class ExternalSource(Model):
 
 
 class MetricSpec(Model):
-    """One metric to scale by; the field named by `type` describes it."""
+    """A metric to scale by, in the field named by `type`."""
 
     type: str
     resource: ResourceSource | None = None
@@ -73,7 +73,7 @@ class MetricSpec(Model):
 
 
 class ScalingPolicy(Model):
-    """At most `value` pods, or percent of them, in `period_seconds`."""
+    """At most `value` pods, or percent of the pods, per `period_seconds`."""
 
     type: str
     value: int
@@ -81,7 +81,7 @@ class ScalingPolicy(Model):
 
 
 class ScalingRules(Model):
-    """The limits of scaling in one direction: policies, and a window to look back over, in seconds."""
+    """The limits of scaling in one direction: policies, and a stabilization window in seconds."""
 
     stabilization_window_seconds: int | None = None
     select_policy: str = "Max"
@@ -111,7 +111,7 @@ class MetricValue(Model):
 
 
 class ResourceStatus(Model):
-    """Complete, as are the four below."""
+    """Complete, like the four classes below."""
 
     name: str
     current: MetricValue
@@ -140,7 +140,7 @@ class ExternalStatus(Model):
 
 
 class MetricStatus(Model):
-    """The status of the metric at the same place of the spec, complete; without a type it could not be measured."""
+    """The status of the metric at the same index of the spec, complete; without a type if it could not be measured."""
 
     type: str
     resource: ResourceStatus | None = None
@@ -160,7 +160,7 @@ class AutoscalerStatus(Model):
 
 
 class HorizontalPodAutoscaler(Object):
-    """Keeps the number of pods of a target where its metrics want it."""
+    """Adjusts the number of pods of a target to its metrics."""
 
     spec: AutoscalerSpec = AutoscalerSpec()
     status: AutoscalerStatus = AutoscalerStatus()
@@ -171,27 +171,27 @@ class ScaleSpec(Model):
 
 
 class ScaleStatus(Model):
-    """The pods there are, and the selector, as text, that finds them."""
+    """The current number of pods, and their selector as text."""
 
     replicas: int = 0
     selector: str = ""
 
 
 class Scale(Object):
-    """The replicas that an object of any kind has and should have."""
+    """The current and desired replicas of an object of any kind."""
 
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()
 
 
 class ScaleResource(Resource[Scale], frozen=True):
-    """The subresource `scale` of another resource: its path is that one's, its objects are Scales."""
+    """The subresource `scale` of another resource: it has that resource's path, and Scale objects."""
 
     API_VERSION: ClassVar = "autoscaling/v1"
 
     @property
     def api_version(self) -> str:
-        """That of the Scale."""
+        """Return the API version of Scale."""
         return self.API_VERSION
 
 
@@ -201,5 +201,5 @@ HORIZONTAL_POD_AUTOSCALERS = Resource(
 
 
 def scale_of(resource: Resource[Any]) -> ScaleResource:
-    """Return where the scales of the objects of a resource are read and written, as its subresource `scale`."""
+    """Return the `scale` subresource of a resource."""
     return ScaleResource(resource.group, resource.version, resource.plural, "Scale", resource.namespaced, Scale)

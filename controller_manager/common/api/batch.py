@@ -1,4 +1,4 @@
-"""The group batch, as far as controllers read it: jobs, and cron jobs that make them."""
+"""The group batch: jobs and cron jobs, with the fields that controllers read."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from controller_manager.common.api.selectors import LabelSelectorSpec
 
 INDEXED, NON_INDEXED = "Indexed", "NonIndexed"
 
-# Types of conditions of a job: the first two end it, the other two say that it is going to.
+# Condition types of a job: the first two mean that it is finished, the other two that it is about to be.
 COMPLETE, FAILED = "Complete", "Failed"
 SUCCESS_CRITERIA_MET, FAILURE_TARGET = "SuccessCriteriaMet", "FailureTarget"
 SUSPENDED = "Suspended"
@@ -23,7 +23,7 @@ JOB_TRACKING = f"batch.{PLATFORM_DOMAIN}/job-tracking"
 
 
 class ExitCodes(Model):
-    """`onExitCodes`; without a name it is about all containers."""
+    """`onExitCodes`; without a name it applies to all containers."""
 
     operator: str = ""
     container_name: str | None = None
@@ -36,7 +36,7 @@ class ConditionPattern(Model):
 
 
 class PodFailureRule(Model):
-    """`podFailurePolicy.rules[]`: what is done about a failed pod that matches."""
+    """`podFailurePolicy.rules[]`: the action for matching failed pods."""
 
     action: str = ""
     on_exit_codes: ExitCodes | None = None
@@ -48,7 +48,7 @@ class PodFailurePolicy(Model):
 
 
 class SuccessRule(Model):
-    """`successPolicy.rules[]`: the indexes, as text, and how many of them (or of all) must have succeeded."""
+    """`successPolicy.rules[]`: the indexes, as text, and how many of them (or of all) must succeed."""
 
     succeeded_indexes: str | None = None
     succeeded_count: int | None = None
@@ -77,7 +77,7 @@ class JobSpec(Model):
 
 
 class UncountedTerminatedPods(Model):
-    """The uids of ended pods that are not in the counters yet, complete."""
+    """The uids of finished pods that are not counted yet, complete."""
 
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -98,14 +98,14 @@ class JobStatus(Model):
 
 
 class Job(Object):
-    """Runs pods until so many of them have succeeded."""
+    """Runs pods until a given number of them has succeeded."""
 
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
 class JobTemplateSpec(Model):
-    """The template of jobs: the metadata they get, and their spec as JSON, of which no field is lost."""
+    """A job template: metadata, and the spec as JSON, so that no field is lost."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = EMPTY_RAW
@@ -129,7 +129,7 @@ class CronJobStatus(Model):
 
 
 class CronJob(Object):
-    """Makes jobs at times of the clock."""
+    """Creates jobs on a schedule."""
 
     spec: CronJobSpec = CronJobSpec()
     status: CronJobStatus = CronJobStatus()
@@ -140,10 +140,10 @@ CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True, CronJob)
 
 
 def end_of(conditions: Iterable[Condition]) -> Condition | None:
-    """Return the condition by which a job is over, Complete or Failed; None while it is not."""
+    """Return the condition that finished a job, Complete or Failed; None for an unfinished job."""
     return next((one for one in conditions if one.type in (COMPLETE, FAILED) and one.status == "True"), None)
 
 
 def is_finished(job: Job) -> bool:
-    """Tell whether a job is over."""
+    """Return whether a job is finished."""
     return end_of(job.status.conditions) is not None

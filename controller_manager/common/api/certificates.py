@@ -1,4 +1,4 @@
-"""Requests for certificates of the group `certificates.k8s.io`, and what became of them."""
+"""Certificate signing requests and trust bundles of the group `certificates.k8s.io`."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,13 @@ from controller_manager.common.api.resource import Resource
 
 GROUP = f"certificates.{GROUP_DOMAIN}"
 
-# Signers every cluster has.
+# Signers that every cluster has.
 API_CLIENT = f"{PLATFORM_DOMAIN}/kube-apiserver-client"
 NODE_CLIENT = f"{PLATFORM_DOMAIN}/kube-apiserver-client-kubelet"
 NODE_SERVING = f"{PLATFORM_DOMAIN}/kubelet-serving"
 LEGACY_UNKNOWN = f"{PLATFORM_DOMAIN}/legacy-unknown"
 
-# Types of conditions.
+# Condition types.
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
 
 
@@ -31,7 +31,7 @@ class RequestCondition(Model):
 
 
 class RequestSpec(Model):
-    """A request for a certificate and its requester; `request` is PEM."""
+    """A certificate request (PEM) and its requester."""
 
     request: bytes = b""
     signer_name: str = ""
@@ -44,20 +44,20 @@ class RequestSpec(Model):
 
 
 class RequestStatus(Model):
-    """The verdict and, in PEM, the certificate."""
+    """Approval or denial, and the certificate in PEM."""
 
     conditions: tuple[RequestCondition, ...] = ()
     certificate: bytes = b""
 
 
 class CertificateSigningRequest(Object):
-    """Somebody asks a signer for a certificate (`certificates.k8s.io/v1`)."""
+    """A request to a signer for a certificate (`certificates.k8s.io/v1`)."""
 
     spec: RequestSpec = RequestSpec()
     status: RequestStatus = RequestStatus()
 
     def condition(self, kind: str) -> RequestCondition | None:
-        """Return the condition of that type; it holds if there is one, since none of a request may be false."""
+        """Return the condition of a type, which is then true: conditions of a request cannot be false."""
         return condition_of(self.status.conditions, kind)
 
 
@@ -67,14 +67,14 @@ REQUESTS = Resource(
 
 
 class ClusterTrustBundleSpec(Model):
-    """Trust anchors (PEM), of a signer if it is named."""
+    """Trust anchors (PEM), optionally of a named signer."""
 
     signer_name: str = ""
     trust_bundle: str = ""
 
 
 class ClusterTrustBundle(Object):
-    """Trust anchors for everybody in the cluster."""
+    """Trust anchors for all users of the cluster."""
 
     spec: ClusterTrustBundleSpec = ClusterTrustBundleSpec()
 
@@ -83,4 +83,4 @@ TRUST_BUNDLES = Resource(GROUP, "v1beta1", "clustertrustbundles", "ClusterTrustB
 
 
 POD_REQUESTS = Resource(GROUP, "v1beta1", "podcertificaterequests", "PodCertificateRequest", True, PartialObject)
-"""Requests for certificates of pods, of which controllers read the metadata."""
+"""Certificate requests of pods; controllers read only their metadata."""

@@ -1,4 +1,4 @@
-"""Conditions of a status: found by type, and set so that the transition time changes with the status alone."""
+"""Status conditions: find them by type, and set them with a transition time that changes only with the status."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -32,20 +32,20 @@ C = TypeVar("C", bound=_Typed)
 
 
 def condition_of(conditions: Iterable[C], kind: str) -> C | None:
-    """Return the condition of the type `kind`; None if there is none."""
+    """Return the condition of type `kind`, or None."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def is_condition_true(conditions: Iterable[Condition], kind: str) -> bool:
-    """Tell whether the condition of the type `kind` is there with the status True."""
+    """Return whether the condition of type `kind` has the status True."""
     found = condition_of(conditions, kind)
     return found is not None and found.status == "True"
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Return `conditions` with `new` in the place of its type; the transition time changes only with the status.
+    """Return `conditions` with `new` replacing the one of its type; the transition time changes only with the status.
 
-    A `new` condition without a transition time gets the wall time of the running loop.
+    If `new` has no transition time, it gets the wall time of the running loop.
     """
     found = condition_of(conditions, new.type)
     if found is not None and found.status == new.status:
@@ -60,10 +60,11 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 def with_conditions(
     conditions: Sequence[Condition], news: Iterable[Condition], now: str | None = None
 ) -> tuple[Condition, ...]:
-    """Return `conditions` with all `news`, of which the last of a type counts; equal to `conditions` if nothing is new.
+    """Return `conditions` with all `news` set; the last one of a type wins. The result equals `conditions` if nothing
+    changes.
 
-    `now` (RFC 3339) is the transition time of those whose status changes, and of those that were not there: by default
-    the wall time of the running loop, which in virtual time is virtual too.
+    `now` (RFC 3339) is the transition time of new conditions and of those whose status changes. It defaults to the wall
+    time of the running loop, which may be virtual.
     """
     changed = tuple(conditions)
     for new in {new.type: new for new in news}.values():

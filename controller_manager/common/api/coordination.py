@@ -5,7 +5,7 @@ from controller_manager.common.api.resource import Resource
 
 
 class LeaseSpec(Model):
-    """The holder of a lease, and how long it holds after the last renewal (seconds; times are `MicroTime`s)."""
+    """The holder of a lease, and the lease duration after the last renewal (seconds; times are `MicroTime`s)."""
 
     holder_identity: str = ""
     lease_duration_seconds: int | None = None

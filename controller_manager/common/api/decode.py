@@ -1,9 +1,9 @@
-"""Decoding what servers written in Go send: strictly if that works, and else once more without what says nothing.
+"""Decodes JSON from Go servers: strictly first, and on failure once more with the tolerance of Go decoders.
 
-Go writes `null` for a list or map that is empty and for a time that is zero, and decoders in Go take `null` for absent.
-So `null` means what absence means, wherever the type has no place for it: the default of a field; nothing in a list or
-mapping. What a type leaves open (`msgspec.Raw`, `Any`) keeps it. The second attempt also takes numbers among texts that
-have names, since quantities are both, and a whole number that was written as text or with a fraction of zero.
+Go writes `null` for an empty list or map and for a zero time, and Go decoders treat `null` as absent. The second
+attempt does the same where the type does not allow null: a field gets its default, list items and map values are
+dropped. Untyped values (`msgspec.Raw`, `Any`) keep null. It also accepts numbers as map values of type text, since
+quantities may be both, and whole numbers written as text or with a fraction of zero.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _LISTS = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.Froze
 
 
 class Decoder(Generic[T]):
-    """Decodes JSON to one type. The second attempt costs about ten times the first, which is all that most need."""
+    """Decodes JSON to one type. The second attempt costs about ten times the first, which is usually enough."""
 
     def __init__(self, kind: type[T]) -> None:
         self._kind: Any = kind
@@ -28,8 +28,8 @@ class Decoder(Generic[T]):
         self.strictly = self._strict.decode
 
     def decode(self, data: bytes | memoryview | msgspec.Raw) -> T:
-        """Return the value. Raises `msgspec.ValidationError` naming the path of a field that does not fit, and
-        `msgspec.DecodeError` for what is no JSON.
+        """Return the value. Raises `msgspec.ValidationError` with the path of an invalid field, and
+        `msgspec.DecodeError` for invalid JSON.
         """
         try:
             return self._strict.decode(data)
@@ -37,16 +37,16 @@ class Decoder(Generic[T]):
             return self.again(data)
 
     def again(self, data: bytes | memoryview | msgspec.Raw) -> T:
-        """Return the value of what `strictly` refused with a ValidationError; raises the same as `decode`."""
+        """Return the value after `strictly` raised a ValidationError; raises the same errors as `decode`."""
         tree = msgspec.json.decode(data)
         return self._strict.decode(msgspec.json.encode(_fit(_type_of(self._kind), tree)))
 
 
 @cache
 def carries_json(kind: Any) -> bool:
-    """Tell whether values of a type hold parts of what they were decoded from as bytes, beside `managedFields`.
+    """Return whether values of a type hold parts of the decoded bytes, apart from `managedFields`.
 
-    Such a part (`msgspec.Raw`) is a view of the whole buffer, which lives as long as it does.
+    Such a part (`msgspec.Raw`) is a view that keeps the whole buffer alive.
     """
     return _carries(kind, set())
 
@@ -62,12 +62,12 @@ def _carries(kind: Any, seen: set[type]) -> bool:
 
 @cache
 def _types_in(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
-    """Return the types of the fields but `managedFields`; `inspect` would look at all that is below them each time."""
+    """Return the types of the fields except `managedFields`; `inspect` would recurse into them each time."""
     return tuple(field.type for field in structs.fields(kind) if field.encode_name != "managedFields")
 
 
 def _fit(kind: inspect.Type, value: Any) -> Any:
-    """Return the value as the type wants it, as far as that is a matter of form; None if nothing is there."""
+    """Return the value converted to the type where only its form differs; None if it is absent."""
     match kind, value:
         case inspect.UnionType(), _:
             return _fit(_variant(kind.types, value), value)
@@ -114,7 +114,7 @@ def _present(types: Mapping[str, inspect.Type], value: Mapping[str, Any]) -> dic
 
 
 def _variant(kinds: tuple[inspect.Type, ...], value: Any) -> inspect.Type:
-    """Return which type of a union is meant: by the form of the value, or the only one there is."""
+    """Return the matching type of a union, by the form of the value, or the only type."""
     wanted: tuple[type, ...] = ()
     if isinstance(value, dict):
         wanted = (inspect.StructType, inspect.DictType)

@@ -1,5 +1,5 @@
-"""The group of dynamic resource allocation (KEP-4381): devices that drivers publish, claims for them and their
-templates, as far as controllers read them.
+"""The group resource.k8s.io, dynamic resource allocation (KEP-4381): published devices, claims and claim templates,
+with the fields that controllers read.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from controller_manager.common.api.resource import Resource
 
 GROUP = f"resource.{GROUP_DOMAIN}"
 POD_CLAIM = f"resource.{PLATFORM_DOMAIN}/pod-claim-name"
-"""The annotation of a claim that was made of a template: the name of the entry of the pod that it is for."""
+"""The annotation of a claim created from a template: the name of the pod's claim entry."""
 DELETE_PROTECTION = f"resource.{PLATFORM_DOMAIN}/delete-protection"
-"""The finalizer of a claim while it is allocated."""
+"""The finalizer of an allocated claim."""
 
 
 class SelectorError(Exception):
-    """An expression that selects devices does not compile, or has no value for a device; says why."""
+    """A device selector expression does not compile, or fails for a device; the message says why."""
 
 
 class CELDeviceSelector(Model):
@@ -28,19 +28,19 @@ class CELDeviceSelector(Model):
 
 
 class DeviceSelector(Model):
-    """An expression in CEL that devices must meet."""
+    """A CEL expression that a device must satisfy."""
 
     cel: CELDeviceSelector | None = None
 
 
 class CapacityRequirements(Model):
-    """How much of the capacities of a device is wanted, by name (KEP-5075)."""
+    """The requested amount of each capacity of a device, by name (KEP-5075)."""
 
     requests: Mapping[str, str] = {}
 
 
 class DeviceSubRequest(Model):
-    """So many devices of a class that meet all selectors, or all of them."""
+    """A number of devices of a class that match all selectors, or all such devices."""
 
     name: str = ""
     device_class_name: str = ""
@@ -52,13 +52,13 @@ class DeviceSubRequest(Model):
 
 
 class ExactDeviceRequest(DeviceSubRequest):
-    """The same, of devices that may be in use where it is for their administration; it has the name of its request."""
+    """The same with admin access, which may use devices that are in use; the name is that of the request."""
 
     admin_access: bool = False
 
 
 class DeviceRequest(Model):
-    """A request for devices: exactly these, or the first of some alternatives."""
+    """A request for devices: an exact one, or the first satisfiable of several alternatives."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -66,7 +66,7 @@ class DeviceRequest(Model):
 
 
 class DeviceConstraint(Model):
-    """An attribute in which the devices of some requests, or of all, are the same, or all different."""
+    """An attribute whose value must be the same, or different, for the devices of some or all requests."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -74,7 +74,7 @@ class DeviceConstraint(Model):
 
 
 class DeviceConfiguration(Model):
-    """Parameters for a driver, as it reads them; for some requests of a claim, or for all."""
+    """Opaque parameters for a driver, for some or all requests of a claim."""
 
     requests: tuple[str, ...] = ()
     opaque: msgspec.Raw = EMPTY_RAW
@@ -91,9 +91,9 @@ class ResourceClaimSpec(Model):
 
 
 class AllocatedDevice(Model):
-    """`status.allocation.devices.results[]`, complete: a device that a claim was given, by its driver, pool and name.
+    """`status.allocation.devices.results[]`, complete: an allocated device by driver, pool and name.
 
-    One that several claims share has a `share_id`, and the part of its capacities that this one consumes.
+    A device shared by several claims has a `share_id`, and the capacity that this claim consumes.
     """
 
     request: str = ""
@@ -132,7 +132,7 @@ class AllocationResult(Model):
 
 
 class ConsumerReference(Model):
-    """`status.reservedFor[]`, complete: who may use the devices of a claim, normally a pod."""
+    """`status.reservedFor[]`, complete: a consumer of a claim, normally a pod."""
 
     api_group: str = ""
     resource: str = ""
@@ -141,7 +141,7 @@ class ConsumerReference(Model):
 
 
 class AllocatedDeviceStatus(Model):
-    """What a driver says of a device that was given."""
+    """The driver's status of an allocated device."""
 
     driver: str = ""
     pool: str = ""
@@ -169,20 +169,20 @@ class TemplateMetadata(Model):
 
 
 class ResourceClaimTemplateSpec(Model):
-    """The metadata of the claims, and their spec as JSON, of which no field is lost."""
+    """The metadata of the claims, and their spec as JSON, so that no field is lost."""
 
     metadata: TemplateMetadata = TemplateMetadata()
     spec: msgspec.Raw = EMPTY_RAW
 
 
 class ResourceClaimTemplate(Object):
-    """What claims are made of for pods that name it."""
+    """A template for the claims of pods that refer to it."""
 
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
 class DeviceAttribute(Model):
-    """One value, of one of these types."""
+    """A value of one of these types."""
 
     int_value: int | None = msgspec.field(default=None, name="int")
     bool_value: bool | None = msgspec.field(default=None, name="bool")
@@ -191,7 +191,7 @@ class DeviceAttribute(Model):
 
 
 class CapacityRange(Model):
-    """From `min` to `max`, in steps."""
+    """The range from `min` to `max`, in steps."""
 
     min: str | None = None
     max: str | None = None
@@ -199,7 +199,7 @@ class CapacityRange(Model):
 
 
 class CapacityRequestPolicy(Model):
-    """How much of a capacity may be consumed at a time."""
+    """The amounts of a capacity that may be requested."""
 
     default: str | None = None
     valid_values: tuple[str, ...] = ()
@@ -216,21 +216,21 @@ class Counter(Model):
 
 
 class CounterSet(Model):
-    """Counters that the devices of a pool consume together, by name (KEP-4815)."""
+    """Counters that the devices of a pool share, by name (KEP-4815)."""
 
     name: str = ""
     counters: Mapping[str, Counter] = {}
 
 
 class CounterConsumption(Model):
-    """What a device consumes of a counter set."""
+    """The counters of a counter set that a device consumes."""
 
     counter_set: str = ""
     counters: Mapping[str, Counter] = {}
 
 
 class Device(Model):
-    """A device, and the nodes that it can be reached from where its slice leaves that to it."""
+    """A device, and the nodes that can access it if its slice does not set them."""
 
     name: str = ""
     attributes: Mapping[str, DeviceAttribute] = {}
@@ -247,7 +247,7 @@ class Device(Model):
 
 
 class ResourcePool(Model):
-    """Slices of one generation, so many of them, make a pool; those of earlier ones are out of date."""
+    """The pool of a slice; slices of an older generation are obsolete."""
 
     name: str = ""
     generation: int = 0
@@ -266,7 +266,7 @@ class ResourceSliceSpec(Model):
 
 
 class ResourceSlice(Object):
-    """Devices that a driver publishes, and the nodes that they can be reached from; or counters of a pool."""
+    """Devices of a driver and the nodes that can access them, or counters of a pool."""
 
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
@@ -278,13 +278,13 @@ class DeviceClassSpec(Model):
 
 
 class DeviceClass(Object):
-    """A kind of devices that claims ask for by name."""
+    """A class of devices that claims refer to by name."""
 
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
 class DeviceTaintSelector(Model):
-    """The devices of a driver, of a pool, of a name, or of several of these."""
+    """Selects devices by driver, pool and name."""
 
     driver: str | None = None
     pool: str | None = None
@@ -301,14 +301,14 @@ class DeviceTaintRuleStatus(Model):
 
 
 class DeviceTaintRule(Object):
-    """A taint for devices that somebody else publishes (KEP-5055)."""
+    """A taint for devices that others publish (KEP-5055)."""
 
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
     status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
 
 
 class ResourcePoolStatusRequestSpec(Model):
-    """The pools of a driver, or one of them; `limit` bounds how many are told of."""
+    """The pools of a driver, or one of them; `limit` is the maximum number of reported pools."""
 
     driver: str = ""
     pool_name: str | None = None
@@ -316,7 +316,7 @@ class ResourcePoolStatusRequestSpec(Model):
 
 
 class PoolStatus(Model):
-    """`status.pools[]`, complete; numbers are told of pools without a `validation_error`."""
+    """`status.pools[]`, complete; the numbers are set for pools without a `validation_error`."""
 
     driver: str = ""
     pool_name: str = ""
@@ -331,7 +331,7 @@ class PoolStatus(Model):
 
 
 class ResourcePoolStatusRequestStatus(Model):
-    """`status`, complete; `pool_count` is how many pools there are, whether they are told of or not."""
+    """`status`, complete; `pool_count` is the number of all pools, also of those not reported."""
 
     pool_count: int | None = None
     pools: tuple[PoolStatus, ...] = ()
@@ -339,7 +339,7 @@ class ResourcePoolStatusRequestStatus(Model):
 
 
 class ResourcePoolStatusRequest(Object):
-    """A question for the state of pools of devices, which is answered once (KEP-5677)."""
+    """A request for the status of device pools, which is answered once (KEP-5677)."""
 
     spec: ResourcePoolStatusRequestSpec = ResourcePoolStatusRequestSpec()
     status: ResourcePoolStatusRequestStatus | None = None

@@ -1,6 +1,6 @@
-"""Lay the difference of two typed objects over the original JSON, so that an update loses no field we do not know.
+"""Applies the difference of two typed objects to the original JSON, so that an update keeps unknown fields.
 
-Only the levels that changed are parsed; everything beside them is carried over byte for byte.
+Only the changed levels are parsed; everything else is copied byte for byte.
 """
 
 from collections import deque
@@ -18,11 +18,11 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def overlay(original: bytes, before: Object, after: Object) -> bytes:
-    """Return the JSON of `after`, with all that `original` holds beside the fields of `before`.
+    """Return the JSON of `after` with all fields of `original` that the model does not know.
 
-    `before` is what `original` decodes to. Within a list that changed, an item equal to one of `before` keeps its
-    original form, and so does all that the model does not know of the item with the same name, where names are unique
-    (containers, volumes, ports); the other items are what the model knows of them.
+    `before` is the decoded `original`. In a changed list, items equal to an item of `before` keep their original JSON.
+    If the items have unique names (containers, volumes, ports), items with the same name keep their unknown fields.
+    Other items contain only known fields.
     """
     return bytes(_struct(msgspec.Raw(original), before, after))
 
@@ -34,7 +34,7 @@ def _struct(original: msgspec.Raw, before: msgspec.Struct, after: msgspec.Struct
         if old is new or old == new or attribute == "raw":
             continue
         if new is None or (new == default and not isinstance(new, int | float | msgspec.Struct)):
-            fields.pop(name, None)  # an explicit 0 or false is kept: some fields of that kind are required
+            fields.pop(name, None)  # an explicit 0 or false is kept: some of these fields are required
         else:
             fields[name] = _value(_said(fields.get(name)), old, new)
     return _encode(fields)
@@ -61,7 +61,7 @@ def _mapping(original: msgspec.Raw, old: Mapping[str, Any], new: Mapping[str, An
 
 
 def _said(original: msgspec.Raw | None) -> msgspec.Raw | None:
-    """Return the value; None also for `null`, which servers write for what is absent."""
+    """Return the value; None also for `null`, which servers write for absent values."""
     return None if original is not None and bytes(original) == b"null" else original
 
 
@@ -81,14 +81,14 @@ def _sequence(original: msgspec.Raw | None, old: Sequence[Any], new: Sequence[An
 
 
 def _named(items: Sequence[Any]) -> Mapping[str, int]:
-    """Return the positions of items by name; empty unless each has one, and no two the same."""
+    """Return the indexes of items by name; empty unless all items have unique names."""
     names = {getattr(item, "name", ""): at for at, item in enumerate(items)}
     return names if len(names) == len(items) and "" not in names else {}
 
 
 def _sources(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
-    """Return for each new item the position of the equal old item; each old item is used once, the one at
-    the same position first."""
+    """Return the index of the equal old item for each new item. Each old item is used once, the one at
+    the same index first."""
     found = [at if at < len(old) and old[at] == item else None for at, item in enumerate(new)]
     free: dict[bytes, deque[int]] = {}
     for at, item in enumerate(old):
@@ -102,7 +102,7 @@ def _sources(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
 
 
 def _form(item: Any) -> bytes:
-    """Return what is the same for equal items alone."""
+    """Return bytes that are the same only for equal items."""
     return msgspec.json.encode(item, order="deterministic")
 
 
@@ -112,7 +112,7 @@ def _encode(value: Any) -> msgspec.Raw:
 
 @cache
 def _layout(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Return attribute, JSON name and default of each field; that of one always sent equals nothing."""
+    """Return attribute, JSON name and default of each field; a default that equals nothing if it is always sent."""
     return tuple((field.name, field.encode_name, _default(field)) for field in msgspec.structs.fields(kind))
 
 

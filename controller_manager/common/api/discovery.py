@@ -1,4 +1,4 @@
-"""Slices of the endpoints of services (discovery.k8s.io), as controllers write them."""
+"""Endpoint slices (discovery.k8s.io), as controllers write them."""
 
 from collections.abc import Mapping
 
@@ -9,14 +9,14 @@ from controller_manager.common.api.resource import Resource
 
 GROUP = f"discovery.{GROUP_DOMAIN}"
 
-# Labels of a slice: the service it belongs to, who keeps it; and of Endpoints: not to be made slices of.
+# Labels: the service of a slice, its manager; and on Endpoints: skip mirroring.
 SERVICE_NAME = f"{PLATFORM_DOMAIN}/service-name"
 MANAGED_BY = f"endpointslice.{PLATFORM_DOMAIN}/managed-by"
 SKIP_MIRROR = f"endpointslice.{PLATFORM_DOMAIN}/skip-mirror"
 
 
 class EndpointConditions(Model):
-    """`endpoints[].conditions`, complete; None is not known."""
+    """`endpoints[].conditions`, complete; None means unknown."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -36,7 +36,7 @@ class ForNode(Model):
 
 
 class EndpointHints(Model):
-    """`endpoints[].hints`, complete: from where an endpoint should be used."""
+    """`endpoints[].hints`, complete: zones and nodes that should use an endpoint."""
 
     for_zones: tuple[ForZone, ...] = ()
     for_nodes: tuple[ForNode, ...] = ()
@@ -65,7 +65,7 @@ class SlicePort(Model):
 
 
 class EndpointSlice(Object):
-    """Some endpoints of a service, of one type of address, all with the same ports."""
+    """Some endpoints of a service, with one address type and the same ports."""
 
     address_type: str = ""
     endpoints: tuple[Endpoint, ...] | None = ()

@@ -1,4 +1,4 @@
-"""Refusals of the API: one class per reason, raised by the server and decoded by the client from the same `Status`."""
+"""API errors: one class per reason; the server raises them and the client decodes them from a `Status`."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from controller_manager.common.api.model import Model
 
 
 class Cause(Model):
-    """One problem of a refused request (`status.details.causes[]`); `reason` is e.g. `FieldValueRequired`."""
+    """A cause of an error (`status.details.causes[]`); `reason` is e.g. `FieldValueRequired`."""
 
     reason: str = ""
     message: str = ""
@@ -19,7 +19,7 @@ class Cause(Model):
 
 
 class Details(Model):
-    """`status.details`; `kind` is the plural resource name, or the kind for `Invalid`, as upstream has it."""
+    """`status.details`; `kind` is the plural resource name, or the kind for `Invalid`, as in Kubernetes."""
 
     name: str = ""
     group: str = ""
@@ -49,8 +49,8 @@ class Status(Model):
 
 
 class ApiError(Exception):
-    """A request the API refused. `code` is the HTTP status, `reason` the machine-readable word; `warnings` are told
-    with the refusal, in headers.
+    """An error response of the API. `code` is the HTTP status, `reason` the machine-readable reason; `warnings` are
+    sent in headers with the error.
     """
 
     code: int = 500
@@ -63,7 +63,7 @@ class ApiError(Exception):
         self.warnings: tuple[str, ...] = ()
 
     def status(self) -> Status:
-        """Return this refusal as the body of an answer."""
+        """Return the error as response body."""
         return Status(message=self.message, reason=self.reason, details=self.details, code=self.code)
 
 
@@ -72,7 +72,7 @@ class BadRequest(ApiError):
 
 
 class InvalidName(BadRequest):
-    """A name that no object can have, and that no request is sent with; to try again is of no use."""
+    """A name that no object can have. The request is not sent, and retries are useless."""
 
 
 class Unauthorized(ApiError):
@@ -104,7 +104,9 @@ class AlreadyExists(ApiError):
 
 
 class Expired(ApiError):
-    """History that is no longer kept; with a `continue_token` a list can go on from the newest state instead."""
+    """The requested history is no longer available; with a `continue_token` a list can continue from the newest
+    state.
+    """
 
     code, reason = 410, "Expired"
 
@@ -113,7 +115,7 @@ class Expired(ApiError):
         self.continue_token = continue_token
 
     def status(self) -> Status:
-        """Return this refusal as the body of an answer."""
+        """Return the error as response body."""
         metadata = {"continue": self.continue_token} if self.continue_token else {}
         return replace(super().status(), metadata=metadata)
 
@@ -143,7 +145,7 @@ class InternalError(ApiError):
 
 
 class UnknownError(ApiError):
-    """A failure that the API has no word for."""
+    """An error without a specific reason."""
 
     code, reason = 500, ""
 
@@ -166,37 +168,37 @@ _CLASSES: tuple[type[ApiError], ...] = (
     StorageReadError, ServiceUnavailable, Timeout,
 )  # fmt: skip
 _STATUS = Decoder(Status)
-_MOST_CAUSES = 200  # a body of the usual limit could break a rule a few hundred thousand times
+_MOST_CAUSES = 200  # an object of the maximum size could have a few hundred thousand errors
 _BY_REASON = {c.reason: c for c in _CLASSES}
 _BY_CODE = {c.code: c for c in reversed(_CLASSES)}
 
 
 def not_found(group: str, plural: str, name: str) -> NotFound:
-    """Return the refusal of a request for an object that does not exist."""
+    """Return the error for an object that does not exist."""
     return NotFound(f'{_qualified(group, plural)} "{name}" not found', Details(name=name, group=group, kind=plural))
 
 
 def already_exists(group: str, plural: str, name: str) -> AlreadyExists:
-    """Return the refusal to create an object whose name exists."""
+    """Return the error for creating an object whose name exists."""
     details = Details(name=name, group=group, kind=plural)
     return AlreadyExists(f'{_qualified(group, plural)} "{name}" already exists', details)
 
 
 def conflict(group: str, plural: str, name: str, why: str) -> Conflict:
-    """Return the refusal of a request that presumed another state of the object."""
+    """Return the error for a request that expected another state of the object."""
     message = f'Operation cannot be fulfilled on {_qualified(group, plural)} "{name}": {why}'
     return Conflict(message, Details(name=name, group=group, kind=plural))
 
 
 def forbidden(group: str, plural: str, name: str, why: str, *causes: Cause) -> Forbidden:
-    """Return the refusal of a request that is not allowed; `causes` are for programs that want to know why."""
+    """Return the error for a request that is not allowed; `causes` are machine-readable."""
     subject = f'{_qualified(group, plural)} "{name}"' if name else _qualified(group, plural)
     details = Details(name=name, group=group, kind=plural, causes=causes)
     return Forbidden(f"{subject} is forbidden: {why}", details)
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invalid:
-    """Return the refusal of an object that breaks rules of its kind; each is a cause, up to a bound."""
+    """Return the error for an invalid object with its causes, up to a limit."""
     reported = causes[:_MOST_CAUSES]
     problems = [f"{c.field}: {c.message}" if c.field else c.message for c in reported]
     if len(causes) > len(reported):
@@ -208,12 +210,12 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invali
 
 
 def internal_error(why: str) -> InternalError:
-    """Return the refusal of a request that something inside went wrong with."""
+    """Return the error for an internal failure."""
     return InternalError(f"Internal error occurred: {why}", Details(causes=(Cause(message=why),)))
 
 
 def from_response(code: int, body: bytes) -> ApiError:
-    """Return the refusal an answer carries; an answer that is no `Status` becomes one with the body's first line."""
+    """Return the error in a response; a body that is not a `Status` becomes one with the body's first line."""
     try:
         status = _STATUS.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -242,7 +244,7 @@ _AS_TOLD = (403, 406, 415)
 
 
 def what_clients_make_of(code: int, text: str) -> str:
-    """Return the message of a refusal that is no `Status`, whose body is `text`, as clients in Go tell of it."""
+    """Return the message that Go clients show for an error body `text` that is not a `Status`."""
     if code in _AS_TOLD:
         return text
     if code in _SAID_NOTHING:

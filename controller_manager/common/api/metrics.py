@@ -1,4 +1,4 @@
-"""The groups metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io, as far as autoscaling reads them."""
+"""The groups metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io, with the fields for autoscaling."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ class _Named(Model):
 
 
 class ContainerMetrics(Model):
-    """The usage of one container, as quantities by the name of the resource."""
+    """The usage of one container, as quantities by resource name."""
 
     name: str = ""
     usage: Mapping[str, str | int | float] = {}
@@ -33,7 +33,7 @@ class PodMetrics(Model):
 
 
 class MetricsList(Model):
-    """Values of several objects, not decoded yet: one that can't be costs no other."""
+    """Undecoded values of several objects, so that an invalid one does not affect the others."""
 
     items: tuple[msgspec.Raw, ...] = ()
 
@@ -46,7 +46,7 @@ class CustomValue(Model):
 
 
 class ExternalValue(Model):
-    """One series of a metric of something outside of the cluster."""
+    """One series of an external metric."""
 
     value: str | int | float = "0"
 

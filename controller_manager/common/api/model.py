@@ -1,4 +1,4 @@
-"""The base of every typed object: frozen, camel-cased, and never losing a field it does not know."""
+"""The base of every typed object: frozen, camel-cased, and without loss of unknown fields."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -15,10 +15,11 @@ _FIELD: Any = type(msgspec.field())
 
 
 class _ModelMeta(msgspec.StructMeta):
-    """Makes all subclasses keyword-only, which msgspec does not inherit, and those of authors send what they hold.
+    """Makes all subclasses keyword-only, which msgspec does not inherit, and lets models of authors send default
+    values.
 
-    The defaults of our own models are those of the server, so a value that equals its default is left out. Those of an
-    author may differ: msgspec leaves out no field whose default comes from a factory other than list, dict and set.
+    The defaults of our own models are those of the server, so values equal to the default are omitted. The defaults of
+    an author may differ: msgspec never omits a field whose default has a factory other than list, dict and set.
     """
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
@@ -26,13 +27,13 @@ class _ModelMeta(msgspec.StructMeta):
         made = super().__new__(mcls, name, bases, namespace, **config)
         if "omit_defaults" in config or made.__module__.partition(".")[0] in OUR_PACKAGES:
             return made
-        fields = [field for field in made.__struct_fields__ if field in namespace]  # not those of ClassVar
+        fields = [field for field in made.__struct_fields__ if field in namespace]  # without ClassVars
         sent = {field: _always_sent(namespace[field]) for field in fields}
         return super().__new__(mcls, name, bases, {**namespace, **sent}, **config) if sent else made
 
 
 def _always_sent(default: Any) -> Any:
-    """Return the default of a field in a form that msgspec does not leave out; None still means absent."""
+    """Return the default of a field in a form that msgspec does not omit; None still means absent."""
     field = default if isinstance(default, _FIELD) else msgspec.field(default=default)
     value, factory = field.default, field.default_factory
     if factory is not msgspec.NODEFAULT:
@@ -44,15 +45,15 @@ def _always_sent(default: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Model(msgspec.Struct, metaclass=_ModelMeta, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """A value within an object; holds the fields we interpret.
+    """A value within an object, with the fields we interpret.
 
-    In a model of your own, None means that a field is absent, and every other value is sent, also one that equals the
-    default of its field; with `omit_defaults=True` that is left out. A field without a default is required.
+    In models outside of this project, None means that a field is absent, and all other values are sent, even if they
+    equal the default; `omit_defaults=True` omits them. A field without a default is required.
     """
 
 
 EMPTY_RAW = msgspec.Raw()
-"""The default of a field that is carried as JSON bytes: it is absent. Another empty `Raw` can't be encoded."""
+"""The default of a field with raw JSON: absent. Another empty `Raw` cannot be encoded."""
 
 
 class OwnerReference(Model):
@@ -69,8 +70,8 @@ class OwnerReference(Model):
 class ObjectMeta(Model):
     """`metadata`: the fields we interpret; the others stay in the object's `raw`.
 
-    A client takes `managed_fields` away from what a server answers: it is often a third of an object, nobody looks at
-    it, and servers keep it when an update comes without (KEP-555).
+    A client drops `managed_fields` from responses: they are often a third of an object and unused, and servers keep
+    them if an update omits them (KEP-555).
     """
 
     name: str = ""
@@ -90,10 +91,10 @@ class ObjectMeta(Model):
 
 
 class Object(Model):
-    """A Kubernetes object: its interpreted fields, and in `raw` the JSON bytes it was decoded from; of what a server
-    answered, those without `metadata.managedFields`, which an update need not bring.
+    """A Kubernetes object: its interpreted fields, and in `raw` the JSON it was decoded from. In responses, `raw` is
+    without `metadata.managedFields`, which an update may omit.
 
-    `raw` is empty for an object made by hand or by a metadata-only informer. It is never sent.
+    `raw` is empty for an object created in code or by a metadata-only informer. It is never sent.
     """
 
     api_version: str = ""
@@ -103,9 +104,9 @@ class Object(Model):
 
     @classmethod
     def decode(cls, data: bytes, *, keep: bool = True) -> Self:
-        """Decode JSON as `Decoder` does; `keep` remembers the bytes so that an update loses no unknown field.
+        """Decode JSON like `Decoder`; `keep` stores the bytes so that an update keeps unknown fields.
 
-        Raises `msgspec.ValidationError` naming the path of a field of the wrong type.
+        Raises `msgspec.ValidationError` with the path of a field of the wrong type.
         """
         found: Self = _decoder(cls).decode(data)
         if keep:
@@ -118,16 +119,16 @@ class Object(Model):
 
 
 def controller_of(obj: Object) -> OwnerReference | None:
-    """The reference to the one owner that controls `obj`; None if nobody does."""
+    """Return the reference to the controlling owner of `obj`, or None."""
     return next((reference for reference in obj.metadata.owner_references if reference.controller), None)
 
 
 class PartialObject(Object):
-    """Any object, of which only type and metadata are read."""
+    """An object of any kind with type and metadata only."""
 
 
 class BareObject(PartialObject):
-    """The same without labels and annotations, which people put whole manifests into: a client drops them."""
+    """The same without labels and annotations, which may hold whole manifests: a client drops them."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Ranges and addresses of services, of the group networking."""
+"""Service CIDRs and IP addresses, of the group networking.k8s.io."""
 
 from controller_manager.common.api.conditions import Condition
 from controller_manager.common.api.model import Model, Object, PartialObject
@@ -17,12 +17,12 @@ class ServiceCIDRStatus(Model):
 
 
 class ServiceCIDR(Object):
-    """Ranges that cluster IPs of services come from, one of each family at most."""
+    """Ranges of cluster IPs, at most one per IP family."""
 
     spec: ServiceCIDRSpec = ServiceCIDRSpec()
     status: ServiceCIDRStatus = ServiceCIDRStatus()
 
 
 SERVICE_CIDRS = Resource(GROUP, "v1", "servicecidrs", "ServiceCIDR", False, ServiceCIDR)
-# Each is named like its address; what is read of it is whose it is.
+# An IPAddress is named like its address; only its parent reference is read.
 IP_ADDRESSES = Resource(GROUP, "v1", "ipaddresses", "IPAddress", False, PartialObject)

@@ -1,4 +1,4 @@
-"""The names that bind the neutral documents to the existing ecosystem, so that every existing client works."""
+"""The names of the existing ecosystem (domains, groups, labels), so that every existing client works."""
 
 GROUP_DOMAIN = "k8s.io"
 PLATFORM_DOMAIN = "kubernetes.io"

@@ -1,5 +1,5 @@
-"""The resources that pods ask for and are limited to (KEP-753, KEP-1287, KEP-2837), and the quality of service that
-follows; pods are plain trees.
+"""Resource requests and limits of pods (KEP-753, KEP-1287, KEP-2837), and their quality of service class; pods are
+plain trees.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from controller_manager.common.api.quantity import Quantity, add, parse
 from controller_manager.common.api.tree import FrozenTree
 
 Amounts = Mapping[str, Quantity]
-"""Quantities by the names of resources."""
+"""Quantities by resource name."""
 
 HUGE_PAGES = "hugepages-"
 _NOTHING: FrozenTree = {}
@@ -16,19 +16,19 @@ _OF_WHOLE_PODS = frozenset({"cpu", "memory"})  # and huge pages
 
 
 def parsed(texts: Mapping[str, str] | None) -> dict[str, Quantity]:
-    """Return quantities by name; none of None. Raises `ValueError`."""
+    """Return parsed quantities by name; empty for None. Raises `ValueError`."""
     return {name: parse(text) for name, text in (texts or {}).items()}
 
 
 def plus(one: Amounts, other: Amounts) -> dict[str, Quantity]:
-    """Return the sums; what only one has is as it is."""
+    """Return the sums by resource name."""
     total = dict(one)
     _add_to(total, other)
     return total
 
 
 def largest(*lists: Amounts) -> dict[str, Quantity]:
-    """Return the largest amount of each resource; of equal ones the first."""
+    """Return the largest amount of each resource; the first of equal ones."""
     found: dict[str, Quantity] = {}
     for amounts in lists:
         for name, amount in amounts.items():
@@ -38,8 +38,8 @@ def largest(*lists: Amounts) -> dict[str, Quantity]:
 
 
 def container_total(spec: FrozenTree, amounts_of: Callable[[FrozenTree], Amounts]) -> Amounts:
-    """Return what all containers have together at the time of the greatest need: init containers run one after another,
-    sidecars among them beside all that comes later. It takes time linear in the amounts.
+    """Return the maximum that all containers need at the same time: init containers run one after another, sidecars
+    together with everything after them. Takes time linear in the amounts.
     """
     needed: dict[str, Quantity] = {}
     for container in _items(spec, "containers"):
@@ -66,13 +66,13 @@ def _add_to(total: dict[str, Quantity], amounts: Amounts) -> None:
 
 
 def is_sidecar(container: FrozenTree) -> bool:
-    """Return whether an init container runs beside all that comes later."""
+    """Return whether an init container is a sidecar, which keeps running."""
     return container.get("restartPolicy") == "Always"
 
 
 def pod_requests(pod: FrozenTree) -> Amounts:
-    """Return what a pod requests, with its overhead: of containers that are resized the most that the spec, the node
-    and the runtime say.
+    """Return the requests of a pod with its overhead; for containers being resized, the maximum of spec, allocation and
+    runtime.
     """
     spec = _part(pod, "spec")
     found = dict(container_total(spec, _Effective(pod, "requests")))
@@ -81,7 +81,7 @@ def pod_requests(pod: FrozenTree) -> Amounts:
 
 
 def pod_limits(pod: FrozenTree) -> Amounts:
-    """Return what a pod is limited to; its overhead is added where there is a limit."""
+    """Return the limits of a pod; the overhead is added to existing limits."""
     spec = _part(pod, "spec")
     found = dict(container_total(spec, _Effective(pod, "limits")))
     found |= _of_the_whole(spec, "limits")
@@ -92,14 +92,14 @@ def pod_limits(pod: FrozenTree) -> Amounts:
 
 
 def has_whole_resources(spec: FrozenTree) -> bool:
-    """Return whether a pod says what it needs as a whole (KEP-2837)."""
+    """Return whether a pod has pod-level resources (KEP-2837)."""
     return bool(_of_the_whole(spec, "requests") or _of_the_whole(spec, "limits"))
 
 
 def quality_of_service(spec: FrozenTree) -> str:
-    """Return the class of a pod: Guaranteed when each container limits what it requests, BestEffort when none asks.
+    """Return the QoS class of a pod: Guaranteed if each container's limits equal its requests, BestEffort without any.
 
-    A pod that asks for something as a whole is judged by that alone.
+    For a pod with pod-level resources, only these count.
     """
     whole = _part(spec, "resources")
     if whole.get("requests") or whole.get("limits"):
@@ -124,8 +124,8 @@ def _of_the_whole(spec: FrozenTree, field: str) -> Amounts:
 
 
 class _Effective:
-    """What counts of each container of a pod while it may be resized (KEP-1287): of requests the most that is wanted,
-    allocated and in effect, of limits what is wanted and in effect. What can't be had counts no more.
+    """The effective resources of each container during a resize (KEP-1287): requests are the maximum of desired,
+    allocated and actual values, limits the maximum of desired and actual ones. Infeasible desired values are ignored.
     """
 
     def __init__(self, pod: FrozenTree, field: str) -> None:

@@ -1,4 +1,4 @@
-"""The group policy: budgets of disruptions."""
+"""The group policy: pod disruption budgets."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from controller_manager.common.api.selectors import LabelSelectorSpec
 
 
 class PodDisruptionBudgetSpec(Model):
-    """The pods, none without a selector, and how many of them are to be there: a number, or a percentage (`50%`)."""
+    """The selected pods (none without a selector), and how many must be available: a number or percentage (`50%`)."""
 
     selector: LabelSelectorSpec | None = None
     min_available: int | str | None = None
@@ -17,8 +17,8 @@ class PodDisruptionBudgetSpec(Model):
 
 
 class PodDisruptionBudgetStatus(Model):
-    """`status`, complete. `disrupted_pods` are those that were let go and are not yet seen to be deleted, by name, with
-    the time at which that was.
+    """`status`, complete. `disrupted_pods` are evicted pods whose deletion was not observed yet, by name, with the time
+    of eviction.
     """
 
     observed_generation: int = 0
@@ -31,7 +31,7 @@ class PodDisruptionBudgetStatus(Model):
 
 
 class PodDisruptionBudget(Object):
-    """How many pods may be evicted at a time."""
+    """Limits the number of pods that may be evicted at a time."""
 
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

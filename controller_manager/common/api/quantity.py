@@ -1,8 +1,8 @@
-"""Quantities, the numbers with suffixes that resources are counted in: read, compared, and written in one form.
+"""Quantities: resource amounts with suffixes, parsed, compared and written in canonical form.
 
 A text is a decimal number with a suffix of one of three families: decimal (`100m`, `2k`, `5G`), binary (`64Mi`) or an
-exponent (`12e6`). Of the many texts for one number the canonical one has no fraction and the greatest suffix of its
-family that allows it; what no suffix can say exactly is rounded away from zero to billionths.
+exponent (`12e6`). The canonical text has no fraction and the largest suffix of its family that allows this. Numbers
+that no suffix can express are rounded away from zero to billionths.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 _LARGEST = Decimal(2**63 - 1)
 _BILLIONTHS = -9
-_LONGEST = 128  # characters of a text; nobody counts further
+_LONGEST = 128  # characters of a text
 _EXACT = Context(prec=4 * _LONGEST, Emin=-9999, Emax=9999)
 _TEXT = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _DECIMAL: Mapping[str, int] = MappingProxyType(
@@ -25,7 +25,7 @@ _OF_EXPONENT: Mapping[int, str] = MappingProxyType({exponent: suffix for suffix,
 
 
 class Quantity(NamedTuple):
-    """An exact number, and the family of suffixes it was written with: `decimal`, `binary` or `exponent`."""
+    """An exact number, and its family of suffixes: `decimal`, `binary` or `exponent`."""
 
     number: Decimal
     family: str = "decimal"
@@ -39,9 +39,9 @@ class Quantity(NamedTuple):
         return _decimal_text(self.number, self.family == "exponent")
 
 
-@lru_cache(maxsize=4096)  # most containers ask for the same
+@lru_cache(maxsize=4096)  # most containers use the same quantities
 def parse(text: str) -> Quantity:
-    """Return the quantity a text stands for. Raises `ValueError` when it is none."""
+    """Return the quantity of a text. Raises `ValueError`."""
     found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
         raise ValueError(f"{text!r} is no quantity, such as 100m or 1.5Gi")
@@ -56,20 +56,20 @@ def parse(text: str) -> Quantity:
 
 
 def canonical(text: str, places: int = 9) -> str:
-    """Return the one text for all that stand for the same number, rounded up to `places` decimals; as `parse` it
-    raises.
+    """Return the canonical text of a quantity, rounded up to `places` decimals. Raises like
+    `parse`.
     """
     quantity = parse(text)
     return str(quantity._replace(number=_round_up(quantity.number, -places)))
 
 
 def add(one: Quantity, other: Quantity) -> Quantity:
-    """Return the sum, in the family of the first that is not zero."""
+    """Return the sum, in the family of the first nonzero operand."""
     return Quantity(_EXACT.add(one.number, other.number), one.family if one.number else other.family)
 
 
 def _round_up(number: Decimal, exponent: int = _BILLIONTHS) -> Decimal:
-    """Return the number to a power of ten, rounded away from zero."""
+    """Return the number rounded away from zero to a power of ten."""
     found = number.as_tuple().exponent
     if isinstance(found, int) and found >= exponent:
         return number
@@ -90,7 +90,7 @@ def _binary_text(whole: int) -> str:
 
 
 def _decimal_text(number: Decimal, as_exponent: bool) -> str:
-    """Return digits without trailing zeros, and the suffix, whose exponent is a multiple of three."""
+    """Return digits without trailing zeros, and the suffix; its exponent is a multiple of three."""
     sign, digits, found = number.as_tuple()
     assert isinstance(found, int)
     bare = "".join(map(str, digits)).rstrip("0")

@@ -1,4 +1,4 @@
-"""The group rbac.authorization: roles, and to whom they are given."""
+"""The group rbac.authorization.k8s.io: roles and bindings."""
 
 import msgspec
 
@@ -9,11 +9,11 @@ from controller_manager.common.api.selectors import LabelSelectorSpec
 
 GROUP = f"rbac.authorization.{GROUP_DOMAIN}"
 AUTO_UPDATE = f"rbac.authorization.{PLATFORM_DOMAIN}/autoupdate"
-"""The annotation of a default role or binding that servers leave alone if it is `false`."""
+"""The annotation of default roles and bindings; servers do not update those with the value `false`."""
 
 
 class RoleRule(Model):
-    """`rules[]`, complete: verbs on resources of API groups, or on paths; `*` stands for all of them."""
+    """`rules[]`, complete: verbs on resources of API groups, or on paths; `*` means all."""
 
     verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class RoleRule(Model):
 
 
 class AggregationRule(Model):
-    """`aggregationRule`, complete: the roles whose rules another one has."""
+    """`aggregationRule`, complete: selects the roles whose rules are combined."""
 
     cluster_role_selectors: tuple[LabelSelectorSpec, ...] = ()
 
@@ -35,7 +35,7 @@ class Role(Object):
 
 
 class ClusterRole(Object):
-    """A role of the cluster, which bindings in a namespace may give for that namespace alone."""
+    """A role of the cluster; a binding in a namespace may grant it for that namespace only."""
 
     rules: tuple[RoleRule, ...] = ()
     aggregation_rule: AggregationRule | None = None
@@ -59,7 +59,7 @@ class RoleRef(Model):
 
 
 class RoleBinding(Object):
-    """Gives a role to subjects, in a namespace or, as a ClusterRoleBinding, everywhere."""
+    """Grants a role to subjects, in a namespace or, as a ClusterRoleBinding, in the cluster."""
 
     role_ref: RoleRef = RoleRef()
     subjects: tuple[Subject, ...] = ()

@@ -1,4 +1,4 @@
-"""The address of objects: a resource of the API and the key of one object in it."""
+"""Addresses of objects: API resources, and keys of objects."""
 
 import re
 from typing import Generic, NamedTuple, TypeVar
@@ -14,14 +14,14 @@ _STEPS = (".", "..")
 
 
 def path_segment(name: str) -> str:
-    """Return a name that may be one segment of a URL path. Raises `InvalidName` for one that would be another path."""
+    """Return a name if it can be a segment of a URL path. Raises `InvalidName` for one that would change the path."""
     if name in _STEPS or not _SEGMENT.fullmatch(name):
         raise InvalidName(f"{name[:256]!r} can't be a name in the path of a request")
     return name
 
 
 class Key(NamedTuple):
-    """Namespace and name of one object; the namespace of a cluster-scoped object is empty."""
+    """Namespace and name of an object; the namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
@@ -31,7 +31,7 @@ class Key(NamedTuple):
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """A resource type as the client addresses it, and the type its objects decode to."""
+    """An API resource, and the type of its objects."""
 
     group: str
     version: str
@@ -41,21 +41,21 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     type: type[T]
 
     def __hash__(self) -> int:
-        return hash(self.plural)  # the rest seldom differs, and to hash all of it would take four times as long
+        return hash(self.plural)  # the other fields seldom differ, and hashing all of them takes four times as long
 
     @property
     def api_version(self) -> str:
-        """`group/version`, or the version alone in the core group."""
+        """Return `group/version`, or only the version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def name(self) -> str:
-        """`plural.group`, the name logs, metrics and permissions use."""
+        """Return `plural.group`, the name in logs, metrics and permissions."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path (API concepts, Resource URI shapes); segments are escaped by the transport, not here.
-        Raises `InvalidName`.
+        """Return the URL path (API concepts, Resource URI shapes); the transport escapes the segments. Raises
+        `InvalidName`.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{path_segment(namespace)}" if self.namespaced and namespace else ""
@@ -63,7 +63,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return f"{root}{scope}/{self.plural}{tail}"
 
     def metadata_only(self) -> "Resource[PartialObject]":
-        """Return the same resource, read as type and metadata."""
+        """Return the same resource with type and metadata only."""
         return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, PartialObject)
 
 

@@ -1,4 +1,4 @@
-"""The questions a process puts to the API server about its own callers: whose token is this, and may they do that."""
+"""Token and access reviews, which a process sends to the API server to authenticate and authorize its callers."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from controller_manager.common.api.resource import Resource
 
 
 class UserInfo(Model):
-    """The user that a token belongs to."""
+    """The user of a token."""
 
     username: str = ""
     uid: str = ""
@@ -16,13 +16,13 @@ class UserInfo(Model):
 
 
 class TokenReviewSpec(Model):
-    """The token in question."""
+    """The token to review."""
 
     token: str = ""
 
 
 class TokenReviewStatus(Model):
-    """The answer; `error` says why a token could not be judged."""
+    """The result; `error` says why a token could not be reviewed."""
 
     authenticated: bool = False
     user: UserInfo = UserInfo()
@@ -30,21 +30,21 @@ class TokenReviewStatus(Model):
 
 
 class TokenReview(Object):
-    """A question for the owner of a token (`authentication.k8s.io/v1`)."""
+    """A review of a token (`authentication.k8s.io/v1`)."""
 
     spec: TokenReviewSpec = TokenReviewSpec()
     status: TokenReviewStatus = TokenReviewStatus()
 
 
 class NonResourceAttributes(Model):
-    """A path outside the resources, and the method in lower case."""
+    """A non-resource path, and the HTTP method in lower case."""
 
     path: str = ""
     verb: str = ""
 
 
 class SelectorRequirement(Model):
-    """One condition of a selector; `operator` is `In`, `NotIn`, `Exists`, `DoesNotExist` or one to come."""
+    """A selector requirement; `operator` is `In`, `NotIn`, `Exists`, `DoesNotExist` or a future one."""
 
     key: str = ""
     operator: str = ""
@@ -52,14 +52,14 @@ class SelectorRequirement(Model):
 
 
 class SelectorAttributes(Model):
-    """A selector that narrows a question: as text or, in place of it, as requirements."""
+    """A selector that narrows a review: as text, or as requirements instead."""
 
     raw_selector: str = ""
     requirements: tuple[SelectorRequirement, ...] = ()
 
 
 class ResourceAttributes(Model):
-    """A verb on a resource, or on a subresource of it; no name stands for all."""
+    """A verb on a resource or subresource; an empty name means all."""
 
     namespace: str = ""
     verb: str = ""
@@ -73,7 +73,7 @@ class ResourceAttributes(Model):
 
 
 class SubjectAccessReviewSpec(Model):
-    """A user, and the access to a resource or to a path that is asked about."""
+    """A user, and the access to a resource or path to review."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class SubjectAccessReviewSpec(Model):
 
 
 class SubjectAccessReviewStatus(Model):
-    """The answer; one that denies counts more than one that allows."""
+    """The result; a denial takes precedence over an approval."""
 
     allowed: bool = False
     denied: bool = False
@@ -92,7 +92,7 @@ class SubjectAccessReviewStatus(Model):
 
 
 class SubjectAccessReview(Object):
-    """May a subject do that (`authorization.k8s.io/v1`)."""
+    """A review of a user's access (`authorization.k8s.io/v1`)."""
 
     spec: SubjectAccessReviewSpec = SubjectAccessReviewSpec()
     status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()

@@ -1,4 +1,4 @@
-"""Where pods may run, as schedulers decide it: node selectors and affinity, taints and tolerations; pure."""
+"""Scheduling rules: node selectors and affinity, taints and tolerations. They are pure."""
 
 import math
 import re
@@ -22,7 +22,7 @@ _NAME = "metadata.name"
 
 
 class SchedulingDirectives(Model):
-    """What of the spec of a pod says on which nodes it may be."""
+    """The fields of a pod's spec that restrict its nodes."""
 
     node_name: str = ""
     node_selector: Mapping[str, str] | None = None
@@ -31,17 +31,17 @@ class SchedulingDirectives(Model):
     host_network: bool = False
 
 
-# Nodes by labels and fields.
+# Node selectors.
 
 
 class NodeTerm(msgspec.Struct, frozen=True):
-    """One term of a node selector: conditions on labels and on fields, of which each must hold."""
+    """A node selector term: requirements for labels and fields; all must match."""
 
     labels: LabelSelector
     fields: FieldSelector
 
     def matches(self, node: Node) -> bool:
-        """Return whether a node meets the term."""
+        """Return whether a node matches the term."""
         name = node.metadata.name
         return self.labels.matches(node.metadata.labels) and self.fields.matches(
             lambda path: name if path == _NAME else ""
@@ -49,48 +49,48 @@ class NodeTerm(msgspec.Struct, frozen=True):
 
 
 class NodeMatcher(msgspec.Struct, frozen=True):
-    """A node selector, read once for many nodes: a node must meet one of the terms; without any, none does."""
+    """A parsed node selector: a node must match one of the terms; without terms, no node matches."""
 
     terms: tuple[NodeTerm, ...]
 
     @classmethod
     def of(cls, selector: NodeSelector) -> Self:
-        """Read a selector. A term that is empty, or has a condition that there cannot be, is met by no node."""
+        """Parse a selector. An empty term, or one with an invalid requirement, matches no node."""
         return cls(tuple(filter(None, map(_node_term, selector.node_selector_terms))))
 
     def matches(self, node: Node) -> bool:
-        """Return whether a node is selected."""
+        """Return whether a node matches."""
         return any(term.matches(node) for term in self.terms)
 
 
 class RequiredNodeAffinity(msgspec.Struct, frozen=True):
-    """The nodes on which a pod may be by its `nodeSelector` and by what its affinity requires."""
+    """The nodes that a pod allows with its `nodeSelector` and its required node affinity."""
 
     labels: LabelSelector
     affinity: NodeMatcher | None
 
     @classmethod
     def of(cls, directives: SchedulingDirectives) -> Self:
-        """Read what the spec of a pod says."""
+        """Parse the fields of a pod's spec."""
         wanted = (directives.node_selector or {}).items()
         labels = LabelSelector(tuple(Requirement(key, "in", (value,)) for key, value in wanted))
         required = required_nodes(directives.affinity)
         return cls(labels, NodeMatcher.of(required) if required is not None else None)
 
     def matches(self, node: Node) -> bool:
-        """Return whether a pod may be on a node."""
+        """Return whether a pod may run on a node."""
         return self.labels.matches(node.metadata.labels) and (self.affinity is None or self.affinity.matches(node))
 
 
 def required_nodes(affinity: Affinity | None) -> NodeSelector | None:
-    """Return the nodes that an affinity requires; None if it requires nothing."""
+    """Return the required node selector of an affinity, or None."""
     nodes = affinity.node_affinity if affinity is not None else None
     return nodes.required if nodes is not None else None
 
 
 def node_of_name(affinity: Affinity | None) -> str:
-    """Return the name of the one node that an affinity asks for by its field, as pods of daemon sets do; empty if it
-    names none, or several.
+    """Return the single node name that an affinity requires by field, as in pods of daemon sets; empty for none or
+    several.
     """
     required = required_nodes(affinity)
     for term in required.node_selector_terms if required is not None else ():
@@ -101,7 +101,7 @@ def node_of_name(affinity: Affinity | None) -> str:
 
 
 def affinity_to(node: str) -> NodeSelector:
-    """Return what selects the node of that name alone; `node_of_name` reads it."""
+    """Return a selector for one node by name; `node_of_name` reads it."""
     return NodeSelector(
         node_selector_terms=(
             NodeSelectorTerm(match_fields=(SelectorRequirement(key=_NAME, operator="In", values=(node,)),)),
@@ -110,7 +110,7 @@ def affinity_to(node: str) -> NodeSelector:
 
 
 def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:
-    """Return the conditions of a term; None if no node can meet it."""
+    """Return the requirements of a term; None if no node can match it."""
     labels = [one.requirement() for one in term.match_expressions]
     fields = [_field_term(one) for one in term.match_fields]
     if not (labels or fields):
@@ -128,28 +128,28 @@ def _field_term(one: SelectorRequirement) -> Term | None:
     return Term(one.key, one.operator == "In", one.values[0])
 
 
-# Taints, and how long a pod may stay on a node that has them.
+# Taints, and how long a pod may stay on a tainted node.
 
 
 def untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Iterable[str], *, compares: bool = False
 ) -> Taint | None:
-    """Return the first of the taints with one of these effects that none of `tolerations` matches; None if there is
-    none. `compares` is as in `tolerates`.
+    """Return the first taint with one of these effects that no toleration matches, or None.
+    For `compares` see `tolerates`.
     """
     counted = (taint for taint in taints if taint.effect in effects)
     return next((t for t in counted if not any(tolerates(one, t, compares=compares) for one in tolerations)), None)
 
 
 def no_execute(node: Node | None) -> tuple[Taint, ...]:
-    """The taints by which a node drives pods away; none if there is no such node."""
+    """Return the NoExecute taints of a node; empty for None."""
     return tuple(taint for taint in node.spec.taints if taint.effect == NO_EXECUTE) if node is not None else ()
 
 
 def patience(taint: Taint, tolerations: Iterable[Toleration], *, compares: bool = False) -> float:
-    """Seconds a pod stays despite the taint: `FOR_GOOD`, or 0 where it does not tolerate it at all.
+    """Return the seconds a pod may stay despite the taint: `FOR_GOOD`, or 0 if it does not tolerate the taint.
 
-    The first toleration that matches decides, as the scheduler's does. `compares` lets tolerations compare numbers.
+    The first matching toleration decides, as in the scheduler. `compares` allows numeric comparisons.
     """
     matching = (one for one in tolerations if tolerates(one, taint, compares=compares))
     first = next(matching, None)
@@ -159,13 +159,13 @@ def patience(taint: Taint, tolerations: Iterable[Toleration], *, compares: bool 
 
 
 def by_key(tolerations: Iterable[Toleration]) -> Callable[[str], list[Toleration]]:
-    """Finds the tolerations that may decide about a NoExecute taint of some key, in order: a few, of however many."""
+    """Return a function that finds the few tolerations that may match a NoExecute taint with a key, in order."""
     found: dict[str, list[tuple[int, Toleration]]] = {}
     for place, one in enumerate(tolerations):
         if one.effect in ("", NO_EXECUTE):
             found.setdefault(one.key, []).append((place, one))
             if not one.key and one.operator == "Exists":
-                break  # nobody asks those after it
+                break  # later tolerations are never used
     of_all_keys = found.pop("", [])
     return lambda key: [one for _, one in sorted((*found.get(key, ()), *of_all_keys), key=itemgetter(0))]
 
@@ -187,7 +187,7 @@ def tolerates(toleration: Toleration, taint: Taint, *, compares: bool = False) -
 
 
 def _is_less(left: str, right: str) -> bool:
-    """Return whether both are integers of 64 bits in their one usual form, and the left one is less."""
+    """Return whether both are canonical 64-bit integers and the left one is less."""
     if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
         return False
     return -_LIMIT <= int(left) < int(right) < _LIMIT

@@ -1,4 +1,4 @@
-"""Label and field selectors: parsing their text forms and matching them (label requirements are ANDed)."""
+"""Label and field selectors: parsing and matching (label requirements are ANDed)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,22 +22,22 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 _EMPTY: Mapping[str, str] = {}
 _OPERATORS: Mapping[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _NODE_OPERATORS: Mapping[str, Operator] = {**_OPERATORS, "Gt": "gt", "Lt": "lt"}
-_FEW = 8  # values that are searched as fast as a set
-_LONGEST_KEPT = 1024  # characters of a selector that is remembered
+_FEW = 8  # number of values up to which a scan is as fast as a set
+_LONGEST_KEPT = 1024  # characters of a cached selector
 _TERMS = re.compile(
     r"""\s*+([^=!\\,\s][^=!\\,]*+)(!=|==|=)((?:\\[\\,=]|[^\\=,])*+)(?:,|\Z)|,|(.++)""", re.DOTALL
-)  # each alternative takes what it tried, so that no text is scanned twice
+)  # each alternative consumes its match, so that no text is scanned twice
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_SETS = re.compile(r"\([^()]*\)")  # of a condition with `in` or `notin`
+_SETS = re.compile(r"\([^()]*\)")  # in `in` and `notin` conditions
 
 MOST_CONDITIONS = 500
-"""Conditions of the selectors of a list or watch: a server checks each of them for every object."""
+"""Maximum conditions of a list or watch selector; a server checks each of them for every object."""
 LONGEST_SELECTOR = 64 * 1024
-"""Characters of a selector that a server parses: as many as a request line has."""
+"""Maximum characters of a selector, as for a request line."""
 
 
 class Requirement(msgspec.Struct, frozen=True, dict=True):
-    """One condition on one label; `values` is sorted."""
+    """A requirement for one label; `values` is sorted."""
 
     key: str
     operator: Operator
@@ -48,7 +48,7 @@ class Requirement(msgspec.Struct, frozen=True, dict=True):
         return frozenset(self.values)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether `labels` meet this condition; `notin` also holds where the label is absent."""
+        """Return whether `labels` match; `notin` also matches if the label is absent."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -77,33 +77,33 @@ class Requirement(msgspec.Struct, frozen=True, dict=True):
 
 
 class LabelSelector(msgspec.Struct, frozen=True):
-    """A conjunction of requirements; without any it matches everything."""
+    """A conjunction of requirements; without requirements it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; raises `BadRequest` naming the faulty part."""
+        """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; raises `BadRequest` naming the invalid part."""
         return cls(_parsed(text) if len(text) > _LONGEST_KEPT else _kept(text))
 
     @classmethod
     def parse_bounded(cls, text: str) -> Self:
-        """Parse a text that a caller of a server sent. Raises `BadRequest` if it is malformed or too large."""
+        """Parse a selector from a request. Raises `BadRequest` if it is malformed or too large."""
         _check_size(text, cls.count_conditions)
         return cls.parse(text)
 
     @staticmethod
     def count_conditions(text: str) -> int:
-        """Return how many conditions a text has at most, without parsing it; a set of values is one condition."""
+        """Return an upper bound of the number of conditions without parsing; a set of values is one condition."""
         return _SETS.sub("", text).count(",") + 1 if text else 0
 
     @property
     def empty(self) -> bool:
-        """True if everything matches."""
+        """Return whether the selector matches everything."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether every requirement holds."""
+        """Return whether every requirement matches."""
         found = labels or _EMPTY
         return all(requirement.matches(found) for requirement in self.requirements)
 
@@ -119,8 +119,8 @@ class SelectorRequirement(Model):
     values: tuple[str, ...] = ()
 
     def requirement(self) -> Requirement | None:
-        """Return the condition, `Gt` and `Lt` included; None if there can be none such: an operator that there is not,
-        the wrong number of values, or a key or a value that no label can have.
+        """Return the requirement, including `Gt` and `Lt`; None if it is invalid: an unknown operator, a wrong number
+        of values, or an invalid label key or value.
         """
         operator = _NODE_OPERATORS.get(self.operator)
         if operator is None or not _LABEL_KEY.fullmatch(self.key):
@@ -134,13 +134,13 @@ class SelectorRequirement(Model):
 
 
 class LabelSelectorSpec(Model, dict=True, gc=True):
-    """A label selector as objects have it, complete."""
+    """A label selector in an object, complete."""
 
     match_labels: Mapping[str, str] | None = None
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
     def selector(self) -> LabelSelector:
-        """Return what it selects, which is compiled once. Raises `KeyError` for an operator that there is not."""
+        """Return the compiled selector (cached). Raises `KeyError` for an unknown operator."""
         return self._selector
 
     @cached_property
@@ -154,7 +154,7 @@ class LabelSelectorSpec(Model, dict=True, gc=True):
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One condition on one field."""
+    """A condition on one field."""
 
     path: str
     equal: bool
@@ -163,7 +163,7 @@ class Term(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """A conjunction of field conditions; which paths a resource offers is the server's business."""
+    """A conjunction of field conditions; the server knows which paths a resource supports."""
 
     terms: tuple[Term, ...] = ()
 
@@ -174,26 +174,26 @@ class FieldSelector:
 
     @classmethod
     def parse_bounded(cls, text: str) -> Self:
-        """Parse a text that a caller of a server sent. Raises `BadRequest` if it is malformed or too large."""
+        """Parse a selector from a request. Raises `BadRequest` if it is malformed or too large."""
         _check_size(text, cls.count_conditions)
         return cls.parse(text)
 
     @staticmethod
     def count_conditions(text: str) -> int:
-        """Return how many conditions a text has at most, without parsing it."""
+        """Return an upper bound of the number of conditions without parsing."""
         return text.count(",") + 1 if text else 0
 
     @property
     def empty(self) -> bool:
-        """True if everything matches."""
+        """Return whether the selector matches everything."""
         return not self.terms
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
-        """Tell whether every condition holds; `value_of(path)` gives a field's value as text, empty when absent."""
+        """Return whether every condition matches; `value_of(path)` returns a field as text, empty if absent."""
         return all((value_of(term.path) == term.value) is term.equal for term in self.terms)
 
     def exact(self, path: str) -> str | None:
-        """Return the value `path` must equal, if the selector says so."""
+        """Return the value that `path` must equal, or None."""
         return next((term.value for term in self.terms if term.equal and term.path == path), None)
 
     def __str__(self) -> str:
@@ -212,7 +212,7 @@ def _compares(value: str, operator: Operator, bound: str) -> bool:
 
 
 def _is_integer(text: str) -> bool:
-    """Return whether a text is a decimal integer of 64 bits, as Go reads it."""
+    """Return whether a text is a 64-bit decimal integer in Go's syntax."""
     return _INTEGER.fullmatch(text) is not None and int(text) in _INTEGERS
 
 
@@ -224,7 +224,7 @@ def _kept(text: str) -> tuple[Requirement, ...]:
 def _parsed(text: str) -> tuple[Requirement, ...]:
     tokens = _tokens(text)
     count = len(tokens)
-    tokens += ("", "")  # so that each has followers
+    tokens += ("", "")  # so that each token has followers
     found: list[Requirement] = []
     position = 0
     while position < count:
@@ -238,7 +238,7 @@ def _parsed(text: str) -> tuple[Requirement, ...]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the words and signs; of 64 KB in some milliseconds, since a request may have them."""
+    """Return the tokens; 64 KB take some milliseconds, and a request may have that many."""
     tokens = _TOKEN.findall(text)
     if "".join(tokens) == "".join(text.split()):
         return tokens
@@ -308,7 +308,7 @@ def _kept_terms(text: str) -> tuple[Term, ...]:
 
 
 def _terms(text: str) -> tuple[Term, ...]:
-    """Parse a field selector in one pass; the last group of a match is what no term can be."""
+    """Parse a field selector in one pass; the last group of a match holds invalid text."""
     found: list[Term] = []
     for path, operator, value, wrong in _TERMS.findall(text):
         if wrong:

@@ -1,4 +1,4 @@
-"""Shards of a collection: ranges of the hash of a field that never changes (KEP-5866, `shardRange`); pure."""
+"""Shards of a collection: ranges of the hash of an immutable field (KEP-5866, `shardRange`). They are pure."""
 
 import dataclasses
 from bisect import bisect_right
@@ -18,7 +18,7 @@ _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, SPACE - 1
 
 @lru_cache(maxsize=4096)
 def hash_of(value: str) -> int:
-    """Return the 64-bit FNV-1a hash of a text in UTF-8; 3 µs for a uid that was not asked about lately."""
+    """Return the 64-bit FNV-1a hash of a text in UTF-8; takes 3 µs for a uid that is not cached."""
     found = _OFFSET
     for byte in value.encode():
         found = ((found ^ byte) * _PRIME) & _MASK
@@ -34,18 +34,18 @@ class ShardRange(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ShardSelector:
-    """The objects for which the hash of `field` is in one of `ranges`, of which there is at least one."""
+    """Selects the objects whose hash of `field` is in one of `ranges`, which is not empty."""
 
     field: str
     ranges: tuple[ShardRange, ...]
-    # The beginnings of what the ranges cover together, in order, each followed by its end.
+    # Starts and ends of the merged ranges, in order.
     _bounds: tuple[int, ...] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_bounds", tuple(_union(self.ranges)))
 
     def has(self, value: str) -> bool:
-        """Return whether objects with that value of the field are selected."""
+        """Return whether objects with this value of the field are selected."""
         return bisect_right(self._bounds, hash_of(value)) % 2 == 1
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class ShardSelector:
 
 
 def even_shard(field: str, index: int, count: int) -> ShardSelector:
-    """Return the shard `index` (from 0) of `count` of the same size."""
+    """Return shard `index` (from 0) of `count` equal shards."""
     return ShardSelector(field, (ShardRange(index * SPACE // count, (index + 1) * SPACE // count),))
 
 

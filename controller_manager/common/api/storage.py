@@ -1,4 +1,4 @@
-"""Volumes, their claims and classes, and what drivers of storage say, as far as controllers read it."""
+"""Volumes, claims, storage classes and CSI objects, with the fields that controllers read."""
 
 from collections.abc import Mapping
 
@@ -12,16 +12,16 @@ from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.selectors import LabelSelectorSpec
 
 STORAGE = "storage"
-"""The resource that requests and capacities of volumes are given in."""
+"""The resource name in the requests and capacity of volumes."""
 FILESYSTEM, BLOCK = "Filesystem", "Block"
 
-# Phases of claims and of volumes.
+# Phases of claims and volumes.
 PENDING, LOST = "Pending", "Lost"
 AVAILABLE, RELEASED, FAILED = "Available", "Released", "Failed"
 BOUND = "Bound"
 
 BETA_CLASS = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
-"""The annotation that names the class of claims and volumes instead of their field."""
+"""The deprecated annotation for the class of claims and volumes."""
 PVC_PROTECTION = f"{PLATFORM_DOMAIN}/pvc-protection"
 PV_PROTECTION = f"{PLATFORM_DOMAIN}/pv-protection"
 
@@ -57,7 +57,7 @@ class PersistentVolumeClaimStatus(Model):
 
 
 class PersistentVolumeClaim(Object):
-    """A claim of a namespace to a volume."""
+    """A claim for a volume."""
 
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
@@ -69,7 +69,7 @@ class CSIPersistentVolumeSource(Model):
 
 
 class VolumeNodeAffinity(Model):
-    """The nodes from which a volume can be reached."""
+    """The nodes that can access a volume."""
 
     required: NodeSelector | None = None
 
@@ -93,7 +93,7 @@ class PersistentVolumeStatus(Model):
 
 
 class PersistentVolume(Object):
-    """A piece of storage that a claim may be bound to."""
+    """A volume that a claim may be bound to."""
 
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
@@ -107,13 +107,13 @@ class TopologyRequirement(Model):
 
 
 class TopologyTerm(Model):
-    """`allowedTopologies[]`, complete: nodes that meet all of these."""
+    """`allowedTopologies[]`, complete: nodes that match all expressions."""
 
     match_label_expressions: tuple[TopologyRequirement, ...] = ()
 
 
 class StorageClass(Object):
-    """How volumes are made for claims that name the class."""
+    """The parameters for provisioning volumes of this class."""
 
     provisioner: str = ""
     parameters: Mapping[str, str] | None = None
@@ -125,7 +125,7 @@ class StorageClass(Object):
 
 
 class VolumeAttributesClass(Object):
-    """Attributes that a driver may change of a volume; its parameters are the driver's."""
+    """Mutable attributes of volumes; the parameters belong to the driver."""
 
     driver_name: str = ""
 
@@ -137,7 +137,7 @@ class CSIDriverSpec(Model):
 
 
 class CSIDriver(Object):
-    """A driver of storage as it tells of itself."""
+    """The capabilities of a storage driver."""
 
     spec: CSIDriverSpec = CSIDriverSpec()
 
@@ -168,7 +168,7 @@ class CSINode(Object):
 
 
 class CSIStorageCapacity(Object):
-    """How much a driver can make of a class for the nodes of a topology."""
+    """The capacity that a driver can provision for a class and a topology."""
 
     storage_class_name: str = ""
     node_topology: LabelSelectorSpec | None = None
@@ -198,7 +198,7 @@ class VolumeAttachmentStatus(Model):
 
 
 class VolumeAttachment(Object):
-    """The wish that a driver attaches a volume to a node, and how far it is."""
+    """A request to attach a volume to a node, and its status."""
 
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
     status: VolumeAttachmentStatus = VolumeAttachmentStatus()
@@ -220,5 +220,5 @@ VOLUME_ATTACHMENTS = Resource(_GROUP, "v1", "volumeattachments", "VolumeAttachme
 
 
 def class_of(one: PersistentVolumeClaim | PersistentVolume) -> str:
-    """Return the name of the storage class of a claim or a volume; the annotation of old goes before the field."""
+    """Return the storage class name of a claim or volume; the deprecated annotation takes precedence over the field."""
     return (one.metadata.annotations or {}).get(BETA_CLASS, one.spec.storage_class_name or "")

@@ -1,4 +1,4 @@
-"""The group storagemigration.k8s.io (KEP-4192): who wants objects written anew, and how far that is."""
+"""The group storagemigration.k8s.io (KEP-4192): requests to rewrite objects, and their progress."""
 
 from controller_manager.common.api.conditions import Condition, is_condition_true
 from controller_manager.common.api.model import Model, Object
@@ -7,17 +7,17 @@ from controller_manager.common.api.resource import Resource
 
 GROUP = f"storagemigration.{GROUP_DOMAIN}"
 
-# Types of conditions of a migration; the last two end it.
+# Condition types of a migration; the last two mean that it is finished.
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 
 
 def comparable(resource_version: str) -> bool:
-    """Tell whether a resource version is one that others can be compared with: a positive number, of any length."""
+    """Return whether a resource version can be compared: it is a positive number of any length."""
     return resource_version.isascii() and resource_version.isdigit() and not resource_version.startswith("0")
 
 
 def is_newer(resource_version: str, other: str) -> bool:
-    """Tell which of two comparable resource versions is the newer one: whether it is the first."""
+    """Return whether the first of two comparable resource versions is newer."""
     return (len(resource_version), resource_version) > (len(other), other)
 
 
@@ -31,8 +31,8 @@ class StorageVersionMigrationSpec(Model):
 
 
 class StorageVersionMigrationStatus(Model):
-    """`resource_version` is the one up to which objects are written anew, since it began after what they are
-    to be written for.
+    """`resource_version` is the resource version at the start of the migration; older objects are
+    rewritten.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -40,19 +40,19 @@ class StorageVersionMigrationStatus(Model):
 
 
 class StorageVersionMigration(Object):
-    """Somebody wants all objects of a resource written anew."""
+    """A request to rewrite all objects of a resource."""
 
     spec: StorageVersionMigrationSpec = StorageVersionMigrationSpec()
     status: StorageVersionMigrationStatus = StorageVersionMigrationStatus()
 
     @property
     def is_running(self) -> bool:
-        """Return whether it is its turn."""
+        """Return whether the migration is running."""
         return is_condition_true(self.status.conditions, RUNNING)
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it has succeeded or failed."""
+        """Return whether the migration has succeeded or failed."""
         return any(is_condition_true(self.status.conditions, kind) for kind in (SUCCEEDED, FAILED))
 
 

@@ -1,4 +1,4 @@
-"""Times as the API writes them: RFC 3339 in UTC, in seconds (`Time`) or microseconds (`MicroTime`)."""
+"""API timestamps: RFC 3339 in UTC with seconds (`Time`) or microseconds (`MicroTime`)."""
 
 from datetime import UTC, datetime
 
@@ -16,17 +16,17 @@ def format_micro(moment: datetime) -> str:
 
 
 def nonzero_time(text: str | None) -> str:
-    """Return the time as it is written; empty for none, and for the zero time of Go, which means none."""
+    """Return the time unchanged; empty for None and for Go's zero time, which means none."""
     return "" if text is None or text.startswith(_ZERO) else text
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return the moment that is meant, if any; raises as `parse_time`."""
+    """Return the time, or None; raises like `parse_time`."""
     return parse_time(text) if nonzero_time(text) and text else None
 
 
 def parse_time(text: str) -> datetime:
-    """Return the moment a `Time` or `MicroTime` names, aware; raises `ValueError` for anything but RFC 3339 with a
+    """Return the aware datetime of a `Time` or `MicroTime`; raises `ValueError` unless it is RFC 3339 with a
     zone.
     """
     moment = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""One request and one answer of the HTTP API, as plain values; both the client and the server speak in these."""
+"""HTTP requests and responses as plain values, for client and server."""
 
 import math
 import re
@@ -17,8 +17,8 @@ _ESCAPED = re.compile(r"[^!#$&'*+\-.^_`|~0-9A-Za-z]")
 class Certificate(Struct, frozen=True):
     """The verified client certificate of a connection (its subject; RFC 4514 attributes CN and O).
 
-    `root` is the SHA-256 of the authority its chain ends in, in hexadecimal, and `digest` its own; `expires` in wall
-    seconds. `uid` is that of the user, None if it cannot be told.
+    `root` is the hexadecimal SHA-256 of the CA at the end of its chain, `digest` its own; `expires` is in wall seconds.
+    `uid` is that of the user, None if it is invalid.
     """
 
     common_name: str
@@ -30,28 +30,28 @@ class Certificate(Struct, frozen=True):
 
 
 class Unread(Protocol):
-    """A body that is still on the wire."""
+    """A body that was not read yet."""
 
     async def read(self, caller: str) -> bytes:
-        """Return all of it, for a caller known by that name; raises an ApiError if it is too large or there is
-        no room.
+        """Return the whole body for the named caller; raises an ApiError if it is too large or there is no
+        memory.
         """
 
     def stream(self) -> AsyncIterator[bytes]:
-        """Return it as it comes, whatever its size, for who passes it on; to be read once, in place of `read`.
+        """Return the body as a stream of any size, to forward it; use it once, instead of `read`.
 
-        Raises an ApiError if it does not arrive.
+        Raises an ApiError if the body does not arrive.
         """
 
 
 class Request(Struct, frozen=True):
     """An HTTP request: `path` is percent-decoded, `query` in order of appearance, header names in lower case.
 
-    A header that came several times has its values joined with commas in `headers`, and apart in `repeated`. From a
-    socket a body comes `unread`, so that it is read only for who is let in; within a process `body` is there at once.
-    From a socket there are `target`, path and query as they came, and `remote`, the address of the client; within a
-    process both are empty. Who passes a request on may set `target` to what is to be sent in place of path and query.
-    HEAD comes as GET that `is_head`, so that only who passes it on has to know.
+    The values of a repeated header are joined with commas in `headers`, and separate in `repeated`. A request from a
+    socket has an `unread` body, so that it is read only after authentication; an in-process request has `body`.
+    Requests from a socket have `target`, the path and query as sent, and `remote`, the address of the client; both are
+    empty in-process. Code that forwards a request may set `target` to replace path and query. HEAD arrives as GET with
+    `is_head`, so that only forwarding code must know it.
     """
 
     method: str
@@ -67,18 +67,18 @@ class Request(Struct, frozen=True):
     is_head: bool = False
 
     async def received(self, caller: str) -> "Request":
-        """Return the request with its body, read for `caller`. Raises as `Unread.read`."""
+        """Return the request with its body, read for `caller`. Raises like `Unread.read`."""
         return self if self.unread is None else replace(self, body=await self.unread.read(caller), unread=None)
 
     def values(self, header: str) -> tuple[str, ...]:
-        """Return every value of a header as it came; a comma in one divides nothing."""
+        """Return every value of a header unchanged; commas do not separate values."""
         apart = self.repeated.get(header)
         if apart is not None:
             return apart
         return (self.headers[header],) if header in self.headers else ()
 
     def header_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield name and value of each header line; a header that is sent several times has several lines."""
+        """Yield name and value of each header line; a repeated header has several lines."""
         if not self.repeated:
             yield from self.headers.items()
             return
@@ -88,7 +88,7 @@ class Request(Struct, frozen=True):
 
 
 def with_headers(request: Request, lines: Iterable[tuple[str, str]]) -> Request:
-    """Return the request with more header lines, in place of those of the same names. Lines of one name stay apart."""
+    """Return the request with these header lines replacing those with the same names. Repeated names stay separate."""
     added: dict[str, tuple[str, ...]] = {}
     for name, value in lines:
         added[name] = (*added.get(name, ()), value)
@@ -99,69 +99,69 @@ def with_headers(request: Request, lines: Iterable[tuple[str, str]]) -> Request:
 
 
 def escape_header_key(key: str) -> str:
-    """Return a key of a user's extra as part of a header name: lower case, and percent-encoded where a header name
+    """Return the key of an extra field as part of a header name: lower case, and percent-encoded where a header name
     does not allow a character (RFC 9110, section 5.6.2; RFC 3986, section 2.1).
     """
     return _ESCAPED.sub(lambda found: "".join(f"%{byte:02x}" for byte in found[0].encode()), key).lower()
 
 
 class DuplexStream(Protocol):
-    """Bytes in both directions over one connection, in the protocol that both sides changed to.
+    """A byte stream in both directions after a protocol switch.
 
-    One task reads and one writes at a time. Each direction holds a bounded number of bytes: who writes faster than the
-    other side reads waits. Both directions end together, since TLS as asyncio speaks it knows no half-closed stream.
+    One task reads and one writes at a time. The buffer of each direction is limited: a writer waits for the reader of
+    the other side. Both directions end together, since asyncio's TLS has no half-closed streams.
     """
 
     async def read(self, n: int) -> bytes:
-        """Read at least one and at most `n` bytes; empty once the other side has closed and everything was read.
+        """Read 1 to `n` bytes; empty once the peer has closed and everything was read.
 
         Raises ConnectionError if the connection broke.
         """
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`; return when most of it was taken. Raises ConnectionError once either side has closed.
+        """Write all of `data`; return when most of it was sent. Raises ConnectionError once either side has closed.
 
         After a cancellation it is unknown how much of `data` was written.
         """
 
     async def aclose(self) -> None:
-        """Send what was written, then end both directions; what was not read yet is lost."""
+        """Send pending data, then close both directions; unread data is lost."""
 
 
 Sink = Callable[[bytes], bool]
-"""Takes a chunk of a stream at once; returns False if its reader is to see that what was written is taken."""
+"""Accepts a chunk of a stream; returns False if the reader must wait until the data is sent."""
 
 
 @runtime_checkable
 class Pushing(Protocol):
-    """A stream that gives chunks to a sink while its reader waits for one, which spares the reader a turn of the loop.
+    """A stream that passes chunks to a sink while its reader waits, which saves the reader a loop iteration.
 
-    The reader gets the others, and an empty chunk where the sink has said so.
+    The reader gets the other chunks, and an empty chunk after the sink has returned False.
     """
 
     def push_to(self, sink: Sink) -> None:
-        """Have such a sink from now on."""
+        """Set the sink."""
 
 
 @runtime_checkable
 class PushingBookmarks(Protocol):
-    """A watch that gives bookmarks to a sink while its reader waits, as `Pushing` does all chunks."""
+    """A watch that passes bookmarks to a sink while its reader waits, as `Pushing` does with all chunks."""
 
     def push_bookmarks_to(self, sink: Sink) -> None:
-        """Have such a sink from now on."""
+        """Set the sink."""
 
 
 def push_bookmarks(body: object, sink: Sink) -> None:
-    """Have `sink` take the bookmarks of an answer's body, if that gives any."""
+    """Pass the bookmarks of a response body to `sink`, if the body supports it."""
     push = getattr(body, "push_bookmarks_to", None)
     if push is not None:
         push(sink)
 
 
 class Upgrade(Struct, frozen=True):
-    """The change to another `protocol` on the connection of a request (RFC 9110, section 7.8), as the body of a 101.
+    """A switch to another `protocol` on the connection of a request (RFC 9110, section 7.8), as the body of a 101.
 
-    `serve` gets the stream and talks until it returns, which closes the stream; an exception breaks the connection.
+    `serve` gets the stream; its return closes the stream, and an exception breaks the connection.
     """
 
     protocol: str
@@ -169,9 +169,9 @@ class Upgrade(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """An HTTP answer: `body` is whole, a stream of chunks that its reader closes with `aclose()`, or an upgrade.
+    """An HTTP response: `body` is bytes, a stream of chunks that its reader closes with `aclose()`, or an upgrade.
 
-    A header that is to come several times has its values joined with commas in `headers`, and apart in `repeated`.
+    The values of a repeated header are joined with commas in `headers`, and separate in `repeated`.
     """
 
     status: int
@@ -181,7 +181,7 @@ class Response(Struct, frozen=True):
 
 
 def offered_protocols(request: Request) -> tuple[str, ...]:
-    """Return the protocols that a request offers to change to (RFC 9110, section 7.8), in lower case, preferred ones
+    """Return the protocols in the upgrade offer of a request (RFC 9110, section 7.8), in lower case, preferred ones
     first.
     """
     offer = request.headers.get("upgrade")
@@ -191,7 +191,7 @@ def offered_protocols(request: Request) -> tuple[str, ...]:
 
 
 def check_offered(request: Request, response: Response) -> None:
-    """Raise RuntimeError for an answer that changes to a protocol which its request has not offered."""
+    """Raise RuntimeError for a response that switches to a protocol that the request has not offered."""
     upgrade = response.body
     if isinstance(upgrade, Upgrade) and upgrade.protocol.lower() not in offered_protocols(request):
         raise RuntimeError(f"the client has not offered to change to {upgrade.protocol!r}")

@@ -1,1 +1,1 @@
-"""Wall time, randomness, tasks, logs and metrics; nothing here knows Kubernetes."""
+"""Wall time, randomness, tasks, logs and metrics; this package does not depend on Kubernetes."""

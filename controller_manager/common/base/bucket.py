@@ -1,8 +1,8 @@
-"""A rate limit as arithmetic: tokens that come with time, some of which may be saved up; pure, given the time."""
+"""Token bucket rate limiter. It is pure: callers pass the time."""
 
 
 class TokenBucket:
-    """Holds up to `burst` tokens and gains `rate` per second; may go into debt, which is a queue in time.
+    """Holds up to `burst` tokens and gains `rate` per second. The balance may be negative: callers then wait in turn.
 
     Invariant: no interval of t seconds sees more than `burst + rate * t` tokens fall due.
     """
@@ -11,11 +11,11 @@ class TokenBucket:
         self._rate = rate
         self._burst = max(burst, 1)
         self._tokens = float(self._burst)
-        # When tokens were counted last; a full bucket needs no clock.
+        # Time of the last refill; a full bucket needs no clock.
         self._at: float | None = None
 
     def set_rate(self, rate: float, now: float) -> None:
-        """Gain `rate` tokens a second from now on; who waits already was told how long."""
+        """Gain `rate` tokens per second from now on. Callers that already wait keep their wait time."""
         self._refill(now)
         self._rate = rate
 
@@ -26,7 +26,7 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
     def try_take(self, now: float) -> bool:
-        """Take a token if there is one."""
+        """Take a token and return True if one is available."""
         self._refill(now)
         if self._tokens < 1.0:
             return False
@@ -34,7 +34,7 @@ class TokenBucket:
         return True
 
     def release(self) -> None:
-        """Return a token that was taken and not used."""
+        """Return an unused token to the bucket."""
         self._tokens = min(self._tokens + 1.0, self._burst)
 
     def _refill(self, now: float) -> None:

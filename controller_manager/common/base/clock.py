@@ -1,9 +1,8 @@
-"""Wall time, loop time and the time that a process really took; the only module that asks the operating system, and
-that finds the loop which runs here.
+"""Wall time, loop time and process time. Only this module asks the operating system for the time.
 
-A loop that offers `wall_time()` (the virtual-time loop does) is asked instead of the system, so that wall time and
-the loop's timers always move together. What is in nanoseconds is for measuring this process, never for deciding what it
-does.
+A loop with a `wall_time()` method (the virtual-time loop has one) replaces the system clock, so that wall time and
+the loop's timers always advance together. Functions in nanoseconds only measure this process; no decision depends on
+them.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ _LOCAL_TIME = "/etc/localtime"
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The running loop of this thread; None outside of one."""
+    """Return the running loop of this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -32,7 +31,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def loop_served() -> asyncio.AbstractEventLoop | None:
-    """The running loop, or the one that this thread works for: whose clock and randomness count."""
+    """Return the running loop, or the loop that this thread works for. Its clock and randomness are used."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -41,7 +40,7 @@ def loop_served() -> asyncio.AbstractEventLoop | None:
 
 @contextmanager
 def working_for(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Make this thread, which runs no loop, work for another thread's."""
+    """Mark this thread, which runs no loop, as working for the loop of another thread."""
     _THREAD.loop = loop
     try:
         yield
@@ -57,12 +56,12 @@ def wall_seconds() -> float:
 
 
 def utc_now() -> datetime:
-    """Return the current wall time, aware, in UTC, with microseconds."""
+    """Return the current wall time as an aware UTC datetime with microseconds."""
     return datetime.fromtimestamp(wall_seconds(), UTC)
 
 
 def local_zone() -> tzinfo:
-    """Return the time zone of this process, with its rules: that of `TZ`, or of the machine; UTC where it has none."""
+    """Return the time zone of this process: `TZ`, or the time zone of the machine, or UTC."""
     name = os.environ.get("TZ", _LOCAL_TIME).removeprefix(":")
     try:
         if not name.startswith("/"):
@@ -74,7 +73,7 @@ def local_zone() -> tzinfo:
 
 
 def monotonic() -> float:
-    """Return the seconds of the running loop's clock; of the system's monotonic clock outside a loop."""
+    """Return the seconds of the running loop's clock, or of the system's monotonic clock outside a loop."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:
@@ -83,15 +82,15 @@ def monotonic() -> float:
 
 
 def loop_clock() -> Callable[[], float]:
-    """Return what `monotonic` asks in the loop that runs now, for whoever asks often."""
+    """Return the function behind `monotonic` for the running loop, for frequent callers."""
     return asyncio.get_running_loop().time
 
 
 def call_housekeeping_at(
     loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
 ) -> asyncio.TimerHandle:
-    """As `loop.call_at`, for what only keeps things as they are, such as bookmarks, and looks at what seldom changes: a
-    loop with its own time may be told to do without for a while.
+    """Like `loop.call_at`, for housekeeping such as bookmarks and rare checks. A loop with its own time may skip
+    such timers for a while.
     """
     call_at = getattr(loop, "call_housekeeping_at", loop.call_at)
     timer: asyncio.TimerHandle = call_at(when, callback, *args)
@@ -99,7 +98,7 @@ def call_housekeeping_at(
 
 
 async def sleep_for_housekeeping(seconds: float) -> None:
-    """As `asyncio.sleep`, with a timer of housekeeping."""
+    """Like `asyncio.sleep`, with a housekeeping timer."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     timer = call_housekeeping_at(loop, loop.time() + seconds, _end, over)
@@ -115,14 +114,14 @@ def _end(over: "asyncio.Future[None]") -> None:
 
 
 def hold_time(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a thread begin to work for a loop: time that is the loop's own stands still until `release_time`."""
+    """Stop a loop's virtual time while a thread works for the loop, until `release_time`."""
     hold = getattr(loop, "hold_time", None)
     if hold is not None:
         hold()
 
 
 def release_time(loop: asyncio.AbstractEventLoop) -> None:
-    """Let time go on, in the loop: the thread has done its work."""
+    """Resume a loop's virtual time after the thread has finished."""
     release = getattr(loop, "release_time", None)
     if release is not None:
         release()
@@ -130,20 +129,21 @@ def release_time(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def process_running() -> Iterator[None]:
-    """Let time that is the running loop's own stand still while a process works for it, unless that hangs."""
+    """Stop the running loop's virtual time while a child process works for it, unless the process hangs."""
     with getattr(asyncio.get_running_loop(), "process_running", nullcontext)():
         yield
 
 
 def wall_clock() -> Callable[[], float]:
-    """Return what `wall_seconds` asks, for whoever asks often: the clock of the loop that runs now."""
+    """Return the function behind `wall_seconds` for the running loop, for frequent callers."""
     loop = loop_served()
     return getattr(loop, "wall_time", None) or time.time
 
 
 def precise_clock() -> Callable[[], float]:
-    """Return a clock, in seconds, that goes on during a callback, as those of some loops do not; that of the running
-    loop where it carries its own wall time, or its `precise_time` if it has one.
+    """Return a clock in seconds that also advances during a callback (the clocks of some loops do not).
+
+    A loop with its own wall time provides its `precise_time`, or its `time` if it has none.
     """
     loop = loop_served()
     own = loop.time if loop is not None and hasattr(loop, "wall_time") else time.monotonic
@@ -151,15 +151,15 @@ def precise_clock() -> Callable[[], float]:
 
 
 def elapsed_nanoseconds() -> int:
-    """Return the real time since some moment before the start; the clock of a loop stands still in a callback."""
+    """Return the real monotonic time. The clock of a loop may not advance within a callback."""
     return time.monotonic_ns()
 
 
 def process_nanoseconds() -> int:
-    """Return the CPU time of this process so far, of all its threads, with what the kernel did for them."""
+    """Return the CPU time of this process: all threads, user and kernel time."""
     return time.process_time_ns()
 
 
 def thread_nanoseconds(ident: int) -> int:
-    """Return the CPU time of one thread so far; `ident` is of one that lives, as those of `sys._current_frames()`."""
+    """Return the CPU time of a live thread; `ident` is a key of `sys._current_frames()`."""
     return time.clock_gettime_ns(time.pthread_getcpuclockid(ident))

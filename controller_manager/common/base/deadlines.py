@@ -1,5 +1,5 @@
-"""Deadlines of blocks of tasks that cost less than `asyncio.timeout`: many with one timer among them, all of one length
-or put off again and again.
+"""Deadlines that cost less than `asyncio.timeout`: many deadlines share one timer. They have a fixed length or are
+postponed often.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from controller_manager.common.base.clock import call_housekeeping_at
 
 
 async def wait_or_set(event: asyncio.Event, at: float, *, housekeeping: bool = False) -> None:
-    """Wait until an event is set; at that time of the loop, set it. Nobody is cancelled for that."""
+    """Wait until an event is set; set it at loop time `at`. No task is cancelled."""
     loop = asyncio.get_running_loop()
     timer = call_housekeeping_at(loop, at, event.set) if housekeeping else loop.call_at(at, event.set)
     try:
@@ -20,8 +20,9 @@ async def wait_or_set(event: asyncio.Event, at: float, *, housekeeping: bool = F
 
 
 class Deadline:
-    """A block of a task, entered once, that is cancelled when it is `due`, a time of the loop, and then raises
-    `TimeoutError`, as that of `asyncio.timeout` does: who cancels the task for another reason is told apart.
+    """An async context manager that cancels its block at `due` (loop time) and then raises `TimeoutError`.
+
+    It can be entered once. Like `asyncio.timeout`, it does not hide a cancellation that has another reason.
     """
 
     __slots__ = ("_cancelled", "_every", "_expired", "_seconds", "_task", "due", "loop")
@@ -32,7 +33,7 @@ class Deadline:
         self._expired = False
 
     async def __aenter__(self) -> Self:
-        """Begin. Raises `RuntimeError` outside of a task."""
+        """Start the deadline. Raises `RuntimeError` outside of a task."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a deadline is that of a task")
@@ -46,7 +47,7 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
     ) -> None:
-        """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
+        """Stop the deadline. Raises `TimeoutError` if it cancelled the block."""
         if not self._expired:
             self._every.remove(self)
         elif self._task.uncancel() <= self._cancelled and kind is asyncio.CancelledError:
@@ -59,15 +60,15 @@ class Deadline:
 
 
 class Deadlines:
-    """Hands out deadlines, each `seconds` from when its block is entered. There is a timer only while a block is."""
+    """Creates deadlines of `seconds` each, with one shared timer that exists only while a block is running."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._open: dict[Deadline, None] = {}  # in the order in which they are due
+        self._open: dict[Deadline, None] = {}  # in order of expiry
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Return how many blocks are entered and not over."""
+        """Return the number of blocks that are running."""
         return len(self._open)
 
     def deadline(self) -> Deadline:
@@ -75,13 +76,13 @@ class Deadlines:
         return Deadline(self, self.seconds)
 
     def add(self, one: Deadline) -> None:
-        """Have one expire that is due last."""
+        """Register a deadline, which expires after all others."""
         self._open[one] = None
         if self._timer is None:
             self._timer = one.loop.call_at(one.due, self._expire, one.due)
 
     def remove(self, one: Deadline) -> None:
-        """Have one expire no more."""
+        """Unregister a deadline."""
         self._open.pop(one, None)
         if not self._open and self._timer is not None:
             self._timer.cancel()
@@ -99,32 +100,34 @@ class Deadlines:
 
 
 class MovingDeadlines:
-    """Hands out deadlines that are put off again and again: to move one to a later time costs nothing. They have one
-    timer, for the first as they were when it was set: it learns of moves when it fires.
+    """Creates deadlines that are postponed often. To postpone one (assign `due`) costs nothing.
+
+    They share one timer, which is set for the earliest deadline known at that time. It checks for
+    changes when it fires.
     """
 
     def __init__(self) -> None:
         self._open: dict[Deadline, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = 0.0
-        """When the timer fires; handles of uvloop that are due do not tell."""
+        """When the timer fires; timer handles of uvloop do not report it."""
 
     def __len__(self) -> int:
-        """Return how many blocks are entered and not over."""
+        """Return the number of blocks that are running."""
         return len(self._open)
 
     def deadline(self, seconds: float) -> Deadline:
-        """Return a deadline for one block, `seconds` from when that is entered."""
+        """Return a deadline for one block, `seconds` after the block is entered."""
         return Deadline(self, seconds)
 
     def add(self, one: Deadline) -> None:
-        """Have one expire."""
+        """Register a deadline."""
         self._open[one] = None
         if self._timer is None or one.due < self._looks_at:
             self._look_at(one.due, one.loop)
 
     def remove(self, one: Deadline) -> None:
-        """Have one expire no more."""
+        """Unregister a deadline."""
         self._open.pop(one, None)
         if not self._open and self._timer is not None:
             self._timer.cancel()

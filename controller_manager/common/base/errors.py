@@ -1,4 +1,4 @@
-"""Errors in words for logs and pages, with the line of the code they come from, and the one that ends a start."""
+"""Error descriptions for logs and pages, with the line of code that raised the error; and the error `CannotStart`."""
 
 from collections.abc import Callable, Iterable
 from traceback import walk_tb
@@ -9,23 +9,23 @@ OUR_PACKAGES = frozenset(("controller_manager", "apiserver_stub"))
 
 
 class CannotStart(Exception):
-    """The process cannot start; the message is one sentence for whoever started it, naming the flag or the file."""
+    """The process cannot start. The message is one sentence for the user that names the flag or the file."""
 
 
 def words(value: object) -> str:
-    """Return any value in words; an error with its type."""
+    """Return a value as text; an error includes its type."""
     return describe(value) if isinstance(value, BaseException) else str(value)
 
 
 def describe(error: BaseException) -> str:
-    """Return what went wrong first, with its type: the message of a KeyError, for one, is only the key."""
+    """Return the first error with its type. The type is needed: the message of a KeyError is only the key."""
     error = _first(error)
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def author_line(error: BaseException) -> str:
-    """Return `file:line in function` of the innermost frame of an author's code in a traceback; empty without one.
+    """Return `file:line in function` of the innermost frame of author code in a traceback, or an empty string.
 
     The author's package is that of the first frame that is not ours.
     """

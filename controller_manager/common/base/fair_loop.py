@@ -1,9 +1,8 @@
-"""Long work on an event loop gives way to short work: it goes on in slices, in the time that is left, and fairly.
+"""Cooperative scheduling on an event loop: long work runs in short slices between requests.
 
-Whoever works for long calls `give_way` every so often. Requests come first: a slice begins when the loop has had
-nothing else to do for a moment, or when other work has had its part of the time. Event loops know no priorities, so a
-callback looks, once in a round of the loop, at what else went on in that round; none is there while nobody has long
-work.
+Long work calls `give_way` often. Requests have priority: a slice begins when the loop was idle for a moment, or when
+long work has not had its share of the time. Event loops have no priorities, so a callback checks once per loop
+iteration what else ran in that iteration. The callback is scheduled only while long work is waiting.
 """
 
 import asyncio
@@ -18,32 +17,32 @@ from controller_manager.common.base.clock import precise_clock
 T = TypeVar("T")
 
 SLICE = 0.0005
-"""Seconds after which a slice is over; it ends with the piece of work that is under way then."""
+"""Seconds after which a slice is over; the current piece of work is finished first."""
 _TURN = 0.005  # seconds
-_SHORT_SLICE = 0.0001  # seconds, while there is short work
-_SHARE = 1 / 8  # of the time, that long work has although short work never ends
-_QUIET = 0.00002  # seconds beyond three times the shortest round of the loop: nothing else happened in it
-_FORGET = 1.01  # by which the shortest round is taken to be longer with each that follows: machines change their speed
-_CALM = 0.005  # seconds without anything else to do, after which slices are longer
-_SETTLED = 0.0002  # seconds without anything else to do, after which there is time: clients need some to ask again
-_MOST_OWED = 0.005  # seconds that long work has had in advance: machines that stop for a while make slices long
+_SHORT_SLICE = 0.0001  # seconds, while there are requests
+_SHARE = 1 / 8  # share of the time that long work gets under a constant load of requests
+_QUIET = 0.00002  # seconds; an iteration is idle if it takes less than three times the shortest one plus this
+_FORGET = 1.01  # factor by which the shortest iteration grows per iteration, since the machine's speed changes
+_CALM = 0.005  # seconds of idle time after which slices are longer
+_SETTLED = 0.0002  # seconds of idle time after which a slice may begin; clients need some time to send again
+_MOST_OWED = 0.005  # limit in seconds of the debt of long work; a machine that pauses makes a slice long
 _RATIO = _SHARE / (1 - _SHARE)
-_REMEMBERED = 1024  # callers whose slices are remembered while they have no work
+_REMEMBERED = 1024  # number of callers without work whose usage is remembered
 
 
 class Pace:
-    """Decides when the next slice is due, from looks at the loop; pure. Times are seconds of one clock."""
+    """Decides when the next slice is due. It is pure: callers pass the time in seconds of one clock."""
 
     __slots__ = ("_busy_at", "_credit", "_is_owed", "_looked_at", "_shortest")
 
     def __init__(self, now: float) -> None:
         self._looked_at = self._busy_at = now
-        self._shortest = 0.001  # round of the loop, in seconds
-        self._credit = 0.0  # seconds that long work has yet to get for what short work took, or has had in advance
+        self._shortest = 0.001  # seconds of the shortest loop iteration
+        self._credit = 0.0  # seconds that long work may still use; negative if it used too much
         self._is_owed = False
 
     def decide(self, now: float, *, arrived: bool) -> bool:
-        """Return whether a slice is due, at a look at the loop; `arrived` says that requests came since the last."""
+        """Return whether a slice is due; `arrived` says whether requests have come since the last call."""
         took, self._looked_at = now - self._looked_at, now
         self._shortest = min(took, self._shortest * _FORGET)
         if arrived or took > 3 * self._shortest + _QUIET:
@@ -54,31 +53,31 @@ class Pace:
 
     @property
     def slice(self) -> float:
-        """Return how many seconds the slice that is due should last."""
+        """Return the length of the next slice in seconds."""
         return _SHORT_SLICE if self._looked_at - self._busy_at < _CALM else SLICE
 
     def begin(self, now: float) -> None:
-        """Look for the first time since nobody waited."""
+        """Start measuring again after a time without waiters."""
         self._looked_at = self._busy_at = now
 
     def spent(self, began: float, now: float) -> None:
-        """Take in that a slice, the last that was due, is over; one that short work waited for is reckoned up."""
+        """Record the end of the last slice. A slice that delayed requests is subtracted from the credit."""
         self._looked_at = now
         if self._is_owed:
             self._credit = max(self._credit - (now - began), -_MOST_OWED)
 
 
 class FairQueue(Generic[T]):
-    """Those who wait, by caller: the next is of the caller who has had least, whose waiters come in turn; pure."""
+    """A fair queue of waiters by caller: the next waiter belongs to the caller with the least usage. It is pure."""
 
     __slots__ = ("_floor", "_heap", "_number", "_spent", "_taken", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[T]] = {}
         self._spent: dict[str, float] = {}
-        self._heap: list[tuple[float, int, str]] = []  # callers of whom somebody waits, but for the one that was taken
+        self._heap: list[tuple[float, int, str]] = []  # callers with waiters, without the caller that was taken
         self._taken: str | None = None
-        self._floor = 0.0  # what the caller had spent who came last: nobody who comes back has had less
+        self._floor = 0.0  # usage of the last caller taken; a caller that returns starts with at least this
         self._number = 0
 
     def __len__(self) -> int:
@@ -88,7 +87,7 @@ class FairQueue(Generic[T]):
         return bool(self._waiting)
 
     def add(self, caller: str, waiter: T) -> None:
-        """Have somebody wait."""
+        """Add a waiter of a caller."""
         waiting = self._waiting.get(caller)
         if waiting is not None:
             waiting.append(waiter)
@@ -98,7 +97,7 @@ class FairQueue(Generic[T]):
             self._push(caller)
 
     def take(self) -> T:
-        """Return who is next, who waits no longer; there must be somebody. `charge` comes before the next."""
+        """Remove and return the next waiter; the queue must not be empty. Call `charge` before the next `take`."""
         self._floor, _, caller = heappop(self._heap)
         waiting = self._waiting[caller]
         waiter = waiting.popleft()
@@ -108,7 +107,7 @@ class FairQueue(Generic[T]):
         return waiter
 
     def charge(self, seconds: float) -> None:
-        """Take in how long the one took who was taken."""
+        """Add the seconds used by the waiter taken last to the usage of its caller."""
         caller, self._taken = self._taken, None
         if caller is None:
             return
@@ -124,9 +123,9 @@ class FairQueue(Generic[T]):
 
 
 class Slices:
-    """The slices of one loop, handed out one at a time to the tasks that wait for them.
+    """Grants the slices of one loop, one at a time, to the tasks that wait for them.
 
-    Who takes in short work counts it in `arrived`.
+    Code that receives a request increments `arrived`.
     """
 
     __slots__ = ("_began", "_clock", "_is_looking", "_loop", "_pace", "_queue", "_seen", "arrived", "holder", "until")
@@ -137,16 +136,16 @@ class Slices:
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
         self._pace = Pace(self._clock())
         self._is_looking = False
-        self._began: float | None = None  # the slice that is under way
+        self._began: float | None = None  # start of the current slice
         self._seen = 0
         self.arrived = 0
         self.holder: Share | None = None
-        """Whose slice it is."""
+        """The share that has the current slice."""
         self.until = 0.0
-        """When it is over."""
+        """When the current slice is over."""
 
     def is_over(self) -> bool:
-        """Return whether the slice that is under way has lasted long enough."""
+        """Return whether the current slice is used up."""
         return self._clock() >= self.until
 
     async def wait(self, share: "Share") -> None:
@@ -162,7 +161,7 @@ class Slices:
         self.holder, self.until = share, self._clock() + self._pace.slice
 
     def _look(self) -> None:
-        """See what went on in the last round of the loop, and begin a slice in the next if one is due."""
+        """Check what ran in the last loop iteration, and grant a slice in the next one if it is due."""
         now = self._clock()
         if self._began is not None:
             self._pace.spent(self._began, now)
@@ -181,7 +180,7 @@ class Slices:
             waiter = self._queue.take()
             if not waiter.done():
                 self._began = self._clock()
-                self._loop.call_soon(self._begin)  # directly before the waiter: between now and then others may run
+                self._loop.call_soon(self._begin)  # runs directly before the waiter; other callbacks may run before it
                 waiter.set_result(None)
                 return
             self._queue.charge(0.0)
@@ -191,7 +190,7 @@ class Slices:
 
 
 class Share:
-    """The part of the slices that one connection, or another task with long work, has in the name of its `caller`."""
+    """The slices of one connection, or of another task with long work; they are charged to its `caller`."""
 
     __slots__ = ("_slices", "caller")
 
@@ -200,11 +199,11 @@ class Share:
         self.caller = ""
 
     def enter(self) -> None:
-        """Have what the running task does from now on be part of this share."""
+        """Use this share for the running task from now on."""
         _CURRENT.set(self)
 
     def beside(self) -> "Share":
-        """Return a share of the same slices, in nobody's name."""
+        """Return a share of the same slices without a caller."""
         return Share(self._slices)
 
     async def give_way(self) -> None:
@@ -218,9 +217,9 @@ _CURRENT: ContextVar[Share | None] = ContextVar("share of the slices", default=N
 
 
 async def give_way() -> None:
-    """Let short work go first, and other long work that is due: called by long work before each of its pieces, which
-    take a few hundred microseconds at most. Returns at once while a slice lasts. Where nobody hands out slices,
-    everything else gets one turn.
+    """Let requests and other long work run first. Long work calls this before each piece of work, which takes a few
+    hundred microseconds at most. Returns at once while the current slice lasts. Without a share, other tasks
+    get one loop iteration.
     """
     share = _CURRENT.get()
     if share is None:
@@ -230,22 +229,22 @@ async def give_way() -> None:
 
 
 def share_beside() -> Share | None:
-    """Return another share of the slices that the running task has one of; None where nobody hands out slices."""
+    """Return another share of the slices of the running task; None if the task has no share."""
     share = _CURRENT.get()
     return None if share is None else share.beside()
 
 
 def charge_to(caller: str) -> None:
-    """Have the slices of this task, until it says otherwise, count for a caller."""
+    """Charge the slices of this task to a caller from now on."""
     share = _CURRENT.get()
     if share is not None:
         share.caller = caller
 
 
 class Turn:
-    """The time that a task takes for a loop of many small pieces before other work runs.
+    """A time limit for a loop over many small pieces; when it is over, other work runs.
 
-    In virtual time a turn never ends, so that what happens does not depend on the speed of the machine.
+    In virtual time it is never over, so that results do not depend on the speed of the machine.
     """
 
     __slots__ = ("_clock", "_until")
@@ -255,7 +254,7 @@ class Turn:
         self._until = self._clock() + _TURN
 
     async def give_way(self) -> None:
-        """Let other work run if the turn is over: called between pieces that take a few milliseconds at most."""
+        """Let other work run if the time is over. Call it between pieces that take a few milliseconds at most."""
         if self._clock() >= self._until:
             await give_way()
             self._until = self._clock() + _TURN

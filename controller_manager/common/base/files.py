@@ -1,4 +1,4 @@
-"""Files that are whole or absent, files that are on no disk, and folders that are their owner's alone."""
+"""Atomic writes, files in memory, and folders that only their owner can read."""
 
 import os
 import stat
@@ -13,10 +13,9 @@ _SECRET = (".key", ".kubeconfig", ".pem")
 
 @contextmanager
 def memory_file(data: bytes) -> Iterator[str]:
-    """Yield the path of a file that only we can read and that is gone afterwards, for libraries that read only files.
+    """Yield the path of a temporary file that only this user can read, for libraries that accept only paths.
 
-    Where Linux is beneath it is on no disk: a private key leaves no trace, and a file system nobody may write to is no
-    obstacle.
+    On Linux the file is in memory, so that a private key is never on disk and a read-only file system is enough.
     """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("data"), "wb") as file:
@@ -31,11 +30,11 @@ def memory_file(data: bytes) -> Iterator[str]:
 
 
 def private_folder(path: Path, marks: Collection[str]) -> None:
-    """Make `path` a folder that nobody but its owner may look into.
+    """Create the folder `path`, or make it accessible for its owner only.
 
-    One that is there already is tightened if it is empty or holds one of `marks`, which are files of ours. Any other
-    that is open to others is somebody's for another purpose, and refused: raises ValueError. Keys and
-    kubeconfigs in it become their owner's alone too. Raises OSError.
+    An existing folder is changed if it is empty or contains one of `marks`, which are names of our files. Raises
+    ValueError for another folder that other users can access. Keys and kubeconfigs in the folder become readable for
+    their owner only. Raises OSError.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     found, names = path.stat(), set(os.listdir(path))
@@ -52,8 +51,8 @@ def private_folder(path: Path, marks: Collection[str]) -> None:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace or create `path` with `data`, durable, readable as `mode` says; makes the folder if need be,
-    its owner's alone.
+    """Replace or create `path` with `data` and the permissions `mode`, and sync it to disk. Creates the folder, if it
+    is missing, with access for its owner only.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,4 +1,4 @@
-"""The rules for which families of metrics a process shows, and which values their labels may have."""
+"""Rules for the metric families that a process shows, and for the values of their labels."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,12 +9,12 @@ Stability = Literal["ALPHA", "BETA", "STABLE"]
 Allowed = Mapping[str, frozenset[str]]
 
 UNEXPECTED = "unexpected"
-# A deprecated family is still shown for so many minor versions.
+# Number of minor versions for which a deprecated family is still shown.
 _GRACE: Mapping[Stability, int] = {"ALPHA": 0, "BETA": 1, "STABLE": 3}
 
 
 class MetricRules(msgspec.Struct, frozen=True):
-    """`disabled` names are never shown; `allowed` are the values of labels, by family and label."""
+    """`disabled` families are never shown; `allowed` holds the allowed label values by family and label."""
 
     version: str = "0.0"
     disabled: frozenset[str] = frozenset()
@@ -22,7 +22,7 @@ class MetricRules(msgspec.Struct, frozen=True):
     allowed: Mapping[str, Allowed] = {}
 
     def hides(self, stability: Stability, deprecated: str) -> bool:
-        """Return whether a family of that stability, deprecated since that version, is hidden."""
+        """Return whether a family with this stability, deprecated since that version, is hidden."""
         if self.show_hidden or not deprecated:
             return False
         (major, minor), (now_major, now_minor) = _parts(deprecated), _parts(self.version)

@@ -1,6 +1,6 @@
-"""Families of metrics, each declared in one place, and their series, which cost little to count.
+"""Metric families, each declared in one place, and their series, which are cheap to count.
 
-Counting is a dictionary entry of plain numbers; what Prometheus wants to read of it is made when it asks.
+A count is a plain number in a dictionary. The samples for Prometheus are created when it scrapes.
 """
 
 from abc import abstractmethod
@@ -22,12 +22,12 @@ from controller_manager.common.base.metric_rules import UNEXPECTED, Stability
 V = TypeVar("V", float, "Count", "Distribution")
 MetricLabels = tuple[str, ...]
 
-# A family holds so many series; whatever else is counted goes into one more, whose labels are all unexpected.
+# Maximum number of series of a family. Further label values are counted in one more series with unexpected labels.
 MOST_SERIES = 10_000
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A family as it is declared: `name` is what people query, `deprecated` the minor version since when it is."""
+    """The declaration of a family: `name` is queried by users, `deprecated` is a minor version or empty."""
 
     name: str
     help: str
@@ -39,7 +39,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Shown(Metric):
-    """A declared family with its series; the samples are made as somebody goes through them."""
+    """A declared family with its series. The samples are created during iteration."""
 
     def __init__(
         self, family: Family, series: "Iterable[tuple[MetricLabels, float | Count | Distribution]]" = ()
@@ -52,7 +52,7 @@ class Shown(Metric):
 
 
 class _Samples:
-    """The samples of some series of a family, as often as they are asked for."""
+    """The samples of some series of a family. It can be iterated more than once."""
 
     def __init__(self, family: Family, series: "Sequence[tuple[MetricLabels, float | Count | Distribution]]") -> None:
         self._family = family
@@ -70,13 +70,13 @@ class _Samples:
                 yield Sample(name, labels, kept.value)
 
 
-@cache  # there are some hundred families, which every new registry asks for
+@cache  # every new registry asks for some hundred families
 def _without_samples(family: Family) -> Shown:
     return Shown(family)
 
 
 class Count:
-    """A count, to be kept by whoever counts often; with labels it is `shown` once somebody counted, be it nothing."""
+    """A counter value that frequent callers may hold. With labels it is `shown` once it was counted, even with 0."""
 
     __slots__ = ("shown", "value")
 
@@ -86,7 +86,7 @@ class Count:
 
 
 class Distribution:
-    """The observations of one histogram: how many values within each bound and beyond the last, and their sum."""
+    """The observations of one histogram: the number of values per bucket and their sum."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -101,12 +101,12 @@ class Distribution:
         self.sum += value
 
     def merge(self, other: "Distribution") -> None:
-        """Add what another one with the same bounds observed."""
+        """Add the observations of another distribution with the same bounds."""
         self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
     def samples(self, name: str, labels: Mapping[str, str]) -> Iterator[Sample]:
-        """A bucket for each bound, the sum and the count; nothing before anything was observed."""
+        """Yield a sample per bucket, the sum and the count; nothing before the first observation."""
         if not any(self.counts):
             return
         bounds = (*map(bound_text, self.bounds), "+Inf")
@@ -130,24 +130,24 @@ class Series(Collector, Generic[V]):
             registry.register(self)
 
     def keep_nothing(self) -> None:
-        """Nobody will ever ask."""
+        """Drop all series and count no more, for a disabled family."""
         self._most = 0
         self._kept.clear()
 
     def describe(self) -> Iterable[Metric]:
-        """The family without its samples."""
+        """Return the family without its samples."""
         return (_without_samples(self.family),)
 
     def collect(self) -> Iterable[Metric]:
-        """The family with its samples; called by the registry."""
+        """Return the family with its samples; called by the registry."""
         return (Shown(self.family, self._kept.items()),)
 
     @abstractmethod
     def _nothing(self) -> V:
-        """Return what there is before anything was counted, which a family without labels shows."""
+        """Return the initial value, which a family without labels shows."""
 
     def _kept_with(self, labels: MetricLabels) -> V:
-        """Return the series with these labels, one of its own where there is room."""
+        """Return the series with these labels, and create it if necessary."""
         found = self._kept.get(labels)
         if found is None:
             found = self._nothing()
@@ -156,19 +156,19 @@ class Series(Collector, Generic[V]):
         return found
 
     def _room(self, labels: MetricLabels) -> MetricLabels:
-        """Return where a new series goes."""
+        """Return the labels of a new series; they are unexpected if the family has too many series."""
         return labels if len(self._kept) < self._most else (UNEXPECTED,) * len(labels)
 
 
 class Counters(Series[Count]):
-    """Counts by labels."""
+    """Counters by labels."""
 
     def of(self, *labels: str) -> Count:
-        """The count with these labels."""
+        """Return the counter with these labels."""
         return self._kept_with(labels)
 
     def add(self, *labels: str, by: float = 1.0) -> None:
-        """Count one, or `by`."""
+        """Add one, or `by`."""
         kept = self._kept.get(labels) or self._kept_with(labels)
         kept.value += by
         kept.shown = True
@@ -178,15 +178,15 @@ class Counters(Series[Count]):
 
 
 class Gauges(Series[float]):
-    """Values by labels."""
+    """Gauges by labels."""
 
     def set(self, value: float, *labels: str) -> None:
-        """The value is this now."""
+        """Set the value."""
         if self._most:
             self._kept[labels if labels in self._kept else self._room(labels)] = value
 
     def forget(self, *labels: str) -> None:
-        """There is no such value any more."""
+        """Remove the value with these labels."""
         self._kept.pop(labels, None)
 
     def _nothing(self) -> float:
@@ -194,10 +194,10 @@ class Gauges(Series[float]):
 
 
 class Histograms(Series[Distribution]):
-    """Distributions by labels."""
+    """Histograms by labels."""
 
     def of(self, *labels: str) -> Distribution:
-        """The distribution with these labels, to be kept by whoever observes often."""
+        """Return the distribution with these labels; frequent callers may hold it."""
         return self._kept_with(labels)
 
     def observe(self, value: float, *labels: str) -> None:
@@ -209,13 +209,13 @@ class Histograms(Series[Distribution]):
 
 
 def qualified(metric: Metric) -> str:
-    """The name that flags and people call a family by."""
+    """Return the name of a family as flags and queries use it."""
     if isinstance(metric, Shown):
         return metric.family.name
     return metric.name + {"counter": "_total", "info": "_info"}.get(metric.type, "")
 
 
 def bound_text(bound: float) -> str:
-    """The bound of a bucket as Prometheus clients in Go write it, which queries compare as text."""
+    """Return the bound of a bucket as Go clients of Prometheus write it; queries compare it as text."""
     text: str = floatToGoString(bound)  # type: ignore[no-untyped-call]
     return text.removesuffix(".0")

@@ -1,20 +1,20 @@
-"""Reads YAML that somebody else wrote: plain data of a bounded size, refused in words that quote nothing of it."""
+"""Reads YAML from untrusted sources: plain data of limited size. Error messages do not quote the text."""
 
 import math
 from typing import Any
 
 import yaml
 
-_MOST_NODES = 100_000  # with everything that an alias stands for counted again
+_MOST_NODES = 100_000  # aliases are counted as often as they are used
 _QUOTE = "'\""
 
 
 class NotPlain(ValueError):
-    """Text that is not used; the message says where and why, and holds no word of the text."""
+    """The text is rejected. The message says where and why, and does not quote the text."""
 
 
 def read_yaml(text: bytes | str, *, unique_keys: bool = False) -> Any:
-    """The one document of a text, None for an empty one; with `unique_keys`, a key that is there twice is an error.
+    """Return the single document of a text, None for an empty text. With `unique_keys`, a duplicate key is an error.
 
     Raises NotPlain.
     """
@@ -47,7 +47,7 @@ def without_nulls(tree: Any) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """Return how many nodes there are at and below one; endless for one that holds itself."""
+    """Return the number of nodes of a tree, infinite for a tree that contains itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
         known[id(node)] = 1 + sum(_size(child, known) for child in _children(node))
@@ -76,6 +76,6 @@ def _where(mark: yaml.Mark | None, problem: str) -> str:
 
 
 def _unquoted(problem: str) -> str:
-    """Return what is wrong, up to where the text is quoted."""
+    """Return the problem without the part that quotes the text."""
     end = min((at for quote in _QUOTE if (at := problem.find(quote)) >= 0), default=len(problem))
     return problem[:end].removeprefix("but ").rstrip(" ,:").removesuffix(", but found")

@@ -1,4 +1,4 @@
-"""Programs of others that are run for what they say: for so long, and so much of it."""
+"""Runs external programs for their output, with limits on time and output size."""
 
 import asyncio
 import contextlib
@@ -12,16 +12,16 @@ from .clock import process_running
 from .tasks import spawn
 
 _GRACE = 5.0
-"""Seconds in which a program that was killed is waited for: some hang in the kernel."""
+"""Seconds to wait for a killed program; some hang in the kernel."""
 _PIECE = 1 << 16
 
 
 class TooMuchOutputError(Exception):
-    """A program said more than it may."""
+    """The output of a program exceeded its limit."""
 
 
 class ProgramResult(NamedTuple):
-    """A program that has ended: its exit status, that of a signal negative, and its output with its errors."""
+    """The exit status of a program, negative for a signal, and its output including standard error."""
 
     status: int
     output: bytes
@@ -35,11 +35,11 @@ async def run_program(
     environment: Mapping[str, str] | None = None,
     errors: int | None = asyncio.subprocess.STDOUT,
 ) -> ProgramResult:
-    """Run a program in a session of its own until it and its output have ended; its `errors` are a part of that unless
-    they go elsewhere (None: where those of this process go).
+    """Run a program in its own session until it exits and its output is closed. Its standard error is part of the
+    output unless `errors` redirects it (None: to the standard error of this process).
 
-    Raises OSError if it cannot be started; TimeoutError, or TooMuchOutputError after `longest` bytes: then, and when
-    the caller is cancelled, it is killed with all that it started.
+    Raises OSError if the program cannot be started, TimeoutError, or TooMuchOutputError after `longest` bytes. On
+    timeout, too much output or cancellation, the program and its children are killed.
     """
     with process_running():
         process = await started(
@@ -65,10 +65,10 @@ async def run_program(
 
 
 async def started(starting: Coroutine[Any, Any, Process]) -> Process:
-    """Return a process, which has a session of its own, once it has started.
+    """Wait until a process, which has its own session, has started, and return it.
 
-    It is killed if the caller is cancelled before: until asyncio has taken over its pipes, whoever is cancelled waits
-    for its end, which is never told then (Python 3.11 and 3.12).
+    If the caller is cancelled before, the process is killed. The start itself is not cancelled: until asyncio has
+    connected the pipes, a cancelled caller would wait forever for the exit (Python 3.11 and 3.12).
     """
     task = spawn(starting, name="the start of a program")
     try:
@@ -92,7 +92,7 @@ async def _read(stream: asyncio.StreamReader, longest: int) -> bytes:
 
 
 async def _kill(process: Process) -> None:
-    """End a program and what it started, which may go on after it."""
+    """Kill a program and its children, which may outlive it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with process_running(), contextlib.suppress(TimeoutError):

@@ -1,21 +1,21 @@
-"""Randomness: identifiers, jitter and secrets, reproducible when the running loop carries a seeded source."""
+"""Randomness: identifiers, jitter and secrets. It is reproducible if the running loop has a seeded source."""
 
 import os
 import random
 
 from controller_manager.common.base.clock import loop_served
 
-# Kubernetes leaves out vowels and look-alikes in generated names (apimachinery, util/rand).
+# Kubernetes omits vowels and similar characters in generated names (apimachinery, util/rand).
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-_DRAWN = 16  # bytes, as many as an identifier takes
-_AT_ONCE = 256  # of these, drawn with one call of the system
+_DRAWN = 16  # bytes of an identifier
+_AT_ONCE = 256  # identifiers whose bytes are read with one system call
 
 
 class SystemRandom(random.SystemRandom):
-    """The operating system's randomness. What names take of it is drawn for many at once: a call of the system lets
-    other threads go first. Secrets are not kept here before they are asked for.
+    """The operating system's randomness. Bytes for names are read in advance for many names: a system call lets other
+    threads run first. Bytes for secrets are never read in advance.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class SystemRandom(random.SystemRandom):
         os.register_at_fork(after_in_child=self._drawn.clear)
 
     def getrandbits(self, k: int) -> int:
-        """Return so many bits, each drawn once, whichever thread and process asks."""
+        """Return `k` random bits. No bits are used twice, in any thread or process."""
         if k > 8 * _DRAWN:
             return super().getrandbits(k)
         try:
@@ -38,13 +38,13 @@ class SystemRandom(random.SystemRandom):
 
 
 class Random:
-    """One source of randomness; `SystemRandom` in production, a seeded `random.Random` in tests."""
+    """A source of randomness: `SystemRandom` in production, a seeded `random.Random` in tests."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
 
     def uid(self) -> str:
-        """A version 4 UUID in its canonical form (RFC 9562, section 5.4)."""
+        """Return a version 4 UUID in its canonical form (RFC 9562, section 5.4)."""
         bits = self._source.getrandbits(128)
         bits = bits & ~(0xF << 76) | (4 << 76)
         bits = bits & ~(0x3 << 62) | (2 << 62)
@@ -52,12 +52,12 @@ class Random:
         return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
     def suffix(self, length: int = 5) -> str:
-        """Characters to append to `metadata.generateName`."""
+        """Return characters to append to `metadata.generateName`."""
         letters, count = _SUFFIX_ALPHABET, len(_SUFFIX_ALPHABET)
         choices = count**length
         size = choices.bit_length()
         drawn = choices
-        while drawn >= choices:  # all letters at once: each number of the system's is a system call
+        while drawn >= choices:  # all letters at once: each number from the system is a system call
             drawn = self._source.getrandbits(size)
         suffix = ""
         for _ in range(length):
@@ -66,24 +66,24 @@ class Random:
         return suffix
 
     def token(self, size: int = 32) -> str:
-        """`size` random bytes in hexadecimal, for secrets."""
+        """Return `size` random bytes in hexadecimal, for secrets."""
         return self._source.randbytes(size).hex()
 
     def bytes(self, size: int) -> bytes:
-        """`size` random bytes."""
+        """Return `size` random bytes."""
         return self._source.randbytes(size)
 
     def happens(self, probability: float) -> bool:
-        """Whether something happens that does so with this probability."""
+        """Return True with this probability."""
         return self._source.random() < probability
 
     def uniform(self, low: float, high: float) -> float:
-        """A number between `low` and `high`."""
+        """Return a number between `low` and `high`."""
         return self._source.uniform(low, high)
 
 
 def seeded(text: str) -> Random:
-    """A source that always draws the same for the same text."""
+    """Return a source that is seeded with a text."""
     return Random(random.Random(text))  # noqa: S311 - names, no secrets
 
 
@@ -91,6 +91,6 @@ _SYSTEM = Random(SystemRandom())
 
 
 def random_source() -> Random:
-    """The running loop's seeded source if it has one, otherwise the operating system's."""
+    """Return the running loop's seeded source if it has one, otherwise the operating system's."""
     found = getattr(loop_served(), "random", None)
     return found if isinstance(found, Random) else _SYSTEM

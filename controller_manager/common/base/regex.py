@@ -1,7 +1,7 @@
-"""Regular expressions in the syntax of Go (RE2): matching takes time linear in the text, whatever the expression.
+"""Regular expressions in Go's syntax (RE2). Matching takes time linear in the text for every expression.
 
-For expressions of users; our own are written for `re`. RE2 has neither back-references nor look-around. Of the Unicode
-classes that Go has of its own, `ASCII`, `Assigned`, `Cn` and `LC` are not known.
+Use it for expressions of users; our own use `re`. RE2 has no back-references and no look-around. The Unicode
+classes `ASCII`, `Assigned`, `Cn` and `LC` of Go are not supported.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 import re2
 
 _MAX_DEPTH = 1000
-_MAX_MEMORY = 2 * 2**20  # with it the worst expressions take a tenth of a second to compile
+_MAX_MEMORY = 2 * 2**20  # limits the compile time of the worst expressions to a tenth of a second
 _REASONS = {
     "no argument for repetition operator": "missing argument to repetition operator",
     "bad repetition operator": "invalid nested repetition operator",
@@ -25,7 +25,7 @@ _REASONS = {
     "trailing \\": "trailing backslash at end of expression",
     "pattern too large - compile failed": "expression too large",
 }
-"""How Go calls what RE2 finds wrong, where the two differ."""
+"""Go's words for an error of RE2, where they differ."""
 
 _CATEGORIES = {
     "other": "C", "control": "Cc", "cntrl": "Cc", "format": "Cf", "privateuse": "Co", "surrogate": "Cs",
@@ -37,7 +37,7 @@ _CATEGORIES = {
     "openpunctuation": "Ps", "symbol": "S", "currencysymbol": "Sc", "modifiersymbol": "Sk", "mathsymbol": "Sm",
     "othersymbol": "So", "separator": "Z", "lineseparator": "Zl", "paragraphseparator": "Zp", "spaceseparator": "Zs",
 }  # fmt: skip
-"""Long names of categories (Unicode, PropertyValueAliases.txt), without what their comparison leaves out."""
+"""Long names of categories (Unicode, PropertyValueAliases.txt), without separators and in lower case."""
 
 _PROPERTY = re.compile(r"(\\[pP]\{\^?)([^}]*)\}")
 _TOKENS = re.compile(
@@ -49,12 +49,12 @@ _TOKENS = re.compile(
 
 
 class Regex:
-    """A compiled expression, for texts; what it finds are whole matches, leftmost first."""
+    """A compiled expression. It finds the leftmost matches, without groups."""
 
     __slots__ = ("_compiled", "_quick", "pattern")
 
     def __init__(self, pattern: str) -> None:
-        """Raises ValueError, in words of Go, if the expression is wrong, or needs more than 2 MiB."""
+        """Raises ValueError, with the message of Go, if the expression is invalid or needs more than 2 MiB."""
         _refuse_what_go_refuses(pattern)
         self.pattern = pattern
         try:
@@ -64,7 +64,7 @@ class Regex:
         self._quick: Callable[[bytes], object] | None = None  # made when first needed
 
     def matches(self, text: str) -> bool:
-        """Tell whether the expression is found anywhere in the text."""
+        """Return whether the expression matches anywhere in the text."""
         raw = _encode(text)
         if self._quick is None:
             self._quick = _quick_search(self._compiled)
@@ -76,7 +76,7 @@ class Regex:
         return None if found is None else found.group().decode()
 
     def find_all(self, text: str, limit: int = -1) -> list[str]:
-        """Return the matches that do not overlap, at most `limit` of them unless it is negative."""
+        """Return the non-overlapping matches, at most `limit` of them unless it is negative."""
         found: list[str] = []
         if limit != 0:
             for match in self._matches(_encode(text)):
@@ -89,7 +89,7 @@ class Regex:
         at, end = 0, -1
         while at <= len(raw) and (match := self._compiled.search(raw, at)) is not None:
             start, stop = match.span()
-            if start != stop or start != end:  # no empty match directly behind another
+            if start != stop or start != end:  # no empty match directly after another match
                 yield raw[start:stop].decode()
             at = end = stop
             if start == stop:
@@ -100,21 +100,21 @@ class Regex:
 
 @lru_cache(maxsize=512)
 def compile_regex(pattern: str) -> Regex:
-    """Return the compiled expression, one of the last 512. Raises ValueError as `Regex` does."""
+    """Return the compiled expression from a cache of 512. Raises ValueError like `Regex`."""
     return Regex(pattern)
 
 
 def _options() -> Any:
     options = re2.Options()
-    options.never_capture = True  # finds the same, without looking for the groups
+    options.never_capture = True  # groups are not needed, and matching is faster without them
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
     return options
 
 
 def _quick_search(compiled: Any) -> Callable[[bytes], object]:
-    """Return what finds most matches in half the time: a set of this expression alone, which does not look where they
-    are. It cannot be made of some large ones, and may run out of memory and find nothing.
+    """Return a search that is twice as fast for most texts: an RE2 set with this expression, which does not locate the
+    match. Some large expressions cannot be in a set, and a set may run out of memory and find nothing.
     """
     found = re2.Set.SearchSet(_options())
     found.Add(compiled.pattern)
@@ -139,14 +139,14 @@ def _compile(pattern: str) -> Any:
 
 
 def _rename(found: re.Match[str]) -> str:
-    """Return a class of Unicode as RE2 calls it: Go takes long names too, and does not look at case and separators."""
+    """Return a Unicode class with RE2's name: Go also accepts long names and ignores case and separators."""
     words = re.split("[ _-]+", found[2])
     name = _CATEGORIES.get("".join(words).lower(), "_".join(word.capitalize() for word in words))
     return f"{found[1]}{name}}}"
 
 
 def _refuse_what_go_refuses(pattern: str) -> None:
-    """Raises ValueError for what is right in the syntax of C++ alone."""
+    """Raises ValueError for an expression that RE2 accepts and Go does not."""
     if "\\" not in pattern and "(" not in pattern:
         return
     depth = 0
@@ -172,7 +172,7 @@ def _in_words_of_go(message: str, pattern: str) -> str:
     reason, _, part = message.partition(": ")
     if reason == "pattern too large - compile failed":
         part = pattern
-    elif part.startswith(("(?<=", "(?<!")):  # Go takes it for the beginning of a name
+    elif part.startswith(("(?<=", "(?<!")):  # Go parses it as the start of a group name
         reason, part = "invalid named capture group", pattern[pattern.index(part) :]
     return _refusal(_REASONS.get(reason, reason), part)
 

@@ -1,4 +1,4 @@
-"""The registry of one process: shows the families of metrics that its rules let through, and how many those are."""
+"""The metrics registry of one process: shows the families that its rules allow, and counts them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
@@ -13,25 +13,27 @@ from controller_manager.common.base.metrics import Counters, Family, Series, Sho
 
 _REGISTERED = Family(
     "registered_metrics_total",
-    "Families that are registered, by stability and the version they are deprecated since.",
+    "Number of registered metric families, by stability and deprecated version.",
     "counter",
     ("stability_level", "deprecated_version"),
     stability="BETA",
 )
-_HIDDEN = Family("hidden_metrics_total", "Families hidden since they are deprecated.", "counter", stability="BETA")
-_DISABLED = Family("disabled_metrics_total", "Names of families that are disabled.", "counter", stability="BETA")
+_HIDDEN = Family(
+    "hidden_metrics_total", "Number of metric families hidden because they are deprecated.", "counter", stability="BETA"
+)
+_DISABLED = Family("disabled_metrics_total", "Number of disabled metric families.", "counter", stability="BETA")
 _UNEXPECTED = Family(
     "cardinality_enforcement_unexpected_categorizations_total",
-    "Series shown, each time anew, with a label that is not on its allow-list.",
+    "Number of exposed series with a label value that is not on its allow-list, counted on each scrape.",
     "counter",
 )
 
-# Labels that make a histogram or summary of several series; they are no matter of cardinality.
+# Labels that are part of a histogram or summary; they do not add to the cardinality.
 _STRUCTURE = frozenset({"le", "quantile"})
 
 
 class Registry(CollectorRegistry):
-    """Shows what its `rules` let through, and how much that is; set them before anything is registered."""
+    """Shows the families that `rules` allow, and counts them. Set `rules` before anything is registered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,9 +42,9 @@ class Registry(CollectorRegistry):
         self._by_family: dict[str, Collector] = {}
 
     def register(self, collector: Collector) -> None:
-        """Show a collector from now on; one whose families are all disabled is never asked.
+        """Add a collector. It is ignored if all its families are disabled.
 
-        It takes the place of another one of the very same families: a component that started anew counts from zero.
+        It replaces a collector of the same families: a restarted component counts from zero.
         """
         described = _described(collector)
         names = [qualified(metric) for metric in described]
@@ -55,7 +57,7 @@ class Registry(CollectorRegistry):
         self._by_family.update((metric.name, collector) for metric in described)
 
     def unregister(self, collector: Collector) -> None:
-        """Show a collector no longer."""
+        """Remove a collector."""
         super().unregister(collector)
         self._by_family = {name: one for name, one in self._by_family.items() if one is not collector}
 
@@ -66,7 +68,7 @@ class Registry(CollectorRegistry):
             self.unregister(former)
 
     def collect(self) -> Iterator[Metric]:
-        """The families that are neither disabled nor hidden, and at last how many there are of each sort."""
+        """Yield the families that are neither disabled nor hidden, then the counts of families."""
         registered, hidden = Counters(_REGISTERED, None), 0
         for metric in super().collect():
             stability, deprecated = _standing(metric)
@@ -102,15 +104,15 @@ def _standing(metric: Metric) -> tuple[Stability, str]:
 
 
 def _described(collector: Collector) -> list[Metric]:
-    """The families a collector says it has, without their samples."""
+    """Return the families that a collector declares, without their samples."""
     describe = getattr(collector, "describe", None)
     return [] if describe is None else list(describe())
 
 
 def constrained(samples: Iterable[Sample], allowed: Allowed) -> tuple[list[Sample], int]:
-    """The samples with label values that are not allowed replaced, and how many were.
+    """Return the samples with label values that are not allowed replaced, and the number of replacements.
 
-    Series that become the same are one, and their values are added up: a gauge shows the sum of what it stands for.
+    Series that become equal are merged and their values are added; this includes gauges.
     """
     merged: dict[tuple[str, tuple[str, ...]], Sample] = {}
     replaced = 0

@@ -1,4 +1,4 @@
-"""The runtime that all components of one process share: its name, its log, its metrics registry, its thread."""
+"""The runtime that all components of one process share: name, log, metrics registry and worker thread."""
 
 import gc
 from contextlib import suppress
@@ -10,35 +10,35 @@ from controller_manager.common.base.log import Logger, get_logger
 from controller_manager.common.base.registry import Registry
 from controller_manager.common.base.worker_thread import WorkerThread
 
-# Nobody queries the `_created` series, which would double every page of metrics.
+# The `_created` series are not useful and would double every page of metrics.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """The identity of one process, or of one of several simulated in a test: never shared between two."""
+    """The runtime of one process, or of one of several processes simulated in a test. It is never shared."""
 
     name: str
     registry: Registry = field(default_factory=Registry)
     worker: WorkerThread = field(default_factory=WorkerThread)
 
     def log(self, component: str) -> Logger:
-        """A logger for one component of this process."""
+        """Return a logger for one component of this process."""
         logger: Logger = get_logger(component).bind(process=self.name)
         return logger
 
 
 def return_freed_memory() -> None:
-    """Return memory that was freed to the system, where the C library keeps it for later unless it is asked to."""
-    import ctypes  # which few processes need
+    """Return freed memory to the system; the C library holds it for reuse by default."""
+    import ctypes  # imported here since few processes need it
 
-    with suppress(OSError, AttributeError):  # of another platform
+    with suppress(OSError, AttributeError):  # not available on this platform
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def collect_garbage_seldom() -> None:
-    """For a process that has started: requests and events leave hardly any reference cycles, and what the start made
-    stays. It is not looked through once more, which would take longer with a large store, for some hundred objects.
+    """Collect garbage less often; call it after the start of a process. Requests and events create few reference
+    cycles, and objects of the start are permanent. To scan them again would take longer the larger the store is.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)

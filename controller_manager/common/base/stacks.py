@@ -1,14 +1,14 @@
-"""Stacks of running code as plain values: names of functions and files, never the value of a variable."""
+"""Stacks of running code as plain values: names of functions and files, without variables."""
 
 from types import FrameType
 from typing import NamedTuple
 
 DEEPEST = 256
-"""Frames kept of a stack, the innermost."""
+"""Maximum number of frames of a stack; the innermost are kept."""
 
 
 class StackFrame(NamedTuple):
-    """A place in a program; `function` is its name without its module, `first_line` where it begins."""
+    """A place in a program; `function` is the name without its module, `first_line` the line of its definition."""
 
     function: str
     file: str = ""
@@ -17,17 +17,17 @@ class StackFrame(NamedTuple):
 
 
 Stack = tuple[StackFrame, ...]
-"""The innermost frame first."""
+"""The innermost frame comes first."""
 
 
 def place_of(frame: FrameType) -> StackFrame:
-    """Return where a frame is now."""
+    """Return the current place of a frame."""
     code = frame.f_code
     return StackFrame(code.co_qualname, code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_firstlineno)
 
 
 def running_stack(frame: FrameType | None, *, within: FrameType | None = None) -> Stack:
-    """The stack that ends in `frame`; with `within`, only down to that frame."""
+    """Return the stack that ends in `frame`; with `within`, only up to that frame."""
     found: list[StackFrame] = []
     while frame is not None and len(found) < DEEPEST:
         found.append(place_of(frame))

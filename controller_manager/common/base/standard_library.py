@@ -1,6 +1,6 @@
-"""Private names of the standard library in the supported versions of Python; nobody else uses such names.
+"""Private names of the standard library in the supported Python versions; no other module uses private names.
 
-Its tests fail where a version no longer has them.
+The tests of this module fail if a Python version removes them.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from typing import Any
 
 
 def awaited(task: "asyncio.Task[Any]") -> "asyncio.Future[Any] | None":
-    """The future that wakes a task; None if the task has not begun, or is about to run."""
+    """Return the future that a task awaits; None if the task has not started or is about to run."""
     future: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
     return future
 
 
 def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
-    """The chain (DER) by which the certificate of the other side was verified, its authority last.
+    """Return the verified certificate chain (DER) of the peer, the root last.
 
-    It is empty without a certificate, and after a session was resumed.
+    It is empty without a peer certificate and after a resumed session.
     """
     if sys.version_info >= (3, 13):
         return connection.get_verified_chain()

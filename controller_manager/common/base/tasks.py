@@ -1,4 +1,4 @@
-"""Owned tasks: the only module that creates tasks outside `asyncio.TaskGroup`'s own methods."""
+"""Owned tasks. Only this module creates tasks other than by `asyncio.TaskGroup`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -15,15 +15,15 @@ T = TypeVar("T")
 class Tasks:
     """A task group whose members are cancelled when its block ends.
 
-    `async with Tasks() as tasks:` the body may start tasks at any time. Leaving the block cancels what still
-    runs and waits for it. A task that fails cancels the body and the others, and the block raises the
-    `ExceptionGroup` of `asyncio.TaskGroup`; an error of the body alone is raised as it is. Where the body was cancelled
-    from outside, that goes before whatever failed at that moment: asyncio would forget it.
+    `async with Tasks() as tasks:` the body may start tasks at any time. Leaving the block cancels the running tasks and
+    waits for them. A task that fails cancels the body and the other tasks, and the block raises the `ExceptionGroup` of
+    `asyncio.TaskGroup`. An error of the body alone is raised unchanged. A cancellation from outside takes precedence
+    over failures at the same time; asyncio would lose it.
     """
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        # In the order in which they were started, and so are stopped: a set of tasks has another order in each process.
+        # In start order, which is also the order of cancellation; the order of a set differs between processes.
         self._running: dict[asyncio.Task[Any], None] = {}
         self._context = Context()
 
@@ -47,9 +47,9 @@ class Tasks:
             await self._group.__aexit__(None, None, None)
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str, detached: bool = False) -> asyncio.Task[Any]:
-        """Run `work` until it ends or the block does.
+        """Run `work` until it ends or the block ends.
 
-        It has the context variables of the caller; if `detached`, those with which the block began, for background
+        It gets the context variables of the caller; with `detached`, those of the start of the block, for background
         work that does not belong to the caller.
         """
         task = self._group.create_task(work, name=name, context=self._context.copy() if detached else None)
@@ -59,21 +59,21 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         del self._running[task]
-        if task.cancelled():  # it holds its frames, which hold it and one another, and only the garbage collector helps
+        if task.cancelled():  # its frames form reference cycles, which would wait for the garbage collector
             try:
                 task.exception()
             except asyncio.CancelledError as error:
                 clear_frames(error.__traceback__)
 
     def cancel(self) -> None:
-        """Ask every running task to stop; leaving the block waits for them."""
+        """Cancel every running task; leaving the block waits for them."""
         for task in tuple(self._running):
             task.cancel()
 
 
 def spawn(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-    """Return a task that its caller keeps, ends, and gives up on where it does not end: for work of others that may
-    refuse to be cancelled, which a group would wait for.
+    """Return a task that the caller owns and must end. Use it for foreign code that may ignore cancellation, which a
+    task group would wait for.
     """
     return asyncio.get_running_loop().create_task(work, name=name)
 
@@ -87,11 +87,10 @@ async def keep_running(
     longest_pause: float = 30.0,
     on_failure: Callable[[BaseException], None] | None = None,
 ) -> None:
-    """Run `work` again whenever it fails, with a doubling pause; a plain return ends it.
-
-    A run that was longer than `longest_pause` makes the pauses short again. `on_failure` is told of each failure.
-    Background work that must outlive its own errors goes through here: this is the task runner of the three
-    places that may swallow an error.
+    """Run `work` again after each failure, with a doubling pause; a normal return ends the loop.
+    A run longer than `longest_pause` resets the pause. `on_failure` is called with each failure.
+    Use it for background work that must survive its own errors: only three places may swallow an error, and one of them
+    runs tasks here.
     """
     wait = pause
     while True:
@@ -103,10 +102,10 @@ async def keep_running(
             if is_being_cancelled():
                 raise
             failure: BaseException = error
-            log.exception("background work was cancelled from within; it will be tried again", work=name, pause=wait)
+            log.exception("background task was cancelled from within; retrying", work=name, pause=wait)
         except Exception as error:
             failure = error
-            log.exception("background work failed; it will be tried again", work=name, pause=wait)
+            log.exception("background task failed; retrying", work=name, pause=wait)
         if on_failure is not None:
             on_failure(failure)
         if asyncio.get_running_loop().time() - started > longest_pause:
@@ -116,7 +115,7 @@ async def keep_running(
 
 
 async def contain(work: Callable[[], Awaitable[None]], log: Logger, *, name: str) -> None:
-    """Run `work` once; a failure is logged and ends there, since nobody waits for it."""
+    """Run `work` once and log its failure, since no caller awaits the result."""
     try:
         await work()
     except Exception:
@@ -130,7 +129,7 @@ async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
-            # A group that is left before one fails would have the caller cancelled for good (Python 3.11 and 3.12).
+            # If the group were left before the failure, the caller would stay cancelled (Python 3.11 and 3.12).
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     except BaseExceptionGroup as group_error:
         if is_being_cancelled():
@@ -140,7 +139,7 @@ async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def first_of(*work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` concurrently until one of it ends; cancel the rest and return its result, or raise its failure."""
+    """Run `work` concurrently until one ends. Cancel the rest and return its result, or raise its failure."""
     try:
         async with Tasks() as tasks:
             running: list[asyncio.Task[T]] = [tasks.start(one, name="one of several") for one in work]
@@ -152,8 +151,8 @@ async def first_of(*work: Coroutine[Any, Any, T]) -> T:
 
 
 def is_being_cancelled() -> bool:
-    """Return whether somebody asked the running task to stop: a `CancelledError` without that is but a failure of its
-    work.
+    """Return whether cancellation of the running task was requested. A `CancelledError` without a request is a failure
+    of the work itself.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

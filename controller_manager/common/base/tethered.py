@@ -1,7 +1,7 @@
 """Run a module as a program that ends when the process that started it ends.
 
-Run as `python -m controller_manager.common.base.tethered MODULE ARGUMENT…`, with a pipe as standard input that only the
-starter holds open. When the pipe closes, the program is asked to stop, and killed if it does not. With
+Run as `python -m controller_manager.common.base.tethered MODULE ARGUMENT…`, with a pipe as standard input that only
+the starter holds open. When the pipe closes, the program gets SIGTERM, and SIGKILL after 15 seconds. With
 `--loaded=OTHER` as first argument it imports another module first, and waits until the starter sends a byte.
 """
 
@@ -18,7 +18,7 @@ _STDIN = 0
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the module that the arguments name."""
     del sys.argv[0]
     if sys.argv[0].startswith(LOADED):
         import_module(sys.argv.pop(0).removeprefix(LOADED))

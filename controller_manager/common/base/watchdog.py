@@ -1,4 +1,4 @@
-"""Watches how long an event loop keeps what is due waiting, and finds out who kept it waiting."""
+"""Measures how late an event loop runs its callbacks, and logs what blocked it."""
 
 import asyncio
 import sys
@@ -20,26 +20,26 @@ from controller_manager.common.base.stacks import Stack, running_stack
 
 DELAY = Family(
     "asyncio_event_loop_delay_seconds",
-    "How much later than due the event loop ran a timer that looks after it.",
+    "Delay in seconds of a periodic timer on the event loop.",
     "histogram",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
 BLOCKED = 0.1
-"""Seconds of delay that are worth a line in the log."""
+"""Seconds of delay from which a warning is logged."""
 RECORDED = 0.02
-"""Seconds of delay that are worth being recorded, where that is asked for."""
+"""Seconds of delay from which a delay is recorded, if recording is enabled."""
 RECORDED_EVERY = 0.01
-"""Seconds between two timers then."""
-_EVERY = 0.02  # otherwise
-_LOOK, _RECORDED_LOOK = BLOCKED / 2, 0.005  # seconds between two looks of the thread
-_MOST_LOOKS = 2_000  # kept of one delay, the last
-_TOLD_EVERY = 10.0  # seconds between two lines in the log
-_DEEPEST = 12  # frames of a stack that is told
+"""Seconds between two timers while recording is enabled."""
+_EVERY = 0.02  # seconds between two timers without recording
+_LOOK, _RECORDED_LOOK = BLOCKED / 2, 0.005  # seconds between two samples of the thread
+_MOST_LOOKS = 2_000  # samples kept per delay; the oldest are dropped
+_TOLD_EVERY = 10.0  # seconds between two warnings
+_DEEPEST = 12  # frames of a logged stack
 _NANO = 1_000_000_000
 
 
 class Look(NamedTuple):
-    """A loop at some time, in nanoseconds: its stack, its task, and on whose behalf it ran if that is known."""
+    """A sample of a loop: time in nanoseconds, stack, task, and the request or component it ran for, if known."""
 
     time: int
     stack: Stack
@@ -48,15 +48,15 @@ class Look(NamedTuple):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A delay: when a timer was due, what was seen until it ran, and when that was."""
+    """A delay: when the timer was due, the samples until it ran, and when it ran."""
 
     due: int
     looks: tuple[Look, ...]
     ran: int
 
     def shares(self) -> list[tuple[Look, int]]:
-        """Return how long the loop was held by what each look has seen: until the next one; the first since the timer
-        was due.
+        """Return the samples and the nanoseconds that each one accounts for: until the next sample; the first one also
+        since the timer was due.
         """
         looks = [look for look in self.looks if self.due < look.time < self.ran]
         times = [self.due, *(look.time for look in looks[1:]), self.ran]
@@ -64,13 +64,13 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 Describe = Callable[[FrameType], str]
-"""On whose behalf a frame runs; empty if it does not tell. Called in another thread."""
+"""Returns the request or component that a frame runs for, or an empty string. Called in another thread."""
 
 
 class Watchdog:
-    """Looks after the loop it runs in: a timer measures, a thread looks at the loop's stack while that is overdue.
+    """Watches the loop it runs in: a timer measures the delay, and a thread samples the loop's stack while it is late.
 
-    `record`, if given, is told of delays from `RECORDED` on, which are looked for more often then.
+    `record`, if given, is called with delays from `RECORDED` on. Samples are then taken more often.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Watchdog:
         self._record = record
         self._every, self._pause = (RECORDED_EVERY, _RECORDED_LOOK) if record else (_EVERY, _LOOK)
         self._due = 0
-        # What the thread has seen since.
+        # Samples taken by the thread since the last timer.
         self._looks: deque[Look] = deque(maxlen=_MOST_LOOKS)
         self._told_at = -_TOLD_EVERY * _NANO
         self._untold = 0
@@ -128,7 +128,7 @@ class Watchdog:
         self._told_at, self._untold = now, 0
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, ended: threading.Event) -> None:
-        """Runs in the thread."""
+        """Take samples; runs in the thread."""
         while not ended.wait(self._pause):
             now = elapsed_nanoseconds()
             frame = sys._current_frames().get(thread) if now - self._due > self._pause * _NANO else None
@@ -147,5 +147,5 @@ class Watchdog:
 
 
 def _in_words(stack: Stack) -> str:
-    """The innermost frames, the last call first: `walk (clean.py:93) < Loop.fit (incoming.py:30)`."""
+    """Return the innermost frames, the last call first: `walk (clean.py:93) < Loop.fit (incoming.py:30)`."""
     return " < ".join(f"{one.function} ({Path(one.file).name}:{one.line})" for one in stack[:_DEEPEST])

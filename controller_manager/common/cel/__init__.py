@@ -1,4 +1,4 @@
-"""CEL as Kubernetes 1.36 speaks it: expressions are compiled against declared types and run as closures with a cost."""
+"""CEL as in Kubernetes 1.36: expressions are compiled against declared types and run as closures with a cost."""
 
 from controller_manager.common.cel.environment import Environment, Program, ProgramError
 from controller_manager.common.cel.syntax import CompileError, Issue

@@ -1,18 +1,18 @@
-"""Expressions of admission: what those of policies and match conditions may refer to, compiled and evaluated.
+"""CEL expressions of admission policies and match conditions: variables, compilation and evaluation.
 
-| variable                    | what it is                                                                       |
+| variable                    | value                                                                            |
 |-----------------------------|----------------------------------------------------------------------------------|
-| `object`, `oldObject`       | what is to be and what was, of the version that was matched; null if there is none |
+| `object`, `oldObject`       | the new and the old object, in the matched version; null if there is none        |
 | `request`                   | the request, as in an AdmissionReview, without the objects                       |
-| `namespaceObject`           | the namespace that it is in; null for what is in none                            |
-| `params`                    | the parameter of a policy that has a kind of parameters; null if it has none     |
-| `authorizer`                | asks what the caller may do (`library/authorizer.py`)                            |
-| `authorizer.requestResource`| the same about the resource of the request                                       |
-| `variables`                 | the variables of a policy by name, each evaluated when it is first asked for     |
+| `namespaceObject`           | the namespace of the object; null for cluster-scoped objects                     |
+| `params`                    | the parameter of a policy with a paramKind; null if it has none                  |
+| `authorizer`                | checks permissions of the user (`library/authorizer.py`)                         |
+| `authorizer.requestResource`| the same for the resource of the request                                         |
+| `variables`                 | the variables of a policy by name, evaluated on first use                        |
 
-An `Expression` is compiled once; one that does not compile is kept with what is wrong. A `Composition` compiles those
-of one policy, whose variables see the ones before them. An `Evaluation` evaluates some of them for one request, under a
-budget that they share with the variables they ask for (KEP-3488).
+An `Expression` is compiled once; one that does not compile keeps the error. A `Composition` compiles the expressions
+of one policy, in which each variable may use the previous ones. An `Evaluation` evaluates expressions for one request
+with one budget for them and their variables (KEP-3488).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from controller_manager.common.cel.types import (
 from controller_manager.common.cel.values import CostBudget, CostExceeded, EvaluationError
 
 MOST_OF_ONE = 1_000_000
-"""The cost that the evaluation of one expression, or of one variable, may have."""
+"""Cost limit of one expression or variable."""
 MOST_OF_POLICY = 10_000_000
-"""The cost that the expressions of a policy may have together for one binding and parameter."""
+"""Cost limit of all expressions of a policy for one binding and parameter."""
 MOST_OF_CONDITIONS = 2_500_000
-"""The cost that match conditions may have together."""
+"""Cost limit of all match conditions of a policy."""
 
 _TEXTS = MapType(STRING, STRING)
 _GROUP_VERSION = {"group": STRING, "version": STRING}
@@ -101,20 +101,20 @@ NAMESPACE = ObjectType(
         ),
     },
 )  # fmt: skip
-"""The type of `namespaceObject`; its times are the texts they are in JSON, and fail where a time is wanted."""
+"""The type of `namespaceObject`; its times are JSON text, and cause an error where a timestamp is needed."""
 _VARIABLES = "kubernetes.variables"
 _OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
 class OutOfBudget(Exception):
-    """The budget of an evaluation is used up: nothing is evaluated any more. The message is told to users."""
+    """The budget of an evaluation is used up; no more expressions are evaluated. Users see the message."""
 
     def __init__(self) -> None:
         super().__init__(_OUT_OF_BUDGET)
 
 
 class Expression(NamedTuple):
-    """An expression and its program; one that does not compile has none, and says what is wrong (`problem`)."""
+    """An expression and its program; if it does not compile, the program is None and `problem` says why."""
 
     text: str
     program: Program | None
@@ -122,7 +122,7 @@ class Expression(NamedTuple):
 
 
 class ExpressionResult(NamedTuple):
-    """The value of an expression, or why it has none."""
+    """The value of an expression, or its error."""
 
     value: Any
     error: str = ""
@@ -130,12 +130,12 @@ class ExpressionResult(NamedTuple):
 
 @lru_cache(16)
 def environment(*, params: bool, authorizer: bool) -> Environment:
-    """Return what expressions may refer to, with or without parameters and the authorizer."""
+    """Return the environment of expressions, with or without parameters and the authorizer."""
     return typed_environment(DYN, DYN if params else None, authorizer=authorizer, resource=authorizer)
 
 
 def typed_environment(of: Type, params: Type | None, *, authorizer: bool, resource: bool) -> Environment:
-    """Return the same for objects and parameters of declared types, with or without `authorizer.requestResource`."""
+    """Return the environment for declared object and parameter types, with or without `authorizer.requestResource`."""
     variables = {"object": of, "oldObject": of, "namespaceObject": NAMESPACE, "request": REQUEST}
     if params is not None:
         variables["params"] = params
@@ -147,7 +147,7 @@ def typed_environment(of: Type, params: Type | None, *, authorizer: bool, resour
 
 
 def compiled(within: Environment, text: str, *results: Type) -> Expression:
-    """Return an expression that must be of one of the types `results`, or of any."""
+    """Compile an expression whose type must be one of `results`; any type if there are none."""
     try:
         program = within.compile(text)
     except ProgramError as error:
@@ -161,9 +161,9 @@ def compiled(within: Environment, text: str, *results: Type) -> Expression:
 
 
 class Composition:
-    """The expressions of a policy, compiled one after the other. `variables` are those that were added, in order; where
-    there are none, nothing may refer to `variables`, but in a policy that `mutates`: its expressions may make objects
-    and patches besides.
+    """The expressions of a policy, compiled in order; `variables` are those added so far. Without variables,
+    `variables` is not declared, except in a policy that `mutates`: its expressions may also create objects and JSON
+    patches.
     """
 
     def __init__(self, *, params: bool, mutates: bool = False) -> None:
@@ -175,14 +175,14 @@ class Composition:
 
     @classmethod
     def within(cls, base: Environment) -> Self:
-        """Return a composition of expressions that may refer to what is in an environment, and to `variables`."""
+        """Return a composition whose expressions may use an environment and `variables`."""
         made = cls(params=False)
         made._base = lambda *, authorizer: base
         made._composes = True
         return made
 
     def add(self, name: str, text: str) -> Expression:
-        """Return the expression of a variable, which those that are compiled later may refer to."""
+        """Compile a variable, which expressions compiled later may use."""
         if not self.variables:
             self._composes = True
             self._environments.clear()
@@ -193,7 +193,7 @@ class Composition:
         return expression
 
     def compile(self, text: str, *results: Type, authorizer: bool = True) -> Expression:
-        """Return an expression that must be of one of the types `results`, or of any."""
+        """Compile an expression whose type must be one of `results`; any type if there are none."""
         return compiled(self._environment(authorizer=authorizer), text, *results)
 
     def _environment(self, *, authorizer: bool) -> Environment:
@@ -212,7 +212,7 @@ def _mutating(*, params: bool, authorizer: bool) -> Environment:
 
 
 def _plain(found: Type) -> Type:
-    """Return the type of a variable as others see it: that of an object is not known."""
+    """Return the type of a variable as other expressions see it: object types are dynamic."""
     if found.kind is Kind.LIST:
         return ListType(_plain(found.parameters[0]))
     if found.kind is Kind.MAP:
@@ -227,10 +227,9 @@ _KEPT = frozenset({
 
 
 class Evaluation:
-    """Evaluates expressions for one request, one after the other. `values` are those of the variables of their
-    environment, to which it adds the `variables` of their composition; `limit` is what all may cost together. With
-    `quick`, an expression or a variable that costs more than that raises `CostExceeded`: it is to be done where nobody
-    is held up.
+    """Evaluates expressions for one request in order. `values` are the variables of their environment; the `variables`
+    of the composition are added. `limit` is the cost limit of all expressions. With `quick`, an expression or variable
+    above that cost raises `CostExceeded`, so that it can be evaluated outside of the event loop.
     """
 
     def __init__(
@@ -246,7 +245,7 @@ class Evaluation:
         self._values = values
         if variables:
             values["variables"] = _Variables(variables, self)
-        self._lazily = 0  # the cost of variables since the last expression began
+        self._lazily = 0  # cost of variables since the start of the last expression
 
     def evaluate(self, expression: Expression) -> ExpressionResult:
         """Return the value of an expression. Raises `OutOfBudget`."""
@@ -288,13 +287,13 @@ class Evaluation:
 
 
 Exclude = Callable[[EvaluationFrame], bool]
-"""Tells whether one of the match conditions of a policy is false; false as well where that takes long."""
+"""Returns whether a match condition of a policy is certainly false; False also if this is costly to find out."""
 _CONDITION_VALUES = ("object", "oldObject", "request", "namespaceObject")
 
 
 def exclusion(conditions: Sequence[Expression]) -> Exclude:
-    """Return the match conditions of a policy as a function of what `exclusion_frame` makes, which all policies share
-    that a request concerns: most of them are done with by this. What it does not know is for an `Evaluation`.
+    """Return a function that checks match conditions on an `exclusion_frame`, which all policies share for a request.
+    Most policies are excluded by it; for the others, use an `Evaluation`.
     """
     each = [_is_false(condition.program.over(_CONDITION_VALUES)) for condition in conditions if condition.program]
     return each[0] if len(each) == 1 else lambda frame: any(is_false(frame) for is_false in each)
@@ -312,12 +311,12 @@ def _is_false(evaluate: Evaluate) -> Exclude:
 
 
 def exclusion_frame(values: Mapping[str, Any], most: int) -> EvaluationFrame:
-    """Return what match conditions are evaluated on, each at a cost of at most `most`."""
+    """Return the frame for match conditions, each with a cost limit of `most`."""
     return [0, most, {}, *(values[name] for name in _CONDITION_VALUES)]
 
 
 class _Variables(dict[str, Any]):
-    """The variables of a policy, which are looked up as in any map, and evaluated then; errors are kept as values."""
+    """The variables of a policy as a map; they are evaluated on first use, and errors are stored too."""
 
     __slots__ = ("_evaluation", "_expressions", "_failed")
 
@@ -328,7 +327,7 @@ class _Variables(dict[str, Any]):
         self._failed: dict[str, EvaluationError] = {}
 
     def __missing__(self, name: str) -> Any:
-        """Return a value that is asked for the first time. Raises `KeyError` if it has none, which `get` explains."""
+        """Return a value on first use. Raises `KeyError` on an error, which `get` then raises."""
         if name in self._failed:
             raise KeyError(name)
         try:

@@ -1,4 +1,4 @@
-"""Names and values with fields and indices behind them, as the closures that resolve them."""
+"""Names and values with fields and indexes, and the closures that resolve them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KEY_TYPES = (str, int, Uint, bool, float)
 
 
 class Qualifier:
-    """A field or an index. The key is a constant or an evaluator; each one that is looked at costs 1.
+    """A field or index. The key is a constant or an evaluator; each access costs 1.
 
-    With a `property`, the operand is an object with declared fields: the key of its tree, where null is absence.
+    With a `property`, the operand is an object with declared fields: the key in its tree, where null means absent.
     """
 
     __slots__ = ("key", "optional", "property", "reader", "test_only", "value")
@@ -50,7 +50,7 @@ class Qualifier:
         self.reader = reader
 
     def qualify(self, frame: EvaluationFrame, operand: Any, present_only: bool) -> Any:
-        """Return the part of an operand; ABSENT for one that is not there, if only presence is asked about."""
+        """Return the selected part of an operand; ABSENT for a missing one if only presence is tested."""
         value = self.value if self.key is None else self.key(frame)
         if type(value) not in KEY_TYPES:
             raise EvaluationError(f"invalid qualifier type: {go_type(value)}")
@@ -68,7 +68,7 @@ class Qualifier:
 
 
 def read(frame: EvaluationFrame, reader: Callable[[Any], Any], value: Any) -> Any:
-    """Return what a value in JSON is as a value of its declared type; containers are made once per evaluation."""
+    """Convert a JSON value to a value of its declared type; containers are converted once per evaluation."""
     if type(value) is not list and type(value) is not dict:
         return reader(value)
     memo = frame[MEMO]
@@ -79,7 +79,7 @@ def read(frame: EvaluationFrame, reader: Callable[[Any], Any], value: Any) -> An
 
 
 def part_of(operand: Any, key: Any, present_only: bool) -> Any:
-    """Return a value of a map or an element of a list, or ABSENT. Raises EvaluationError for keys of no sense."""
+    """Return a value of a map or list, or ABSENT. Raises EvaluationError for invalid keys."""
     if isinstance(operand, dict):
         return find(operand, key)
     if isinstance(operand, list):
@@ -101,14 +101,14 @@ def _index(key: Any) -> int:
 
 
 def missing(operand: Any, key: Any) -> NoReturn:
-    """Raise the error of a part that is not there."""
+    """Raise the error for a missing part."""
     if isinstance(operand, list):
         raise EvaluationError(f"index out of bounds: {shown(key)}")
     raise EvaluationError(f"no such key: {shown(key)}")
 
 
 class Attribute(ABC):
-    """A base with qualifiers: `resolve` costs what they do, `evaluate` one more for the whole."""
+    """A base with qualifiers: `resolve` costs the sum of their costs, `evaluate` one more."""
 
     __slots__ = ("qualifiers",)
 
@@ -117,14 +117,14 @@ class Attribute(ABC):
 
     @abstractmethod
     def qualified(self, qualifier: Qualifier) -> Attribute:
-        """Return the attribute with another qualifier behind it."""
+        """Return the attribute with another qualifier."""
 
     @abstractmethod
     def resolver(self) -> Evaluate:
         """Return the closure that resolves the attribute."""
 
     def evaluator(self) -> Evaluate:
-        """Return the closure that resolves the attribute as a value of its own."""
+        """Return the closure that evaluates the attribute as a separate value."""
         resolve = self.resolver()
         if self.qualifiers and self.qualifiers[-1].test_only:
             return resolve
@@ -142,7 +142,7 @@ class Attribute(ABC):
 
 
 class Variable(Attribute):
-    """A name; `lazy` is what gives it its value when it is first asked for."""
+    """A name; `lazy` evaluates it on first use."""
 
     __slots__ = ("lazy", "name", "slot")
 
@@ -178,7 +178,7 @@ class Variable(Attribute):
 
     @property
     def second_field(self) -> tuple[int, str, str] | None:
-        """The slot and the two names, if it is a field of a field of what nothing is declared of."""
+        """The slot and the two names, for a field of a field of an undeclared value."""
         if len(self.qualifiers) != 2 or any(not _is_plain(each) or each.property for each in self.qualifiers):
             return None
         first, second = self.qualifiers
@@ -221,7 +221,7 @@ class Variable(Attribute):
 
 
 def _path(slot: int, keys: list[Any], slow: Evaluate, *, declared: bool) -> Evaluate:
-    """Return the closure of a name with many fields behind it; `slow` is asked where they are not simply there."""
+    """Return the closure of a name with many fields; `slow` is used when they are not simply present."""
     cost = len(keys) + 1
 
     def path(frame: EvaluationFrame) -> Any:
@@ -281,7 +281,7 @@ class Relative(Attribute):
 
 
 class Conditional(Attribute):
-    """One of two attributes, as a condition says; it costs nothing itself, nor does a name in a branch."""
+    """One of two attributes, selected by a condition; neither the condition nor a name in a branch has a cost."""
 
     __slots__ = ("condition", "no", "yes")
 
@@ -316,15 +316,15 @@ class Conditional(Attribute):
             try:
                 return resolve(frame)
             finally:
-                frame[0] -= 1  # a test costs what any attribute does, less one; a condition costs nothing
+                frame[0] -= 1  # a test costs one less than an attribute, and a condition costs nothing
 
         return tested
 
 
 def _flat(value: Optional) -> Optional:
-    """Return an optional value of what is within all optional values in one another: null, if that is absent.
+    """Flatten nested optional values into one; an absent inner value is null.
 
-    An object that the expression made is a tree from then on.
+    An object created by the expression becomes a tree.
     """
     content = value.value
     if isinstance(content, Structure):
@@ -337,7 +337,7 @@ def _flat(value: Optional) -> Optional:
 
 
 def _qualified(base: Evaluate, qualifiers: tuple[Qualifier, ...]) -> Evaluate:
-    """Return the closure that applies qualifiers to what a base resolves to."""
+    """Return the closure that applies qualifiers to the value of a base."""
 
     def resolve(frame: EvaluationFrame) -> Any:
         value = base(frame)

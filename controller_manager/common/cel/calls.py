@@ -1,4 +1,4 @@
-"""Calls of functions as closures: which implementation, what it costs, and what errors of operands do."""
+"""Function calls as closures: overload selection, cost, and handling of operand errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller_manager.common.cel.values import Duration, EvaluationError, Time
 
 
 class Chosen(NamedTuple):
-    """What a call does: `ordered` ends at the first operand that fails; others look at all of their operands."""
+    """A selected implementation: if `ordered`, it stops at the first failing operand; otherwise all are evaluated."""
 
     implementation: Callable[..., Any]
     cost: RuntimeCost | None
@@ -21,7 +21,7 @@ class Chosen(NamedTuple):
 
 
 def choose(call: Call, function: Function) -> Chosen:
-    """Return what a checked call does, decided now as far as types tell."""
+    """Select the implementation of a checked call, as far as types determine it."""
     if len(call.overloads) != 1:
         if function.implementation is not None:
             return Chosen(function.implementation, function.cost, ordered=False)
@@ -42,7 +42,7 @@ def _takes_anything(declared: Type) -> bool:
 
 
 def _fits(declared: Type, value: Any) -> bool:
-    """Return whether a value is of a declared type, as far as its type and those of what is first in it tell."""
+    """Return whether a value has a declared type, judged by its type and those of its first elements."""
     if _takes_anything(declared):
         return True
     actual = type_of(value)
@@ -61,7 +61,7 @@ def _no_overload(function: Function, arguments: tuple[Any, ...]) -> EvaluationEr
 
 
 def _guard(function: Function, overload: Overload) -> Callable[..., Any]:
-    """Return an implementation that looks at its arguments, since types of what was dynamic once say little."""
+    """Return an implementation that checks its arguments, since the types of dynamic values are not reliable."""
     implementation = overload.implementation
     expected = [(_CLASSES.get(one.kind), one) for one in overload.arguments]
     if all(map(_takes_anything, overload.arguments)):
@@ -108,7 +108,7 @@ def call_closure(chosen: Chosen, operands: list[Evaluate]) -> Evaluate:
 
 
 def _settle(frame: EvaluationFrame, chosen: Chosen, arguments: tuple[Any, ...]) -> Any:
-    """Apply a function to operands that have values, and add what that costs."""
+    """Apply a function to evaluated operands and add the cost."""
     if chosen.cost is None:
         frame[0] += 1
         return chosen.implementation(*arguments)
@@ -124,7 +124,7 @@ def _settle(frame: EvaluationFrame, chosen: Chosen, arguments: tuple[Any, ...]) 
 def _fail(
     frame: EvaluationFrame, chosen: Chosen, arguments: tuple[Any, ...], error: EvaluationError
 ) -> EvaluationError:
-    """Add what a call costs whose operands were looked at, but not all have values; return the first error."""
+    """Add the cost of a call with failed operands; return the first error."""
     charge(frame, 1 if chosen.cost is None else chosen.cost(arguments, error))
     return error
 
@@ -163,8 +163,8 @@ def _binary(chosen: Chosen, left: Evaluate, right: Evaluate) -> Evaluate:
 def text_comparison(
     chosen: Chosen, operand: Evaluate, text: str, field: tuple[int, str, str] | None, *, equal: bool
 ) -> Evaluate:
-    """Return the closure of `==` or `!=` with a constant text, which is what most conditions are: of a `field` of a
-    field in a slot, or of any operand.
+    """Return the closure of `==` or `!=` with a constant text, the most common condition: for a `field` of a field in a
+    slot, or for any operand.
     """
     cost = chosen.cost
     costs = None if cost is None else [cost((text[:size], text), True) for size in range(len(text) + 1)]
@@ -204,7 +204,7 @@ def text_comparison(
     return compare_field
 
 
-_LONGEST_TEXT = 256  # characters of one whose costs are tabled
+_LONGEST_TEXT = 256  # maximum characters of a text with precomputed costs
 
 
 def _ordered(chosen: Chosen, operands: list[Evaluate]) -> Evaluate:
@@ -225,7 +225,7 @@ def _ordered(chosen: Chosen, operands: list[Evaluate]) -> Evaluate:
 
 
 def not_strictly_false(operand: Evaluate) -> Evaluate:
-    """Return the closure of whether a value is anything but false, be it an error."""
+    """Return the closure that is false only if the value is false; errors count as true."""
 
     def call(frame: EvaluationFrame) -> Any:
         value = failed(operand, frame)
@@ -236,7 +236,7 @@ def not_strictly_false(operand: Evaluate) -> Evaluate:
 
 
 def logical(terms: list[Evaluate], stop: bool) -> Evaluate:
-    """Return the closure of `&&` (which stops at false) or `||` (at true) of all terms: errors count if none stops."""
+    """Return the closure of `&&` (stops at false) or `||` (stops at true); errors count only if no term stops it."""
     if len(terms) == 2:
         return _logical_pair(terms[0], terms[1], stop)
 

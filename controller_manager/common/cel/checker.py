@@ -1,4 +1,4 @@
-"""Finds the type of every part of an expression, and all that no type can be found for."""
+"""The type checker: finds the type of every part of an expression, and reports type errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FindField = Callable[[str], Field | None]
 
 
 class Declarations(Protocol):
-    """What an expression may refer to."""
+    """The declarations that an expression may use."""
 
     functions: Mapping[str, Function]
     variables: Mapping[str, Type]
@@ -53,11 +53,11 @@ class Declarations(Protocol):
     objects: Mapping[str, ObjectType]
 
     def object_type(self, name: str) -> ObjectType | None:
-        """Return the object type of a name, if there is one."""
+        """Return the object type with a name, or None."""
 
 
 def check(text: str, tree: Node, declarations: Declarations) -> list[Issue]:
-    """Annotate a tree with types and overloads; return what is wrong."""
+    """Annotate a tree with types and overloads; return the errors."""
     checker = _Checker(text, declarations)
     checker.check(tree)
     for node in checker.checked:
@@ -84,7 +84,7 @@ class _Checker:
         self.report(node, f"undeclared reference to '{name}' (in container '')")
 
     def check(self, node: Node) -> Type:
-        """Return the type of a node, which is noted there as well."""
+        """Return the type of a node and store it in the node."""
         if isinstance(node, Literal):
             node.type = type_of(node.value)
             return node.type
@@ -95,7 +95,7 @@ class _Checker:
         return checked
 
     def look_up(self, name: str) -> tuple[Type, Type | None] | None:
-        """Return the type of what a name stands for, and the type itself if it stands for one."""
+        """Return the type of a name, and the type it denotes if the name is a type name."""
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name], None
@@ -150,7 +150,7 @@ class _Checker:
     def declared_field(
         self, node: Node, name: str, field: str, find: _FindField | None, position: int | None = None
     ) -> Field | None:
-        """Return the declaration of a field among those of the object type of a name."""
+        """Return the declaration of a field of an object type."""
         if find is None:
             self.report(node, f"unexpected failed resolution of '{name}'", position)
             return None
@@ -189,7 +189,7 @@ class _Checker:
         return self.overload(node, function)
 
     def overload(self, node: Call, function: Function) -> Type:
-        """Return the type of a call, whose operands are checked; note the overloads that they fit."""
+        """Return the type of a call with checked operands; store the matching overloads."""
         types = [operand.type for operand in node.operands]
         if function.name == "_&&_" or function.name == "_||_":
             return self.logical(node, function)
@@ -217,7 +217,7 @@ class _Checker:
         return result
 
     def logical(self, node: Call, function: Function) -> Type:
-        """Return the type of a call of `&&` or `||`, which tells about each operand by itself."""
+        """Return the type of a call of `&&` or `||`; each operand is reported separately."""
         wrong = [one for one in node.arguments if not self.bindings.assignable(one.type, BOOL)]
         for operand in wrong:
             self.mismatch(operand, BOOL, operand.type)
@@ -225,7 +225,7 @@ class _Checker:
         return ERROR if wrong else BOOL
 
     def instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
-        """Return the signature of an overload with type variables of its own."""
+        """Return the signature of an overload with fresh type variables."""
         names = parameters_of((*overload.arguments, overload.result))
         if not names:
             return overload.arguments, overload.result
@@ -248,7 +248,7 @@ class _Checker:
         return MapType(key or self.bindings.fresh(), value or self.bindings.fresh())
 
     def unwrapped(self, node: Node, checked: Type, optional: bool) -> Type:
-        """Return the type of what an optional entry holds, where one is asked for."""
+        """Return the element type of an optional entry if the entry is optional."""
         if not optional:
             return checked
         if is_optional(checked):
@@ -258,7 +258,7 @@ class _Checker:
         return checked
 
     def joined(self, previous: Type | None, current: Type) -> Type:
-        """Return the type that two elements have together."""
+        """Return the common type of two elements."""
         if previous is None:
             return current
         return self.bindings.more_general(previous, current) if self.bindings.assignable(previous, current) else DYN
@@ -287,7 +287,7 @@ class _Checker:
         return result
 
     def fields(self, node: StructLiteral, find: _FindField | None) -> None:
-        """Check the fields of an object against those that are declared for its type."""
+        """Check the fields of an object literal against the declared fields of its type."""
         for entry in node.entries:
             value = self.check(entry.value)
             declared = self.declared_field(node, node.name, entry.key, find, entry.position)
@@ -315,7 +315,7 @@ class _Checker:
         return self.bindings.substituted(checked)
 
     def iterated(self, node: Comprehension) -> tuple[Type, Type]:
-        """Return the types of the variables of a loop; without a second one, the first is that of elements."""
+        """Return the types of the loop variables; with one variable, the first is the element type."""
         ranged = self.bindings.substituted(node.range.type)
         if ranged.kind is Kind.LIST:
             element = ranged.parameters[0]
@@ -330,12 +330,12 @@ class _Checker:
         return ERROR, ERROR
 
     def expect(self, node: Node, expected: Type) -> None:
-        """Report a node that is not of a type."""
+        """Report a node that does not have the expected type."""
         if not self.bindings.assignable(expected, node.type):
             self.mismatch(node, expected, node.type)
 
 
-# Where object types are declared, these are names of types too, if ones that no program can refer to.
+# With declared object types, these are type names too, although no program can use them.
 _TIMES = {"timestamp": TIMESTAMP, "duration": DURATION}
 
 _CHECKS: dict[type[Node], Callable[[_Checker, Any], Type]] = {
@@ -350,7 +350,7 @@ _CHECKS: dict[type[Node], Callable[[_Checker, Any], Type]] = {
 
 
 def qualified_name(node: Node) -> str | None:
-    """Return the name with dots that a node may be, or None."""
+    """Return the qualified name that a node may be, or None."""
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test_only:

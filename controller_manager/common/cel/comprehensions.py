@@ -1,4 +1,4 @@
-"""Loops over lists and maps as closures: the general one, and the same written out for what macros make most."""
+"""Loops over lists and maps as closures: the general one, and optimized ones for common macros."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Loop(NamedTuple):
 
 
 def _items(ranged: Any) -> Iterator[Any]:
-    """Return what a loop with one variable runs over. Raises EvaluationError."""
+    """Return the elements for a loop with one variable. Raises EvaluationError."""
     if isinstance(ranged, list | dict):
         return iter(ranged)
     raise EvaluationError(f"got '{go_type(ranged)}', expected iterable type")
 
 
 def _pairs(ranged: Any) -> Iterator[tuple[Any, Any]]:
-    """Return what a loop with two variables runs over. Raises EvaluationError."""
+    """Return the pairs for a loop with two variables. Raises EvaluationError."""
     if isinstance(ranged, dict):
         return iter(ranged.items())
     if isinstance(ranged, list):
@@ -42,7 +42,7 @@ def _pairs(ranged: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _advance(frame: EvaluationFrame, ranged: Any, loop: Loop) -> Iterator[None]:
-    """Put each element in its slot, and end where the evaluation has cost too much."""
+    """Put each element in its slot, and stop when the cost limit is exceeded."""
     if loop.variable2 is None:
         for item in _items(ranged):
             frame[loop.variable] = item
@@ -66,7 +66,7 @@ def _attempt(evaluate: Evaluate, frame: EvaluationFrame) -> Any:
 
 
 def general(loop: Loop, condition: Evaluate, step: Evaluate) -> Evaluate:
-    """Return the loop that any comprehension is; errors of steps stay in the accumulator."""
+    """Return the closure of any comprehension; errors of steps stay in the accumulator."""
     slot, init, result = loop.accumulator, loop.init, loop.result
 
     def fold(frame: EvaluationFrame) -> Any:
@@ -89,14 +89,14 @@ def _growing(value: Any) -> Any:
 
 
 def finished(value: Any) -> Any:
-    """Return the list or map that a comprehension made as an ordinary one."""
+    """Convert the list or map of a comprehension to an ordinary one."""
     if type(value) is GrowingList:
         return list(value)
     return dict(value) if type(value) is GrowingMap else value
 
 
 def bound(slot: int, result: Evaluate) -> Evaluate:
-    """Return an expression with a name, whose value is found when it is first asked for."""
+    """Return the closure of a bound name, which is evaluated on first use."""
 
     def bind(frame: EvaluationFrame) -> Any:
         frame[slot] = UNSET
@@ -106,8 +106,8 @@ def bound(slot: int, result: Evaluate) -> Evaluate:
 
 
 def quantified(loop: Loop, predicate: Evaluate, stop: bool) -> Evaluate:
-    """Return `all` (which stops at false) or `exists` (which stops at true): errors count unless it stops."""
-    look = 3 if stop else 2  # what the condition costs: with `exists` it negates
+    """Return `all` (stops at false) or `exists` (stops at true); errors count only if it does not stop."""
+    look = 3 if stop else 2  # the cost of the condition; `exists` has a negation
 
     def fold(frame: EvaluationFrame) -> bool:
         ranged = loop.range(frame)
@@ -131,7 +131,7 @@ def quantified(loop: Loop, predicate: Evaluate, stop: bool) -> Evaluate:
 
 
 def mapped(loop: Loop, transform: Evaluate, condition: Evaluate | None, list_cost: int) -> Evaluate:
-    """Return `map` or `filter`: an error ends nothing, but is the result. Each element is added as a list."""
+    """Return `map` or `filter`: an error does not stop the loop but is the result. Each element is added as a list."""
 
     def fold(frame: EvaluationFrame) -> list[Any]:
         ranged = loop.range(frame)

@@ -1,4 +1,4 @@
-"""Estimates what an expression costs at least and at most, before there are values."""
+"""Static cost estimation: the minimum and maximum cost of an expression."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EMPTY = Estimate(UNBOUNDED, 0)  # the union of no sizes
 
 
 class _Local:
-    """What is known of a name in a comprehension."""
+    """Known sizes of a name in a comprehension."""
 
     __slots__ = ("entries", "path", "size")
 
@@ -50,7 +50,7 @@ class _Local:
 
 
 class _Operand:
-    """An operand as estimators of libraries see it."""
+    """An operand for the estimators of libraries."""
 
     __slots__ = ("_sizes", "computed_size", "node", "path")
 
@@ -79,12 +79,12 @@ class _Operand:
 
 
 def estimate(tree: Node, sizes: Sizes | None = None) -> Estimate:
-    """Return the range that the cost of a checked tree is in."""
+    """Return the cost range of a checked tree."""
     return _Coster(sizes).cost(tree)
 
 
 class _Coster:
-    """Walks a checked tree; keeps what is known of the sizes of its nodes, and of names in comprehensions."""
+    """Walks a checked tree; stores known sizes of nodes and of names in comprehensions."""
 
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = sizes
@@ -94,7 +94,7 @@ class _Coster:
         self.locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> Estimate:
-        """Return the cost of a node and all below it."""
+        """Return the cost of a node including its children."""
         if isinstance(node, Literal):
             return _NOTHING
         return _COSTS[type(node)](self, node)
@@ -105,7 +105,7 @@ class _Coster:
         return _STEP
 
     def local(self, name: str) -> _Local | None:
-        """Return what is known of the innermost name."""
+        """Return the innermost binding of a name."""
         stack = self.locals.get(name)
         return stack[-1] if stack else None
 
@@ -202,7 +202,7 @@ class _Coster:
         return total.plus(count.times(step))
 
     def bind(self, node: Comprehension) -> Estimate:
-        """Return the cost of naming a value, which is that of an empty range and of both."""
+        """Return the cost of binding a name, which is that of an empty range and of both parts."""
         total = self.cost(node.range).plus(self.cost(node.init))
         self.push(node.accumulator, self.path(node.init), self.size(node.init), self.entries(node.init))
         total = total.plus(self.cost(node.result))
@@ -211,11 +211,11 @@ class _Coster:
         return total
 
     def push(self, name: str, path: SizePath, size: Estimate | None, entries: EntrySizes | None = None) -> None:
-        """Let a name stand for something."""
+        """Bind a name."""
         self.locals.setdefault(name, []).append(_Local(path, size, entries))
 
     def push_variables(self, node: Comprehension) -> None:
-        """Let the variables of a loop stand for what the range has in it."""
+        """Bind the variables of a loop to the entries of its range."""
         entries, path = self.entries(node.range), self.path(node.range)
         kind = entries.kind if entries is not None else node.range.type.kind
         is_list = kind is Kind.LIST
@@ -223,7 +223,7 @@ class _Coster:
         value = entries.value if entries is not None else None
         if node.variable2 is not None:
             own = "@indices" if is_list else "@keys"
-            if len(path) & (len(path) - 1):  # in Go both paths share an array then, which the second writes to last
+            if len(path) & (len(path) - 1):  # in Go both paths then share an array, and the second write wins
                 own = "@items" if is_list else "@values"
             self.push(node.variable, (*path, own), key)
             self.push(node.variable2, (*path, "@items" if is_list else "@values"), value)
@@ -233,7 +233,7 @@ class _Coster:
             self.push(node.variable, (*path, "@keys"), key)
 
     def path(self, node: Node) -> SizePath:
-        """Return the way from a variable to a node, or nothing."""
+        """Return the path from a variable to a node, or an empty one."""
         if isinstance(node, Ident):
             local = self.local(node.name)
             if local is not None:
@@ -241,14 +241,14 @@ class _Coster:
         return self.paths.get(node, ())
 
     def operand(self, node: Node) -> _Operand:
-        """Return a node as estimators see it."""
+        """Return a node as operand for estimators."""
         path = self.path(node)
         if path and path[0] == ACCUMULATOR:
             path = ()
         return _Operand(node, path, self.size(node), self.sizes)
 
     def size(self, node: Node) -> Estimate | None:
-        """Return the size of a node, if it is known."""
+        """Return the size of a node, if known."""
         known = self.computed.get(node)
         if known is None:
             known = literal_size(node)
@@ -264,11 +264,11 @@ class _Coster:
         return known
 
     def size_or_unknown(self, node: Node) -> Estimate:
-        """Return the size of a node as far as it is known."""
+        """Return the size of a node, or the unknown size."""
         return self.size(node) or UNKNOWN_SIZE
 
     def entries(self, node: Node) -> EntrySizes | None:
-        """Return the sizes of what is in a container, if they are known."""
+        """Return the entry sizes of a container, if known."""
         known = self.entry_sizes.get(node)
         if known is None and isinstance(node, Ident):
             local = self.local(node.name)
@@ -276,14 +276,14 @@ class _Coster:
         return known
 
     def join_entries(self, to: Node, first: Node, second: Node) -> None:
-        """Let what is in a container be of the sizes of what is in either of two."""
+        """Set the entry sizes of a container to the union of those of two others."""
         entries = self.entries(first)
         joined = entries.union(self.entries(second)) if entries is not None else None
         if joined is not None:
             self.entry_sizes[to] = joined
 
     def copy_sizes(self, to: Node, source: Node) -> None:
-        """Let one node have the sizes of another."""
+        """Copy the sizes of a node to another one."""
         size, entries = self.size(source), self.entries(source)
         if size is not None:
             self.computed[to] = size
@@ -299,7 +299,7 @@ def _sum(costs: list[Estimate]) -> Estimate:
 
 
 def _overload(overload: Overload, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-    """Return the estimate of one overload, its arguments included."""
+    """Return the estimate of an overload including its arguments."""
     if overload.id == "conditional":
         _, yes, no = operands
         return CallEstimate(costs[0].plus(costs[1].union(costs[2])), yes.size.union(no.size))

@@ -1,10 +1,10 @@
-"""Expressions that select devices (KEP-4381): what they may refer to, and whether a device meets one.
+"""Device selector expressions (KEP-4381): the variable `device`, and evaluation for a device.
 
-| field of `device`          | what it is                                                                     |
+| field of `device`          | value                                                                          |
 |----------------------------|--------------------------------------------------------------------------------|
 | `driver`                   | the name of its driver                                                         |
-| `attributes`, `capacity`   | by the domain of their names, which is the driver where a name has none, and   |
-|                            | within by identifier; of a domain that has none it is an empty map             |
+| `attributes`, `capacity`   | by domain (default: the driver) and identifier; an unknown domain is an        |
+|                            | empty map                                                                      |
 | `allowMultipleAllocations` | whether several claims may share it                                            |
 """
 
@@ -23,7 +23,7 @@ from controller_manager.common.cel.types import ANY, BOOL, STRING, MapType, Obje
 from controller_manager.common.cel.values import CostBudget, CostExceeded, EvaluationError
 
 MOST = 1_000_000
-"""The cost that one evaluation may have."""
+"""Cost limit of one evaluation."""
 _KEPT = 512
 _ENTRIES, _LONGEST_DOMAIN, _LONGEST_ID, _LONGEST_VALUE = 32, 63, 32, 64
 _DOMAIN, _ID = STRING.bounded(_LONGEST_DOMAIN), STRING.bounded(_LONGEST_ID)
@@ -37,11 +37,11 @@ _DEVICE = ObjectType(
     },
 )
 _declared = declared_sizes(_DEVICE)
-_ATTRIBUTE_PATH = 4  # the variable, its attributes, those of a domain, the name of one
+_ATTRIBUTE_PATH = 4  # variable, attributes, domain, name
 
 
 class _Domains(dict[str, Any]):
-    """Parts of names by domain: of one that is not there it is an empty map, as long as nobody asks what is there."""
+    """A map from domains to names; an unknown domain is an empty map, except in tests for presence."""
 
     def __missing__(self, _: str) -> Any:
         return {}
@@ -51,7 +51,7 @@ class _Domains(dict[str, Any]):
 
 
 def device_value(driver: str, device: Device) -> dict[str, Any]:
-    """Return a device as an expression sees it. Raises `SelectorError` for an attribute of no known type."""
+    """Return the value of a device in expressions. Raises `SelectorError` for an attribute of unknown type."""
     return {
         "driver": driver,
         "attributes": _by_domain(driver, {name: _value(name, one) for name, one in device.attributes.items()}),
@@ -61,7 +61,7 @@ def device_value(driver: str, device: Device) -> dict[str, Any]:
 
 
 def selects(expression: str, device: dict[str, Any]) -> tuple[bool, int]:
-    """Return whether a device, as `device_value` makes it, meets an expression, and what it cost to find out.
+    """Return whether a device from `device_value` matches an expression, and the cost.
 
     Raises `SelectorError`.
     """
@@ -79,20 +79,20 @@ def selects(expression: str, device: dict[str, Any]) -> tuple[bool, int]:
 
 
 def problem_of(expression: str) -> str:
-    """Return what keeps an expression from being evaluated, as messages tell it; nothing if it can be."""
+    """Return the compile error of an expression for messages; empty if there is none."""
     program = _compiled(expression)
     return program if isinstance(program, str) else ""
 
 
 def may_exceed(expression: str) -> bool:
-    """Return whether there may be devices for which an expression that can be evaluated costs more than `MOST`."""
+    """Return whether a valid expression may exceed `MOST` for some devices."""
     program = _compiled(expression)
     return not isinstance(program, str) and program.estimate(_sizes).max > MOST
 
 
 @lru_cache(_KEPT)
 def _compiled(expression: str) -> Program | str:
-    """Return an expression compiled, or what is wrong with it."""
+    """Return the compiled expression, or its error."""
     try:
         program = _environment().compile(expression)
     except ProgramError as error:
@@ -105,7 +105,7 @@ def _compiled(expression: str) -> Program | str:
 
 
 def _sizes(path: SizePath) -> Estimate | None:
-    """Return the size of what a path leads to; an attribute has a bound, whatever its name."""
+    """Return the size of a path; attributes with any name have a bound."""
     if path[1:2] == ("attributes",) and len(path) == _ATTRIBUTE_PATH and not path[-1].startswith("@"):
         return Estimate(0, _LONGEST_VALUE)
     return _declared(path)

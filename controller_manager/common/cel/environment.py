@@ -1,4 +1,4 @@
-"""What expressions are compiled against: variables, types and functions; and the programs that come of it."""
+"""Environments: variables, types and functions to compile expressions against; and compiled programs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from controller_manager.common.cel.values import CostBudget, EvaluationError
 
 
 class ProgramError(CompileError):
-    """A constant part of an expression has no value."""
+    """A constant part of an expression fails to evaluate."""
 
     def __init__(self, message: str, expression: str) -> None:
         super().__init__((Issue(-1, 0, message),), expression)
 
 
 class Program:
-    """A compiled expression; it keeps nothing between evaluations."""
+    """A compiled expression; it has no state between evaluations."""
 
     __slots__ = ("_functions", "_plan", "_tree", "expression", "type")
 
@@ -48,29 +48,28 @@ class Program:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Return the names of the variables that are asked for."""
+        """Return the names of the used variables."""
         return self._plan.names
 
     def estimate(self, sizes: Sizes | None = None) -> CostEstimate:
-        """Return the range that the cost of an evaluation is in, given what is known of sizes of variables."""
+        """Return the cost range of an evaluation, given the sizes of variables."""
         return estimate(self._tree, sizes)
 
     def over(self, names: tuple[str, ...]) -> Evaluate:
-        """Return the program as a function of a frame (`frame.py`) in which the values of `names` stand, for who
-        evaluates many on the same values. It raises EvaluationError and CostExceeded, but not for what its last step
-        costs.
+        """Return the program as a function of a frame (`frame.py`) with the values of `names`, to evaluate many
+        programs on the same values. It raises EvaluationError and CostExceeded, but ignores the cost of its last step.
         """
         return plan_over(self._tree, self._functions, names)
 
     def evaluate(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
-        """Return the value for variables; `budget.spent` grows by the cost. Raises EvaluationError and CostExceeded."""
+        """Return the value; the cost is added to `budget.spent`. Raises EvaluationError and CostExceeded."""
         return self._plan.run(variables, budget)
 
 
 class Environment:
-    """Variables by name with their types, object types that they are made of, and functions by name.
+    """Variables with their types, the object types in them, and functions, all by name.
 
-    `makers` find the types of other objects that expressions may make, by name.
+    `makers` find the types of other objects that expressions may create, by name.
     """
 
     def __init__(
@@ -92,11 +91,11 @@ class Environment:
     @staticmethod
     @lru_cache(1)
     def base() -> Environment:
-        """Return the environment of Kubernetes 1.36 with all libraries, without variables."""
+        """Return the environment of Kubernetes 1.36 with all libraries and without variables."""
         return Environment({}, {}, {}, {}).with_libraries(*LIBRARIES)
 
     def with_libraries(self, *libraries: Library) -> Environment:
-        """Return an environment with more functions, and more overloads of those there are."""
+        """Return an environment with more functions and overloads."""
         functions, types, makers = dict(self.functions), dict(self.types), self.makers
         for library in libraries:
             for function in library.functions:
@@ -111,7 +110,7 @@ class Environment:
         return Environment(self.functions, self.types, self.variables, self.objects, self.makers, every)
 
     def extend(self, variables: Mapping[str, Type]) -> Environment:
-        """Return an environment with more variables, and with all object types that these are made of."""
+        """Return an environment with more variables and the object types in them."""
         objects = dict(self.objects)
         for one in variables.values():
             _collect(one, objects)
@@ -120,7 +119,7 @@ class Environment:
         )
 
     def object_type(self, name: str) -> ObjectType | None:
-        """Return the object type of a name, if there is one."""
+        """Return the object type with a name, or None."""
         for find in self.makers:
             found = find(name)
             if found is not None:
@@ -128,11 +127,11 @@ class Environment:
         return self.objects.get(name)
 
     def compile(self, expression: str) -> Program:
-        """Return the program of an expression. Raises CompileError."""
+        """Compile an expression. Raises CompileError."""
         return Program(expression, self.checked(expression), self)
 
     def checked(self, expression: str) -> Node:
-        """Return the tree of an expression with the types of its parts. Raises CompileError."""
+        """Return the syntax tree of an expression with types. Raises CompileError."""
         tree = parse(expression, self.macros)
         issues = check(expression, tree, self) or validate(expression, tree)
         if issues:
@@ -155,7 +154,7 @@ def _merged(known: Function | None, added: Function) -> Function:
 
 
 def _collect(one: Type, objects: dict[str, ObjectType]) -> None:
-    """Add the object types that a type is made of."""
+    """Add the object types that a type contains."""
     if isinstance(one, ObjectType):
         if objects.get(one.name) is one:
             return

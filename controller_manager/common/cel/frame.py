@@ -1,4 +1,4 @@
-"""What an evaluation works with: a flat list of cost, limit and slots, which closures read and write by index."""
+"""The evaluation frame: a flat list of cost, limit and slots, which closures access by index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from controller_manager.common.cel.values import CostExceeded, EvaluationError
 
-# A frame begins with the cost so far and its limit; then come a memo of converted values and the slots of names.
+# A frame starts with the current cost and its limit, a cache of converted values, then the slots of names.
 EvaluationFrame = list[Any]
 Evaluate = Callable[[EvaluationFrame], Any]
 
@@ -15,7 +15,7 @@ SPENT, LIMIT, MEMO, SLOTS = 0, 1, 2, 3
 
 
 class _Unset:
-    """The content of a slot whose name has no value (yet)."""
+    """The content of a slot without a value."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ UNSET = _Unset()
 
 
 def charge(frame: EvaluationFrame, cost: int) -> None:
-    """Add a cost of more than one step. Raises CostExceeded, with what was spent at the step that was too much."""
+    """Add the cost of a step. Raises CostExceeded, with the cost at the step that exceeded the limit."""
     before = frame[0]
     if before > frame[1]:
         exceeded(frame)
@@ -34,13 +34,13 @@ def charge(frame: EvaluationFrame, cost: int) -> None:
 
 
 def exceeded(frame: EvaluationFrame) -> NoReturn:
-    """Raise CostExceeded after steps that cost one each: the first that was too much is where it ended."""
+    """Raise CostExceeded after steps of cost one: the evaluation ends at the first one above the limit."""
     frame[0] = frame[1] + 1
     raise CostExceeded
 
 
 def failed(evaluate: Evaluate, frame: EvaluationFrame) -> Any:
-    """Return the value of an operand, or its error, where another operand has failed before."""
+    """Return the value or the error of an operand, after another operand has failed."""
     try:
         return evaluate(frame)
     except EvaluationError as error:

@@ -1,7 +1,7 @@
-"""The grammar of CEL as a transition network, and the prediction of alternatives by as many tokens as it takes.
+"""The grammar of CEL as a transition network, with ALL(*) prediction of alternatives.
 
-Only texts that are no expressions are looked at by it: what is told of them depends on which tokens were looked at
-before something was found to be wrong. ALL(*) parsing is described by Parr, Harwell and Fisher (OOPSLA 2014).
+It is only used for invalid texts: the error messages of cel-go depend on the tokens the parser has looked at before the
+error. ALL(*) parsing is described by Parr, Harwell and Fisher (OOPSLA 2014).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from controller_manager.common.cel.lexer import EOF
 
-# Names as messages have them, in the order of the types of tokens.
+# Token names in messages, in the order of token types.
 TOKENS = (
     EOF,
     *("==", "!=", "in", "<", "<=", ">=", ">", "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":"),
@@ -23,7 +23,7 @@ EPSILON = ""  # in a set of tokens: the rule may end here
 
 
 class ParserState:
-    """A state of the network: tokens that lead on, calls of rules, or steps without a token."""
+    """A state of the network: transitions by token, rule calls, or transitions without a token."""
 
     __slots__ = ("call", "precedence", "rule", "steps", "target", "tokens")
 
@@ -31,13 +31,13 @@ class ParserState:
         self.rule = rule
         self.steps: list[ParserState] = []
         self.tokens: frozenset[str] = frozenset()
-        self.target: ParserState | None = None  # where a token or the end of a called rule leads
+        self.target: ParserState | None = None  # target of a token or of the end of a called rule
         self.call: str | None = None
-        self.precedence = 0  # of a step that needs one
+        self.precedence = 0  # of a transition that requires one
 
 
 class ParsedRule:
-    """A part of a rule, with the states that errors in it are told of."""
+    """A part of a rule, with the states at which its errors are reported."""
 
     __slots__ = ("back", "kind", "parts", "predicted", "rule", "state", "tokens", "value")
 
@@ -161,7 +161,7 @@ RULES: dict[str, ParsedRule] = {
 
 
 class Network(NamedTuple):
-    """The states that rules begin and end with, and where calls of each rule go on."""
+    """The first and last states of rules, and the return states of the calls of each rule."""
 
     begins: dict[str, ParserState]
     ends: dict[str, ParserState]
@@ -178,7 +178,7 @@ def _build() -> Network:
 
 
 def _states(part: ParsedRule, rule: str, after: ParserState, network: Network) -> ParserState:
-    """Make the states of a part that goes on with `after`; return the first."""
+    """Create the states of a part followed by `after`; return the first."""
     if part.kind == "row":
         for inner in reversed(part.parts):
             after = _states(inner, rule, after, network)
@@ -210,7 +210,7 @@ NETWORK = _build()
 
 @lru_cache(1024)
 def next_tokens(state: ParserState) -> frozenset[str]:
-    """Return the tokens that may come at a state; EPSILON is among them if its rule may end first."""
+    """Return the tokens allowed at a state; EPSILON is included if its rule may end there."""
     found: set[str] = set()
     pending, seen = [state], set()
     while pending:
@@ -230,13 +230,13 @@ def next_tokens(state: ParserState) -> frozenset[str]:
     return frozenset(found)
 
 
-Stack = tuple[ParserState, ...]  # where the rules that were called go on, the innermost last
+Stack = tuple[ParserState, ...]  # return states of the called rules, the innermost last
 
 
 class _Configuration(NamedTuple):
-    """A way that the tokens so far may have been read.
+    """A possible parse of the tokens so far.
 
-    `outer`: it has left the rule that decides; `lowest`: it did so to a caller that asked for no precedence.
+    `outer`: it has left the deciding rule; `lowest`: it returned to a caller without precedence.
     """
 
     state: ParserState
@@ -247,7 +247,7 @@ class _Configuration(NamedTuple):
 
 
 class NoViableAlternative(Exception):
-    """No alternative fits the tokens from `start` on; `at` is the first that fits none."""
+    """No alternative matches the tokens from `start` on; `at` is the first token that matches none."""
 
     def __init__(self, start: int, at: int) -> None:
         super().__init__(start, at)
@@ -256,10 +256,10 @@ class NoViableAlternative(Exception):
 
 
 def predict(decision: ParserState, kinds: list[str], at: int, precedence: int, stack: Stack) -> int:
-    """Return the number of the alternative (from 1) that the tokens from `at` on choose.
+    """Return the alternative (from 1) for the tokens from `at` on.
 
-    At first any caller of the rule is assumed; where that leaves more than one alternative, the callers in `stack`
-    decide. Of alternatives that fit alike the first is chosen. Raises NoViableAlternative.
+    First any caller of the rule is assumed; if more than one alternative remains, the callers in `stack` decide. Of
+    equally matching alternatives the first is chosen. Raises NoViableAlternative.
     """
     for length in range(1, _MAX_DECIDING + 1):
         chosen = _DECIDED.get((decision, precedence, tuple(kinds[at : at + length])))
@@ -273,7 +273,7 @@ def predict(decision: ParserState, kinds: list[str], at: int, precedence: int, s
     return chosen or 1
 
 
-# What some tokens decide, whoever called; the first that are met are kept.
+# Decisions by tokens that do not depend on the callers; a cache.
 _MAX_DECIDING, _MAX_DECIDED = 6, 4096
 _DECIDED: dict[tuple[ParserState, int, tuple[str, ...]], int] = {}
 
@@ -281,7 +281,7 @@ _DECIDED: dict[tuple[ParserState, int, tuple[str, ...]], int] = {}
 def _simulate(
     decision: ParserState, kinds: list[str], at: int, precedence: int, stack: Stack | None
 ) -> tuple[int | None, int]:
-    """Return the alternative, or None where the callers must decide, and how many tokens were looked at."""
+    """Return the alternative (None if the callers must decide), and the number of tokens looked at."""
     starts = [_Configuration(target, number, stack or ()) for number, target in enumerate(decision.steps, start=1)]
     known = _closure(starts, stack is not None, precedence)
     if stack is None and decision.rule in _RECURSIVE:
@@ -310,11 +310,11 @@ def _simulate(
         index += 1
 
 
-_RECURSIVE = frozenset({"relation", "calc", "member"})  # to the left: a loop decides whether they go on
+_RECURSIVE = frozenset({"relation", "calc", "member"})  # left-recursive: a loop decides whether they continue
 
 
 def _without_doubles(known: set[_Configuration]) -> set[_Configuration]:
-    """Leave out ways to end a rule that come to the same as going on in it: operators of a rule are its own."""
+    """Remove ways to end a rule that are equivalent to continuing in it: operators belong to their rule."""
     own = {(one.state, one.stack) for one in known if one.alternative == 1}
     return {one for one in known if one.alternative == 1 or one.lowest or (one.state, one.stack) not in own}
 
@@ -324,7 +324,7 @@ def _is_end(one: _Configuration) -> bool:
 
 
 def _groups(configurations: Iterable[_Configuration]) -> list[set[int]]:
-    """Return the alternatives of each state and stack."""
+    """Return the alternatives by state and stack."""
     groups: dict[tuple[ParserState, Stack], set[int]] = {}
     for one in configurations:
         groups.setdefault((one.state, one.stack), set()).add(one.alternative)
@@ -347,7 +347,7 @@ def _moved(known: Iterable[_Configuration], token: str) -> Iterator[_Configurati
 
 
 def _closure(starts: Iterable[_Configuration], full: bool, precedence: int | None) -> set[_Configuration]:
-    """Return all that can be reached without a token; steps of too low a precedence are barred at first."""
+    """Return all configurations reachable without a token; transitions of too low precedence are excluded at first."""
     found: set[_Configuration] = set()
     pending = [(one, 0) for one in starts]
     seen: set[tuple[_Configuration, bool]] = set()

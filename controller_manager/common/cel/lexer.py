@@ -1,4 +1,4 @@
-"""Tokens of CEL and the values of its literals."""
+"""The lexer of CEL, and values of literals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
 
 class Token(NamedTuple):
-    """A token: operators and keywords are their own kind, others are named as the grammar names them."""
+    """A token: the kind of operators and keywords is their text, others are named as in the grammar."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, offset: int = 0) -> tuple[list[Token], int]:
-    """Return the tokens from an offset on, and where the text stops being made of tokens (its end, usually)."""
+    """Return the tokens from an offset on, and the position of the first invalid character (or the end of the text)."""
     tokens: list[Token] = []
     for found in iter(_TOKEN.scanner(text, offset).match, None):  # type: ignore[attr-defined]
         kind = found.lastgroup
@@ -49,7 +49,7 @@ def tokenize(text: str, offset: int = 0) -> tuple[list[Token], int]:
 
 
 class LiteralError(ValueError):
-    """A literal that has no value."""
+    """A literal is invalid."""
 
 
 def unquoted(text: str) -> str:
@@ -61,7 +61,7 @@ def unquoted(text: str) -> str:
 
 
 def unquoted_bytes(text: str) -> bytes:
-    """Return the value of a literal of bytes, whose text begins behind the `b`. Raises LiteralError."""
+    """Return the value of a bytes literal, given its text after the `b`. Raises LiteralError."""
     body, raw = _body(text)
     if raw or "\\" not in body:
         return body.encode("utf-8", "surrogatepass")
@@ -78,7 +78,7 @@ _CHARACTERS = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11} | {c:
 
 
 def _body(text: str) -> tuple[str, bool]:
-    """Return what is between the quotes, with unified ends of lines, and whether it is to be taken as it is."""
+    """Return the text between the quotes with normalized line ends, and whether it is raw."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     raw = text[0] in "rR"
     if raw:

@@ -1,4 +1,4 @@
-"""How the values of literals of lists, maps and messages are made, and what that costs."""
+"""Closures for list, map and message literals, and their cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller_manager.common.cel.values import EvaluationError, Optional, unsu
 
 
 def list_of(elements: Sequence[Evaluate], optional: frozenset[int]) -> Evaluate:
-    """Return what makes a list; elements at the places in `optional` may be absent."""
+    """Return the closure of a list; elements at the indexes in `optional` may be absent."""
 
     def make(frame: EvaluationFrame) -> list[Any]:
         try:
@@ -27,7 +27,7 @@ def list_of(elements: Sequence[Evaluate], optional: frozenset[int]) -> Evaluate:
 
 
 def map_of(entries: Sequence[tuple[Evaluate, Evaluate, bool]]) -> Evaluate:
-    """Return what makes a map of keys and values, which may be absent where that is said."""
+    """Return the closure of a map; entries marked as optional may be absent."""
 
     def make(frame: EvaluationFrame) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
@@ -46,7 +46,7 @@ def map_of(entries: Sequence[tuple[Evaluate, Evaluate, bool]]) -> Evaluate:
 def struct_of(
     fields: Sequence[tuple[str, Evaluate, bool]], finish: Callable[[Mapping[str, Any]], Any] | None
 ) -> Evaluate:
-    """Return what makes a message of fields, which may be absent where that is said; `finish` makes a value of them."""
+    """Return the closure of a message; optional fields may be absent; `finish` converts the fields to a value."""
 
     def make(frame: EvaluationFrame) -> Any:
         made: dict[Any, Any] = {}
@@ -63,7 +63,7 @@ def struct_of(
 
 
 def _present(values: list[Any], optional: frozenset[int]) -> list[Any]:
-    """Return the elements of a list that are there."""
+    """Return the present elements of a list."""
     kept = []
     for index, value in enumerate(values):
         if index not in optional:
@@ -77,7 +77,7 @@ def _present(values: list[Any], optional: frozenset[int]) -> list[Any]:
 
 
 def _insert(made: dict[Any, Any], key: Any, value: Any, optional: bool) -> None:
-    """Put an entry into a map, unless it is absent."""
+    """Add an entry to a map unless it is absent."""
     if optional:
         if type(value) is not Optional:
             message = f"cannot initialize optional entry '{shown(key)}' from non-optional value {shown(value)}"

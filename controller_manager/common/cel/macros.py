@@ -1,4 +1,4 @@
-"""Macros: calls that the parser replaces by comprehensions and conditions before anything is checked."""
+"""Macros: calls that the parser replaces by comprehensions and conditions before type checking."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from controller_manager.common.cel.syntax import (
     walk,
 )
 
-MAX_COPIED = 5000  # parts of an expression that a macro copies
+MAX_COPIED = 5000  # maximum nodes that a macro copies
 _RESERVED_NAMES = (ACCUMULATOR, "__result__")
 
 
 class MacroError(Exception):
-    """A macro with arguments that it cannot be made of."""
+    """Invalid arguments of a macro."""
 
     def __init__(self, node: Node, message: str) -> None:
         super().__init__(message)
@@ -33,14 +33,14 @@ class MacroError(Exception):
         self.message = message
 
 
-# A macro gets the place of the call, the receiver (None for a global one) and the arguments.
+# A macro gets the position of the call, the receiver (None for a global call) and the arguments.
 Macro = Callable[[int, Node | None, tuple[Node, ...]], Node]
-# Its name, the number of arguments, and whether there is a receiver.
+# The name, the number of arguments, and whether there is a receiver.
 MacroKey = tuple[str, int, bool]
 
 
 class _Factory:
-    """Makes nodes that stand where the macro was called."""
+    """Creates nodes with the position of the macro call."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -70,7 +70,7 @@ class _Factory:
         return ListLiteral(self.position, elements)
 
     def when(self, condition: Node | None, step: Node) -> Node:
-        """Return a step that is left out where a condition does not hold."""
+        """Return a step that is skipped if a condition is false."""
         return step if condition is None else self.call("_?_:_", condition, step, self.accumulator())
 
     def loop(
@@ -82,20 +82,20 @@ class _Factory:
         step: Node,
         result: Node | None = None,
     ) -> Node:
-        """Return a comprehension whose result is the accumulator, unless it is said."""
+        """Return a comprehension whose result is the accumulator by default."""
         return Comprehension(
             self.position, range_, variables, ACCUMULATOR, init, condition, step, result or self.accumulator()
         )
 
     def bind(self, name: str, value: Node, result: Node) -> Node:
-        """Return an expression with a name for a value."""
+        """Return an expression with a bound name."""
         return Comprehension(
             self.position, self.list(), (UNUSED, None), name, value, self.literal(False), self.ident(name), result
         )
 
 
 def _variables(arguments: tuple[Node, ...], count: int, complaint: str) -> tuple[str, str | None]:
-    """Return the names that the first arguments are. Raises MacroError."""
+    """Return the variable names in the first arguments. Raises MacroError."""
     names = []
     for argument in arguments[:count]:
         if not isinstance(argument, Ident):
@@ -249,4 +249,4 @@ MACROS: dict[MacroKey, Macro] = {
     ("sortBy", 2, True): _sort_by,
 }
 BINDINGS: dict[MacroKey, Macro] = {("bind", 3, True): _bind}
-"""`cel.bind`, which names a value within an expression; the base environment has none."""
+"""`cel.bind`, which binds a name in an expression; it is not in the base environment."""

@@ -1,4 +1,4 @@
-"""Well-known messages of protobuf, which expressions may make by their names: they are values of ordinary types."""
+"""Well-known protobuf messages, which expressions may create by name; they are values of ordinary types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from controller_manager.common.cel.values import INT_MAX, INT_MIN, Duration, Eva
 
 
 class Message(NamedTuple):
-    """The type of the values that a message is, its fields, and what makes a value of those that are given."""
+    """The value type of a message, its fields, and the function that creates a value from given fields."""
 
     type: Type
     fields: Mapping[str, Field]

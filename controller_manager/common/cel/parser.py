@@ -1,4 +1,4 @@
-"""Parses expressions: recursive descent over tokens, with the bounds of the language on depth and size."""
+"""The recursive-descent parser of expressions, with the limits of the language on depth and size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from controller_manager.common.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uin
 _Parts = TypeVar("_Parts", tuple[MapEntry, ...], tuple[Node, ...])
 
 MAX_CODE_POINTS = 100_000
-MAX_DEPTH = 250  # of any rule of the grammar
+MAX_DEPTH = 250  # for each rule of the grammar
 
 _WORDS = "as break const continue else false for function if import in let loop package namespace null return true var"
 RESERVED = frozenset({*_WORDS.split(), "void", "while"})
@@ -39,7 +39,7 @@ _FUNCTIONS = {operator: f"_{operator}_" for operator in _PRECEDENCE} | {"in": "@
 
 
 def parse(text: str, macros: Mapping[MacroKey, Macro] = MACROS) -> Node:
-    """Return the tree of an expression, its macros expanded. Raises CompileError with all that is wrong."""
+    """Parse an expression and expand its macros. Raises CompileError with all errors."""
     if len(text) > MAX_CODE_POINTS:
         message = f"expression code point size exceeds limit: size: {len(text)}, limit {MAX_CODE_POINTS}"
         raise CompileError((Issue(-1, 0, message),), text)
@@ -68,7 +68,7 @@ class _TooDeep(Exception):
 
 
 class _Parser:
-    """Reads tokens once from left to right; what is wrong in parts that parse is kept in `issues`."""
+    """Reads tokens once from left to right; errors in valid syntax are collected in `issues`."""
 
     def __init__(self, text: str, tokens: list[Token], macros: Mapping[MacroKey, Macro]) -> None:
         self.text = text
@@ -88,12 +88,12 @@ class _Parser:
         return tree
 
     def report(self, offset: int, message: str) -> Node:
-        """Note an issue and return the node in the place of what has it."""
+        """Add an error and return a placeholder node."""
         self.issues.append(issue_at(self.text, offset, message))
         return Malformed(offset)
 
     def accept(self, kind: str) -> bool:
-        """Pass over a token, if it is of a kind."""
+        """Consume a token if it is of a kind."""
         if self.kinds[self.at] != kind:
             return False
         self.at += 1
@@ -107,7 +107,7 @@ class _Parser:
         return self.tokens[self.at - 1]
 
     def expression(self) -> Node:
-        """Parse a condition or whatever binds more."""
+        """Parse a conditional expression."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _TooDeep
@@ -143,7 +143,7 @@ class _Parser:
         return self.binary(1)
 
     def binary(self, lowest: int) -> Node:
-        """Parse operators of a precedence or a higher one, which all associate to the left."""
+        """Parse left-associative binary operators of at least a precedence."""
         left = self.unary()
         operators = self.depth + 1
         while True:
@@ -159,7 +159,7 @@ class _Parser:
             left = Call(position, _FUNCTIONS[operator], None, (left, self.binary(precedence + 1)))
 
     def unary(self) -> Node:
-        """Parse any number of one sign before a member; an even number of them is none."""
+        """Parse a member with any number of one prefix operator; pairs of them cancel out."""
         sign = self.kinds[self.at]
         if sign != "!" and (sign != "-" or self.kinds[self.at + 1] in ("NUM_INT", "NUM_FLOAT")):
             return self.member()
@@ -171,7 +171,7 @@ class _Parser:
         return Call(position, f"{sign}_", None, (operand,)) if count % 2 else operand
 
     def member(self) -> Node:
-        """Parse a primary with its selections, calls and indices."""
+        """Parse a primary with its selections, calls and indexes."""
         tree = self.primary()
         suffixes = self.depth
         while True:
@@ -187,7 +187,7 @@ class _Parser:
                 raise _TooDeep
 
     def selection(self, operand: Node) -> Node:
-        """Parse a field or a call of a method behind its operand."""
+        """Parse a field selection or method call after its operand."""
         dot = self.tokens[self.at].offset
         self.at += 1
         optional = self.accept("?")
@@ -201,7 +201,7 @@ class _Parser:
         return Select(dot, operand, name.text)
 
     def identifier(self, position: int | None = None) -> Token:
-        """Return the next token, which must be a name; names in backticks are none here, as is told at `position`."""
+        """Return the next token, which must be a name; names in backticks are an error, reported at `position`."""
         if self.kinds[self.at] != "ESC_IDENTIFIER":
             return self.expect("IDENTIFIER")
         token = self.expect("ESC_IDENTIFIER")
@@ -209,7 +209,7 @@ class _Parser:
         return token
 
     def index(self, operand: Node) -> Node:
-        """Parse an index behind its operand."""
+        """Parse an index after its operand."""
         position = self.tokens[self.at].offset
         self.at += 1
         function = "_[?_]" if self.accept("?") else "_[_]"
@@ -228,7 +228,7 @@ class _Parser:
         return tuple(arguments)
 
     def call(self, position: int, name: str, target: Node | None, arguments: tuple[Node, ...]) -> Node:
-        """Return a call, or what its macro expands to."""
+        """Return a call, or the expansion of its macro."""
         macro = self.macros.get((name, len(arguments), target is not None))
         if macro is not None:
             try:
@@ -238,7 +238,7 @@ class _Parser:
         return Call(position, name, target, arguments)
 
     def primary(self) -> Node:
-        """Parse what other expressions are made of."""
+        """Parse a primary expression."""
         kind = self.kinds[self.at]
         if kind == "IDENTIFIER" or kind == ".":
             return self.name()
@@ -257,7 +257,7 @@ class _Parser:
         return self.literal(token)
 
     def name(self) -> Node:
-        """Parse a name, a call of a global function or an object of a named type."""
+        """Parse a name, a global function call or a message literal."""
         begin = self.tokens[self.at].offset
         dot = "." if self.accept(".") else ""
         token = self.expect("IDENTIFIER")
@@ -281,7 +281,7 @@ class _Parser:
         return self.call(position, dot + token.text, None, self.arguments())
 
     def struct(self, name: str) -> Node:
-        """Parse the fields of an object of a named type."""
+        """Parse the fields of a message literal."""
         position = self.expect("{").offset
         empty = self.kinds[self.at] in (",", "}", EOF)
         entries = () if empty else self.entries(partial(self.field, self.tokens[self.at].offset))
@@ -305,11 +305,11 @@ class _Parser:
             self.at += 1
 
     def field(self, first: int) -> str:
-        """Parse the name of a field; what is wrong with it is told at the first one of its object."""
+        """Parse a field name; errors are reported at the first field of the literal."""
         return self.identifier(first).text
 
     def closed(self, parts: _Parts, bracket: str) -> _Parts:
-        """Pass over the end of a literal and return its parts."""
+        """Consume the end of a literal and return its parts."""
         self.accept(",")
         self.expect(bracket)
         return parts
@@ -328,7 +328,7 @@ class _Parser:
         return ListLiteral(position, self.closed(tuple(elements), "]"), frozenset(optional))
 
     def literal(self, token: Token) -> Node:
-        """Return the constant that a token is, a sign before a number included."""
+        """Return the constant of a token, including the sign of a number."""
         kind, text, offset = token
         sign = ""
         if kind == "-":
@@ -361,7 +361,7 @@ _INFINITE = (float("inf"), float("-inf"))
 
 
 def _balanced(function: str, terms: list[Node], positions: list[int], low: int, high: int) -> Node:
-    """Return a tree of calls over terms, of logarithmic depth."""
+    """Return a balanced tree of calls over terms, of logarithmic depth."""
     middle = (low + high + 1) // 2
     left = terms[middle] if middle == low else _balanced(function, terms, positions, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balanced(function, terms, positions, middle + 1, high)

@@ -1,4 +1,4 @@
-"""What the nodes of a tree are planned as: constants, attributes, and closures that are evaluated on a frame."""
+"""Compiled parts of a tree: constants, attributes, and closures that are evaluated on a frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller_manager.common.cel.values import INT_MAX, Uint
 
 
 class Constant:
-    """A part whose value is known before anything is evaluated; it costs nothing."""
+    """A part with a constant value; it has no cost."""
 
     __slots__ = ("value",)
 
@@ -31,14 +31,14 @@ def closure(part: CompiledPart) -> Evaluate:
 
 
 def folded(parts: list[CompiledPart], make: Callable[[EvaluationFrame], Any]) -> CompiledPart:
-    """Return the constant that a literal of constants is, or how the literal is made."""
+    """Return a constant for a literal of constants, else the closure that creates the literal."""
     if all(isinstance(part, Constant) for part in parts):
         return Constant(make([0, INT_MAX, {}]))
     return make
 
 
 def membership(parts: list[CompiledPart]) -> CompiledPart | None:
-    """Return how a value is looked up in a constant list of scalars, which costs nothing; None for other lists."""
+    """Return the lookup of a value in a constant list of scalars, which has no cost; None for other lists."""
     members = parts[1]
     if not isinstance(members, Constant):
         return None

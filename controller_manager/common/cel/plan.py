@@ -1,4 +1,4 @@
-"""Plans of checked trees, which are run with values of variables and within a budget."""
+"""Plans of checked trees, which run with variable values and a budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller_manager.common.cel.values import CostBudget, CostExceeded, Evalu
 
 
 class Plan:
-    """A closure with the names that it wants values of."""
+    """A closure with the names of its variables."""
 
     def __init__(self, evaluate: Evaluate, variables: Mapping[str, Type], loops: int) -> None:
         self._evaluate = evaluate
@@ -25,11 +25,11 @@ class Plan:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of the variables that are wanted."""
+        """Return the names of the used variables."""
         return frozenset(self._names)
 
     def run(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
-        """Return the value; `budget.spent` grows by its cost. Raises EvaluationError and CostExceeded."""
+        """Return the value; the cost is added to `budget.spent`. Raises EvaluationError and CostExceeded."""
         frame: EvaluationFrame = [budget.spent, budget.limit, {}]
         frame += [variables.get(name, UNSET) for name in self._names]
         frame += self._loops
@@ -57,7 +57,7 @@ class Plan:
 
 
 def plan(tree: Node, functions: Mapping[str, Function], variables: Mapping[str, Type]) -> Plan:
-    """Return the plan of a checked tree. Raises EvaluationError if a constant part has no value."""
+    """Return the plan of a checked tree. Raises EvaluationError if a constant part fails."""
     names = {name: variables[name] for name in _names(tree) if name in variables}
     planner = Planner(functions, tuple(names))
     evaluate = closure(planner.part(tree))
@@ -65,8 +65,8 @@ def plan(tree: Node, functions: Mapping[str, Function], variables: Mapping[str, 
 
 
 def plan_over(tree: Node, functions: Mapping[str, Function], names: tuple[str, ...]) -> Evaluate:
-    """Return the closure of a checked tree for frames in which the values of `names` stand in that order, so that many
-    evaluations can share one. Raises EvaluationError if a constant part has no value.
+    """Return the closure of a checked tree for frames with the values of `names` in that order, so that many
+    evaluations can share a frame. Raises EvaluationError if a constant part fails.
     """
     planner = Planner(functions, names)
     evaluate = closure(planner.part(tree))

@@ -1,4 +1,4 @@
-"""Plans the nodes of a checked tree: what they are evaluated as, where constant parts have been evaluated already."""
+"""Compiles the nodes of a checked tree to parts; constant parts are evaluated at once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "
 
 
 class Planner:
-    """Plans the nodes of one tree; what is planned must be planned once, since it takes slots."""
+    """Compiles the nodes of one tree. Compile each node once, since it allocates slots."""
 
     def __init__(self, functions: Mapping[str, Function], variables: tuple[str, ...]) -> None:
         self.functions = functions
@@ -64,7 +64,7 @@ class Planner:
         self.loops = 0
 
     def part(self, node: Node) -> CompiledPart:
-        """Return what a node is evaluated as."""
+        """Return the compiled part of a node."""
         return _PARTS[type(node)](self, node)
 
     def closure(self, node: Node) -> Evaluate:
@@ -72,7 +72,7 @@ class Planner:
         return closure(self.part(node))
 
     def attribute(self, node: Node) -> Attribute:
-        """Return what a node is with fields and indices behind it."""
+        """Return a node as attribute, to which fields and indexes can be added."""
         part = self.part(node)
         return part if isinstance(part, Attribute) else Relative(closure(part))
 
@@ -126,7 +126,7 @@ class Planner:
         return not_strictly_false(self.closure(node.arguments[0]))
 
     def equality(self, node: Call) -> CompiledPart:
-        """Plan `==` and `!=`, which any two values have; what they cost is known where both are scalars."""
+        """Compile `==` and `!=`, which accept any two values; the cost is constant if both are scalars."""
         left, right = node.arguments
         function = self.functions[node.function]
         scalar = is_scalar(left.type) and is_scalar(right.type)
@@ -141,7 +141,7 @@ class Planner:
         return call_closure(chosen, [self.whole(left), self.whole(right)])
 
     def whole(self, node: Node) -> Evaluate:
-        """Return the closure of a node that is compared with all that is in it."""
+        """Return the closure of a node that is compared with all of its content."""
         evaluate = self.closure(node)
         reader = object_reader(node.type)
         if reader is None:
@@ -165,7 +165,7 @@ class Planner:
         return self.attribute(operand).qualified(qualifier)
 
     def either(self, node: Call) -> CompiledPart:
-        """Plan `or` and `orValue`, which look at their second operand only if the first has no value."""
+        """Compile `or` and `orValue`, which evaluate the second operand only if the first has no value."""
         assert node.target is not None
         left, right = self.closure(node.target), self.closure(node.arguments[0])
         unwrap = node.function == "orValue"
@@ -217,7 +217,7 @@ class Planner:
         return fold(Loop(ranged, first.slot, second, accumulator.slot, init, result))
 
     def bind(self, node: Comprehension) -> CompiledPart:
-        """Plan a comprehension that only names a value, which is found when it is first asked for."""
+        """Compile a comprehension that only binds a name, which is evaluated on first use."""
         slot = self.slot(node.accumulator).slot
         self.scopes.append({node.accumulator: Variable(node.accumulator, slot, self.closure(node.init))})
         result = self.closure(node.result)
@@ -225,12 +225,12 @@ class Planner:
         return bound(slot, result)
 
     def slot(self, name: str) -> Variable:
-        """Return a name with a slot of its own in the frame."""
+        """Return a name with its own slot in the frame."""
         self.loops += 1
         return Variable(name, SLOTS + len(self.scopes[0]) + self.loops - 1)
 
     def written_out(self, node: Comprehension) -> Callable[[Loop], Evaluate] | None:
-        """Return how a loop of a common form is made, whose parts are in scope; None for others."""
+        """Return the optimized form of a common loop, whose parts are in scope; None for others."""
         step = node.step
         if not isinstance(step, Call) or not isinstance(node.result, Ident):
             return None
@@ -278,7 +278,7 @@ _SPECIAL: dict[str, Callable[[Planner, Call], CompiledPart]] = {
 
 
 def _of_text(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a text and a constant pattern, whose error for other values names no function."""
+    """Return a function of a text and a constant pattern; its type error does not name a function."""
 
     def applied(text: Any, *rest: Any) -> Any:
         if type(text) is not str:
@@ -289,7 +289,7 @@ def _of_text(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_declared(node: Node) -> bool:
-    """Return whether a value is of a type with declared fields or bounds, which literals have not."""
+    """Return whether a value has a type with declared fields or bounds; literals do not."""
     while isinstance(node, Call) and node.function == "dyn":
         node = node.arguments[0]
     kind = node.type.kind
@@ -297,7 +297,7 @@ def _is_declared(node: Node) -> bool:
 
 
 def _equal_to_declared(left: Any, right: Any) -> bool:
-    """Return whether values are equal, of which the first is of a declared type. Raises EvaluationError for others."""
+    """Return whether two values are equal, the first of a declared type. Raises EvaluationError for other types."""
     for kind in (dict, list):
         if right is not None and isinstance(left, kind) and not isinstance(right, kind):
             raise EvaluationError("no such overload")
@@ -314,7 +314,7 @@ def _flat(node: Node, function: str) -> Iterator[Node]:
 
 
 def _field(owner: Type, field: str, *, test_only: bool = False, optional: bool = False) -> Qualifier:
-    """Return the qualifier of a field of an owner of a type."""
+    """Return the qualifier for a field of a type."""
     wrapped = is_optional(owner)
     if wrapped:
         owner = owner.parameters[0]
@@ -335,7 +335,7 @@ def _make_of(one: Type) -> Callable[[Mapping[str, Any]], Any] | None:
 
 
 def _is_made(one: Any) -> bool:
-    """Return whether a type is one whose values only expressions make."""
+    """Return whether values of a type are only created by expressions."""
     return isinstance(one, ObjectType) and one.make is not None
 
 

@@ -1,4 +1,4 @@
-"""How names of properties are written in CEL, where dots, dashes and keywords are no parts of names."""
+"""Property names in CEL, where dots, dashes and keywords must be escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEQUENCE = re.compile("_{2}([^_]+)_{2}")
 
 @lru_cache(4096)
 def escaped(name: str) -> str | None:
-    """Return the name of a property in CEL; None for one that no expression may refer to."""
+    """Return the escaped name of a property; None if expressions cannot access it."""
     if not _NAME.fullmatch(name):
         return None
     if name in KEYWORDS:
@@ -25,7 +25,7 @@ def escaped(name: str) -> str | None:
 
 
 def unescaped(name: str) -> str | None:
-    """Return the property that a name in CEL stands for; None for a name that stands for none."""
+    """Return the property of an escaped name; None for an invalid name."""
     if (keyword := _SEQUENCE.fullmatch(name)) and keyword[1] in KEYWORDS:
         return keyword[1]
     if any(found[1] not in _UNESCAPED for found in _SEQUENCE.finditer(name)):

@@ -1,6 +1,6 @@
-"""Types of values that a structural schema describes, read from the schema as it stands in a definition.
+"""CEL types for structural schemas of custom resources.
 
-What has no type in a schema is not exposed to expressions, nor are fields that it only preserves.
+Values without a type in the schema, and preserved unknown fields, are not available to expressions.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from controller_manager.common.cel.values import Duration, EvaluationError, Keye
 Schema = Mapping[str, Any]
 Reader = Callable[[Any], Any]
 
-MAX_REQUEST = 3 * 1024 * 1024  # bytes of the largest request: what unbounded values are estimated by
+MAX_REQUEST = 3 * 1024 * 1024  # bytes of the largest request, for estimates of unbounded values
 _LONGEST_STRING = MAX_REQUEST - 2
-_SMALLEST = {"boolean": 4, "number": 1, "integer": 1}  # bytes of the shortest value in JSON
+_SMALLEST = {"boolean": 4, "number": 1, "integer": 1}  # bytes of the shortest JSON value
 
 
 class DeclaredType(NamedTuple):
-    """A type, and the bytes that the smallest value of it has in JSON."""
+    """A type, and the bytes of its smallest JSON value."""
 
     type: Type
     min_size: int
 
 
 def declared_type(schema: Schema, name: str, *, resource: bool = False) -> DeclaredType | None:
-    """Return the type of the values of a schema, or None for those that expressions do not see.
+    """Return the type of a schema's values, or None if they are not available to expressions.
 
-    `name` is that of the type; those below are named after it. A `resource` has its metadata without saying so.
+    `name` is the name of the type and a prefix for nested types. A `resource` has metadata even if the schema does not
+    declare it.
     """
     if schema.get("x-kubernetes-int-or-string"):
         length = schema.get("maxLength")
@@ -141,7 +142,7 @@ def _string_type(schema: Schema) -> DeclaredType:
 
 
 def _list_reader(schema: Schema, element: Reader | None) -> Reader | None:
-    """Return how items become a list of their kind, or None where they are one."""
+    """Return the conversion of items to a list of their list type, or None for plain lists."""
     kind = schema.get("x-kubernetes-list-type")
     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
     if kind not in ("set", "map") and element is None:
@@ -220,7 +221,7 @@ _SPANS = (
 
 
 def _read_duration(text: Any) -> Duration:
-    """Return a duration as Go writes it, or in words like `2 days`."""
+    """Parse a duration in Go's format, or in words like `2 days`."""
     try:
         return parse_duration(text)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Values as Go prints them: what conversions to strings give and messages of errors show."""
+"""Values as Go prints them, for conversions to text and for error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXPONENT_FROM = 6
 
 
 def format_double(value: float) -> str:
-    """Return a double as Go's `%g` writes it: the shortest text that is read as the same number."""
+    """Return a double like Go's `%g`: the shortest text that is parsed as the same number."""
     if value != value:
         return "NaN"
     if math.isinf(value):
@@ -30,13 +30,13 @@ def format_double(value: float) -> str:
 
 
 def plain_double(value: float) -> str:
-    """Return a double without an exponent, in as few digits as tell it."""
+    """Return a double without an exponent, with as few digits as needed."""
     text = format(Decimal(repr(value)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it."""
+    """Return a value for messages."""
     if value is None:
         return "0"
     if value is True or value is False:
@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
 
 
 def go_type(value: Any) -> str:
-    """Return the name that an implementation in Go has for the type of a value."""
+    """Return the Go type name of a value."""
     if isinstance(value, Type):
         return "*types.Type"
     if isinstance(value, Structure):
@@ -77,7 +77,7 @@ _REFERENCES = {Kind.OPAQUE: "*types.Optional", Kind.LIST: "*types.baseList", Kin
 
 
 def _time(moment: Timestamp) -> str:
-    """Return a moment as Go prints times that are not formatted."""
+    """Return a time in Go's default format."""
     text = format_timestamp(moment)
     if moment.offset == 0:
         return f"{text[:-1].replace('T', ' ')} +0000 UTC"

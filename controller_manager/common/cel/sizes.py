@@ -1,4 +1,4 @@
-"""The sizes of values as far as they are known before there are values: those that declared types bound."""
+"""Known sizes of values before evaluation, from bounds in declared types."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from controller_manager.common.cel.syntax import ListLiteral, Literal, MapLitera
 from controller_manager.common.cel.types import Kind, ObjectType, Type
 
 SizePath = tuple[str, ...]
-# Returns the size of what a path leads to: a variable, then names of fields, `@items`, `@keys`, `@values`.
+# Returns the size of a path: a variable, then field names, `@items`, `@keys`, `@values`.
 Sizes = Callable[[SizePath], Estimate | None]
 
 
 def declared_sizes(root: Type) -> Sizes:
-    """Return the sizes that bounds in a declared type tell; what has none counts as empty.
+    """Return the sizes from the bounds of a declared type; a value without a bound counts as empty.
 
-    The first name of a path is that of a variable of the type, whichever it is.
+    The first name of a path is any variable of the type.
     """
 
     def size(path: SizePath) -> Estimate | None:
@@ -41,7 +41,7 @@ def _below(owner: Type, name: str) -> Type | None:
 
 
 class EntrySizes:
-    """The sizes of the keys and of the values of a list or map."""
+    """The sizes of the keys and values of a list or map."""
 
     __slots__ = ("key", "kind", "value")
 
@@ -51,7 +51,7 @@ class EntrySizes:
         self.value = value
 
     def union(self, other: EntrySizes | None) -> EntrySizes | None:
-        """Return the sizes that hold both, if both are known."""
+        """Return the union of two entry sizes if both are known."""
         if other is None:
             return None
         return EntrySizes(self.kind, self.key.union(other.key), self.value.union(other.value))

@@ -1,4 +1,4 @@
-"""The syntax tree of an expression: what the parser makes, the checker annotates and everything after reads."""
+"""The syntax tree of an expression: created by the parser, annotated by the checker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from controller_manager.common.cel.library import Overload
 from controller_manager.common.cel.types import ERROR, Type
 
 ACCUMULATOR = "@result"
-UNUSED = "#unused"  # the iteration variable of a comprehension that only binds a name
+UNUSED = "#unused"  # iteration variable of a comprehension that only binds a name
 
 
 class Issue(NamedTuple):
-    """A mistake in an expression: line and column count from 1; a column of 0 is no place in particular."""
+    """An error in an expression: line and column start at 1; column 0 means no position."""
 
     line: int
     column: int
@@ -21,7 +21,7 @@ class Issue(NamedTuple):
 
 
 class CompileError(Exception):
-    """An expression that is none, or has no type; `issues` are in the order of their places."""
+    """An expression with syntax or type errors; `issues` are sorted by position."""
 
     def __init__(self, issues: tuple[Issue, ...], expression: str = "") -> None:
         super().__init__("; ".join(issue.message for issue in issues))
@@ -29,7 +29,7 @@ class CompileError(Exception):
         self.expression = expression
 
     def display(self) -> str:
-        """Return the issues with the lines that they are in, as one text."""
+        """Return the issues with their source lines as text."""
         lines = self.expression.split("\n")
         return "\n".join(_displayed(issue, lines) for issue in self.issues)
 
@@ -44,22 +44,22 @@ def _displayed(issue: Issue, lines: list[str]) -> str:
     return f"{text}\n | {line}\n | {before}{mark}"
 
 
-_MAX_SNIPPET = 16384  # bytes of a line that is shown; counted as code points here
+_MAX_SNIPPET = 16384  # maximum bytes of a source line in messages; counted as code points here
 
 
 def in_order(issues: Iterable[Issue]) -> tuple[Issue, ...]:
-    """Return issues in the order of their places."""
+    """Return issues sorted by position."""
     return tuple(sorted(issues, key=lambda issue: issue[:2]))
 
 
 def issue_at(text: str, offset: int, message: str) -> Issue:
-    """Return an issue about what stands at an offset in code points."""
+    """Return an issue at an offset in code points."""
     line_start = text.rfind("\n", 0, offset) + 1
     return Issue(text.count("\n", 0, offset) + 1, offset - line_start + 1, message)
 
 
 class Node:
-    """A part of an expression: where it stands, as the offset in code points, and its type once it is checked."""
+    """A part of an expression, with its offset in code points, and its type after checking."""
 
     __slots__ = ("position", "type")
 
@@ -69,7 +69,7 @@ class Node:
 
 
 class Malformed(Node):
-    """A part that the parser has reported."""
+    """A part with an error that the parser has reported."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class Literal(Node):
 
 
 class Ident(Node):
-    """A name; `constant` is the type that it names, if it names one."""
+    """A name; `constant` is the type if it is a type name."""
 
     __slots__ = ("constant", "name")
 
@@ -96,7 +96,7 @@ class Ident(Node):
 
 
 class Select(Node):
-    """A field of an operand, or whether it is there; `resolved` is the name, if all of it is the name of one thing."""
+    """A field of an operand, or a test for its presence; `resolved` is the qualified name if it is a single name."""
 
     __slots__ = ("field", "operand", "resolved", "test_only")
 
@@ -109,7 +109,7 @@ class Select(Node):
 
 
 class Call(Node):
-    """A call of a function or operator, with the overloads that its operands may fit."""
+    """A call of a function or operator, with its matching overloads."""
 
     __slots__ = ("arguments", "function", "overloads", "target")
 
@@ -122,12 +122,12 @@ class Call(Node):
 
     @property
     def operands(self) -> tuple[Node, ...]:
-        """Return the arguments, the receiver first."""
+        """Return the receiver, if any, and the arguments."""
         return self.arguments if self.target is None else (self.target, *self.arguments)
 
 
 class ListLiteral(Node):
-    """A list of elements; `optional` are the indices of those that may be absent."""
+    """A list; `optional` are the indexes of optional elements."""
 
     __slots__ = ("elements", "optional")
 
@@ -138,7 +138,7 @@ class ListLiteral(Node):
 
 
 class MapEntry(NamedTuple):
-    """An entry of a map or a field of an object; the key of a field is its name."""
+    """An entry of a map, or a field of a message literal (its key is the field name)."""
 
     position: int
     key: Any
@@ -147,7 +147,7 @@ class MapEntry(NamedTuple):
 
 
 class MapLiteral(Node):
-    """A map of entries whose keys are nodes."""
+    """A map literal; the keys of entries are nodes."""
 
     __slots__ = ("entries",)
 
@@ -157,7 +157,7 @@ class MapLiteral(Node):
 
 
 class StructLiteral(Node):
-    """An object of a named type, of entries whose keys are names."""
+    """A message literal; the keys of entries are field names."""
 
     __slots__ = ("entries", "name")
 
@@ -168,7 +168,7 @@ class StructLiteral(Node):
 
 
 class Comprehension(Node):
-    """A loop over a range that macros expand to; the accumulator begins as `init` and ends as `result`."""
+    """A loop created by a macro; the accumulator starts with `init`, and `result` is the value."""
 
     __slots__ = ("accumulator", "condition", "init", "range", "result", "step", "variable", "variable2")
 
@@ -194,7 +194,7 @@ class Comprehension(Node):
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Yield the parts directly below a node, in the order of the text."""
+    """Yield the direct children of a node in source order."""
     if isinstance(node, Select):
         yield node.operand
     elif isinstance(node, Call):
@@ -213,7 +213,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it, parents first."""
+    """Yield a node and all its descendants, parents first."""
     pending = [node]
     while pending:
         current = pending.pop()
@@ -222,7 +222,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def copied(node: Node) -> Node:
-    """Return an equal tree that shares no node."""
+    """Return a deep copy of a tree."""
     if isinstance(node, Literal):
         return Literal(node.position, node.value)
     if isinstance(node, Ident):

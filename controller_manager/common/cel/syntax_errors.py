@@ -1,7 +1,7 @@
-"""Tells what is wrong with a text that is no expression, by parsing on behind each error as ANTLR's parsers do.
+"""Reports syntax errors of an invalid text, with the error recovery of ANTLR parsers.
 
-One token that is too much is passed over, one that is missing is made up; else everything up to a token that may
-follow one of the rules in progress is passed over, and nothing is told until a token is right again.
+A superfluous token is skipped and a missing one is inserted. Otherwise tokens are skipped up to one that may follow a
+current rule, and no further errors are reported until a token matches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller_manager.common.cel.lexer import EOF, Token, tokenize
 from controller_manager.common.cel.syntax import Issue, issue_at
 
 MAX_RECOVERIES = 30
-MAX_LOOKAHEAD = 256  # tokens passed over in one recovery
+MAX_LOOKAHEAD = 256  # tokens skipped in one recovery
 MAX_ERRORS = 100
 
 
 def syntax_errors(text: str) -> list[Issue]:
-    """Return what is wrong with a text, in the order in which it is found."""
+    """Return the syntax errors of a text in the order of detection."""
     tokens, removed = _tokens(text)
     walker = _Walker(text, tokens, removed)
     with suppress(_GaveUp, RecursionError):
@@ -44,7 +44,7 @@ _PART_OF_NAME = re.compile(r"`[A-Za-z0-9_.\-/ ]*")
 
 
 def _tokens(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
-    """Return the tokens of a text, and from where to where it is none."""
+    """Return the tokens of a text, and the ranges that are not tokens."""
     tokens: list[Token] = []
     removed: list[tuple[int, int]] = []
     offset = 0
@@ -58,7 +58,7 @@ def _tokens(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
 
 
 def _end_of_no_token(text: str, start: int) -> int:
-    """Return where a token that begins is found to be none."""
+    """Return where an incomplete token is detected as invalid."""
     first = text[start]
     if first in "=&|":
         return start + 1
@@ -86,15 +86,15 @@ def _quoted(text: str) -> str:
 
 
 class _Mismatch(Exception):
-    """A token is none of those that may come."""
+    """A token is not allowed here."""
 
 
 class _GaveUp(Exception):
-    """Too much is wrong to go on."""
+    """Too many errors to continue."""
 
 
 class _Context:
-    """A rule in progress: who called it, and where that goes on."""
+    """A current rule: its caller, and where the caller continues."""
 
     __slots__ = ("follow", "parent", "precedence")
 
@@ -125,7 +125,7 @@ class _Walker:
         return self.kinds[min(self.at, len(self.kinds) - 1)]
 
     def rule(self, name: str, precedence: int, follow: ParserState | None) -> None:
-        """Parse a rule; what is wrong in it is told, and its rest passed over."""
+        """Parse a rule; report an error in it and skip the rest."""
         outer, begin = self.context, self.at
         self.context = _Context(outer if follow is not None else None, follow, precedence)
         try:
@@ -165,7 +165,7 @@ class _Walker:
             self.plus(part)
 
     def star(self, part: ParsedRule) -> None:
-        """Parse what may come any number of times."""
+        """Parse a part zero or more times."""
         self.sync(loop=False)
         while self.goes_on(part.state, part.predicted):
             self.walk(part.parts[0])
@@ -173,7 +173,7 @@ class _Walker:
             self.sync(loop=True)
 
     def plus(self, part: ParsedRule) -> None:
-        """Parse what comes once or more often."""
+        """Parse a part one or more times."""
         self.sync(loop=False)
         while True:
             self.walk(part.parts[0])
@@ -183,13 +183,13 @@ class _Walker:
                 return
 
     def goes_on(self, decision: ParserState, predicted: bool) -> bool:
-        """Return whether a loop is run through once more."""
+        """Return whether a loop continues."""
         if predicted:
             return self.choose(decision, predicted) == 1
         return self.kind in next_tokens(decision.steps[0])
 
     def choose(self, decision: ParserState, predicted: bool) -> int:
-        """Return the number of the alternative, from 1. Raises NoViableAlternative."""
+        """Return the alternative, from 1. Raises NoViableAlternative."""
         if not predicted:
             for number, step in enumerate(decision.steps, start=1):
                 if self.kind in next_tokens(step):
@@ -204,7 +204,7 @@ class _Walker:
         return predict(decision, self.kinds, self.at, self.context.precedence, tuple(reversed(stack)))
 
     def match(self, part: ParsedRule) -> None:
-        """Pass over a token, or over one before it, or do as if it were there. Raises _Mismatch."""
+        """Consume a token, skip a superfluous one before it, or assume a missing one. Raises _Mismatch."""
         if self.kind in part.tokens:
             self.right_again()
             self.consume()
@@ -219,7 +219,7 @@ class _Walker:
         self.report(f"missing {_listed(self.expected())} at {self.shown()}")
 
     def sync(self, loop: bool) -> None:
-        """Look at whether the next token may come here, before anything is decided by it. Raises _Mismatch."""
+        """Check whether the next token is allowed here, before a decision. Raises _Mismatch."""
         tokens = next_tokens(self.state)
         if self.recovering or EPSILON in tokens or self.kind in tokens:
             return
@@ -231,7 +231,7 @@ class _Walker:
         self.pass_over(self.expected() | self.after_rules())
 
     def without_next(self) -> bool:
-        """Pass over the next token if the one behind it may come here, and tell so."""
+        """Skip the next token and return True if the one after it is allowed here."""
         if self.kinds[min(self.at + 1, len(self.kinds) - 1)] not in self.expected():
             return False
         self.report(f"extraneous input {self.shown()} expecting {_listed(self.expected())}")
@@ -240,16 +240,16 @@ class _Walker:
         return True
 
     def consume(self) -> None:
-        """Pass over a token."""
+        """Consume a token."""
         self.at = min(self.at + 1, len(self.kinds) - 1)
 
     def right_again(self) -> None:
-        """Note that a token is as expected: what is wrong from now on is told."""
+        """Record a matching token, after which errors are reported again."""
         self.recovering = False
         self.last_error = None
 
     def recover(self) -> None:
-        """Pass over tokens up to one that may follow a rule in progress."""
+        """Skip tokens up to one that may follow a current rule."""
         self.count_recovery()
         if self.last_error is not None and self.last_error[0] == self.at and self.state in self.last_error[1]:
             self.consume()
@@ -259,14 +259,14 @@ class _Walker:
         self.pass_over(self.after_rules())
 
     def count_recovery(self) -> None:
-        """Count an attempt to go on behind an error. Raises _GaveUp."""
+        """Count a recovery. Raises _GaveUp."""
         self.recoveries += 1
         if self.recoveries > MAX_RECOVERIES:
             self.add(self.at, f"error recovery attempt limit exceeded: {MAX_RECOVERIES}")
             raise _GaveUp
 
     def pass_over(self, until: set[str]) -> None:
-        """Pass over tokens up to one of a set. Raises _GaveUp."""
+        """Skip tokens up to one of a set. Raises _GaveUp."""
         passed = 0
         while self.kind != EOF and self.kind not in until:
             if passed >= MAX_LOOKAHEAD:
@@ -277,7 +277,7 @@ class _Walker:
             self.consume()
 
     def after_rules(self) -> set[str]:
-        """Return the tokens that may follow any of the rules in progress."""
+        """Return the tokens that may follow any current rule."""
         found: set[str] = set()
         context: _Context | None = self.context
         while context is not None and context.follow is not None:
@@ -286,11 +286,11 @@ class _Walker:
         return found - {EPSILON}
 
     def expected(self) -> set[str]:
-        """Return the tokens that may come here."""
+        """Return the tokens that are allowed here."""
         return self.following(self.state)
 
     def following(self, state: ParserState) -> set[str]:
-        """Return the tokens that may come at a state, behind the rules that may end there too."""
+        """Return the tokens allowed at a state, including those after rules that may end there."""
         found = set(next_tokens(state))
         context: _Context | None = self.context
         while EPSILON in found:
@@ -303,7 +303,7 @@ class _Walker:
         return found
 
     def shown(self) -> str:
-        """Return the next token as messages show it."""
+        """Return the next token for messages."""
         return _quoted(EOF if self.kind == EOF else self.tokens[self.at].text)
 
     def offset(self, at: int) -> int:
@@ -311,7 +311,7 @@ class _Walker:
         return self.tokens[at].offset if at < len(self.tokens) else len(self.text)
 
     def report_no_alternative(self, error: NoViableAlternative) -> None:
-        """Tell that no alternative fits, in the words for names that are keywords where they are."""
+        """Report that no alternative matches; keywords used as names have a special message."""
         start, at = error.start, error.at
         begin = self.offset(start)
         end = len(self.text) if at >= len(self.tokens) else self.offset(at) + len(self.tokens[at].text)
@@ -325,7 +325,7 @@ class _Walker:
         self.report(message, at)
 
     def report(self, message: str, at: int | None = None) -> None:
-        """Tell of an error at a token, unless none has been right since the last one."""
+        """Report an error at a token, unless no token has matched since the last error."""
         if not self.recovering:
             self.recovering = True
             self.add(self.at if at is None else at, message)
@@ -339,7 +339,7 @@ _KEYWORD_AS_NAME = re.compile("no viable alternative at input '.(true|false|null
 
 
 def _listed(tokens: set[str]) -> str:
-    """Return tokens as messages list them."""
+    """Return tokens as a list for messages."""
     names = [_name(token) for token in TOKENS if token in tokens]
     return names[0] if len(names) == 1 else f"{{{', '.join(names)}}}"
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from controller_manager.common.cel.values import INT_MAX, INT_MIN, Duration, EvaluationError, Timestamp
 
 SECOND = 1_000_000_000
-MIN_SECONDS, MAX_SECONDS = -62135596800, 253402300799  # of the years 1 to 9999, since 1970
+MIN_SECONDS, MAX_SECONDS = -62135596800, 253402300799  # years 1 to 9999, in seconds since 1970
 _UNITS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND}
 _UNITS["h"] = 3600 * SECOND
 
@@ -22,7 +22,7 @@ _DURATION_PART = re.compile(r"(\d*)(?:\.(\d*))?([^\d.]+)", re.ASCII)
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Return the moment of a text of RFC 3339. Raises ValueError."""
+    """Parse a timestamp in RFC 3339. Raises ValueError."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -47,7 +47,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def format_timestamp(moment: Timestamp) -> str:
-    """Return a moment in RFC 3339, with as many digits of a second as it has, in the zone it came with."""
+    """Return a timestamp in RFC 3339 in its original zone, with as many fractional digits as needed."""
     date = calendar(moment, moment.offset)
     fraction = f".{date.nanosecond:09d}".rstrip("0").rstrip(".")
     if moment.offset == 0:
@@ -60,7 +60,7 @@ def format_timestamp(moment: Timestamp) -> str:
 
 
 def parse_duration(text: str) -> Duration:
-    """Return the duration that Go reads in a text. Raises ValueError."""
+    """Parse a duration in Go's format. Raises ValueError."""
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return Duration(0)
@@ -83,7 +83,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def format_duration(span: Duration) -> str:
-    """Return a duration as Go writes it: `1h2m3.5s`, and smaller units below a second."""
+    """Return a duration in Go's format: `1h2m3.5s`, with smaller units below a second."""
     sign, rest = ("-" if span.nanoseconds < 0 else ""), abs(span.nanoseconds)
     if rest == 0:
         return "0s"
@@ -114,7 +114,7 @@ def seconds_of(span: Duration) -> float:
 
 
 def shifted(moment: Timestamp, nanoseconds: int) -> Timestamp:
-    """Return a moment so much later. Raises EvaluationError beyond the years that timestamps have."""
+    """Return a timestamp plus nanoseconds. Raises EvaluationError outside of the years of timestamps."""
     result = moment.nanoseconds + nanoseconds
     if not MIN_SECONDS <= result // SECOND <= MAX_SECONDS:
         raise EvaluationError("timestamp overflow")
@@ -122,7 +122,7 @@ def shifted(moment: Timestamp, nanoseconds: int) -> Timestamp:
 
 
 def between(later: Timestamp, earlier: Timestamp) -> Duration:
-    """Return the time between two moments. Raises EvaluationError beyond 292 years."""
+    """Return the difference of two timestamps. Raises EvaluationError beyond 292 years."""
     result = later.nanoseconds - earlier.nanoseconds
     if not INT_MIN <= result <= INT_MAX:
         raise EvaluationError("integer overflow")
@@ -130,7 +130,7 @@ def between(later: Timestamp, earlier: Timestamp) -> Duration:
 
 
 class Date(NamedTuple):
-    """A moment in a calendar: the weekday of Sunday is 0, that of January the 1st in its year is 0."""
+    """A calendar date and time: weekday 0 is Sunday, day 0 of the year is January 1st."""
 
     year: int
     month: int
@@ -144,7 +144,7 @@ class Date(NamedTuple):
 
 
 def calendar(moment: Timestamp, offset: int) -> Date:
-    """Return the date of a moment so many seconds east of UTC (proleptic Gregorian, any year)."""
+    """Return the date of a timestamp at an offset in seconds east of UTC (proleptic Gregorian, any year)."""
     seconds, nanosecond = divmod(moment.nanoseconds, SECOND)
     days, rest = divmod(seconds + offset, 86400)
     year, month, day = _civil(days)
@@ -168,7 +168,7 @@ def _days_before(year: int) -> int:
 
 
 def in_zone(moment: Timestamp, zone: str) -> Date:
-    """Return the date of a moment in a zone: the name of one, or `+hh:mm`. Raises EvaluationError."""
+    """Return the date of a timestamp in a zone: a name, or `+hh:mm`. Raises EvaluationError."""
     if ":" not in zone:
         return calendar(moment, _offset(moment, zone))
     hours, _, minutes = zone.partition(":")

@@ -1,4 +1,4 @@
-"""What is wrong with constants in an expression whose types are right."""
+"""Validation of constants in a type-checked expression."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from controller_manager.common.cel.syntax import Call, Issue, ListLiteral, Liter
 from controller_manager.common.cel.types import Type
 from controller_manager.common.cel.values import EvaluationError
 
-_EXEMPT = frozenset({"format"})  # functions whose lists may be of anything
+_EXEMPT = frozenset({"format"})  # functions whose list arguments may have mixed types
 
 
 def validate(text: str, tree: Node) -> list[Issue]:
-    """Return what is wrong with constants."""
+    """Return the errors in constants."""
     found = [*_arguments(tree, exempt=False)]
     return [issue_at(text, node.position, message) for node, message in found]
 
@@ -46,7 +46,7 @@ def _call(node: Call) -> Iterator[tuple[Node, str]]:
 
 
 def _format(node: Call) -> Iterator[tuple[Node, str]]:
-    """Yield what is wrong with a constant template and a list of what fills it."""
+    """Yield the errors in a constant format string and its arguments."""
     template, values = node.target, node.arguments[0]
     if not (isinstance(template, Literal) and type(template.value) is str and isinstance(values, ListLiteral)):
         return
@@ -76,7 +76,7 @@ def _format(node: Call) -> Iterator[tuple[Node, str]]:
 
 
 def _unfit(clause: Clause, value: Node) -> Node | None:
-    """Return what cannot fill a clause: a value, or for `%s` something within it."""
+    """Return a value that cannot fill a clause, or for `%s` a nested one."""
     if not takes(clause, value.type.kind):
         return value
     if clause[0] != "s" or not isinstance(value, ListLiteral | MapLiteral):

@@ -1,6 +1,6 @@
-"""Values of CEL as plain Python ones, their equality, order, size and type, and the errors of evaluation.
+"""CEL values as Python values: equality, order, size, type, and evaluation errors.
 
-bool, int, float, str, bytes, None, list and dict are themselves; a JSON tree is a value as it is.
+bool, int, float, str, bytes, None, list and dict represent themselves, so a JSON tree is a value.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from controller_manager.common.cel.types import (
 )
 
 INT_MIN, INT_MAX, UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
-RUNTIME_LIMIT = 1_000_000  # the cost that one evaluation of an expression may have
+RUNTIME_LIMIT = 1_000_000  # cost limit of one evaluation
 
 
 class EvaluationError(Exception):
-    """An expression has no value; operators of logic may absorb it."""
+    """An expression fails to evaluate; logical operators may absorb the error."""
 
     @property
     def message(self) -> str:
-        """Return what is wrong, as it is told to users."""
+        """Return the error message for users."""
         return str(self.args[0])
 
 
 class CostExceeded(Exception):
-    """An evaluation was ended since it had cost more than its budget."""
+    """An evaluation was stopped because it exceeded its budget."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 class CostBudget(msgspec.Struct):
-    """The cost that evaluations may have together, and have had."""
+    """The shared cost limit of evaluations, and the cost so far."""
 
     limit: int = RUNTIME_LIMIT
     spent: int = 0
@@ -70,7 +70,7 @@ class Duration(msgspec.Struct, frozen=True, order=True):
 
 
 class Timestamp(msgspec.Struct, frozen=True):
-    """A moment in nanoseconds since 1970, and the offset in seconds from UTC that it is written with."""
+    """A time in nanoseconds since 1970, and the UTC offset in seconds for its text form."""
 
     nanoseconds: int
     offset: int = 0
@@ -89,7 +89,7 @@ class Timestamp(msgspec.Struct, frozen=True):
 
 
 class _Absent:
-    """The content of an optional value that has none."""
+    """The content of an empty optional value."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ ABSENT = _Absent()
 
 
 class Optional(msgspec.Struct, frozen=True):
-    """A value that may be absent: then it is `ABSENT`."""
+    """An optional value; `ABSENT` if it is empty."""
 
     value: Any
 
@@ -112,7 +112,7 @@ NONE = Optional(ABSENT)
 
 
 class Opaque:
-    """A value of a type of a library, which defines `__eq__`; `length` is its size for costs, where it has one."""
+    """A value of a library type, which defines `__eq__`; `length` is its size for costs, if it has one."""
 
     __slots__ = ()
     length: int = 1
@@ -130,9 +130,9 @@ class Opaque:
 
 
 class Structure(Opaque):
-    """A value with fields that an expression made, which is no tree. It is equal to none of other types.
+    """A value with fields that an expression has created. It never equals values of other types.
 
-    `go_name` is what an implementation in Go calls its type.
+    `go_name` is the name of its type in Go implementations.
     """
 
     __slots__ = ()
@@ -140,20 +140,20 @@ class Structure(Opaque):
 
     @property
     def empty(self) -> bool:
-        """Return true if the value counts as zero."""
+        """Return whether the value is a zero value."""
         return False
 
     @abstractmethod
     def field(self, name: str, present_only: bool) -> Any:
-        """Return a field that is selected from a value of the declared type; ABSENT if it is not there."""
+        """Return a field of a value with declared type; ABSENT if it is missing."""
 
     def part(self, key: Any, present_only: bool) -> Any:
-        """Return what is selected from a value of any type; ABSENT if it is not there."""
+        """Return a field of a value with any type; ABSENT if it is missing."""
         return ABSENT
 
     @abstractmethod
     def tree(self) -> Any:
-        """Return what the value is within an optional one, whose fields are selected."""
+        """Return the value inside of an optional value whose fields are selected."""
 
     def equals(self, other: Any) -> bool:
         """Return what `self == other` is in an expression."""
@@ -161,12 +161,12 @@ class Structure(Opaque):
 
 
 def unsupported_key(key: Any) -> EvaluationError:
-    """Return the error of a list or a map as the key of a map, which dictionaries have not."""
+    """Return the error for a list or map as map key, which Python dictionaries do not support."""
     return EvaluationError(f"unsupported map key of type {type_of(key).name}")
 
 
 class KeyedList(list[Any]):
-    """A list whose items have keys: equal in any order, and added by replacing items of the same key."""
+    """A list of items with keys: equality ignores the order, and addition replaces items with the same key."""
 
     __slots__ = ("keys",)
 
@@ -180,19 +180,19 @@ class KeyedList(list[Any]):
 
 
 class SetList(list[Any]):
-    """A list of different scalars: equal in any order, and added by appending what is new."""
+    """A set of scalars: equality ignores the order, and addition appends new values."""
 
     __slots__ = ()
 
 
 class GrowingList(list[Any]):
-    """The list that a comprehension makes, to which is added in place; nobody else holds it."""
+    """The list that a comprehension builds in place; it has no other references."""
 
     __slots__ = ()
 
 
 class GrowingMap(dict[Any, Any]):
-    """The map that a comprehension makes, into which is inserted in place; nobody else holds it."""
+    """The map that a comprehension builds in place; it has no other references."""
 
     __slots__ = ()
 
@@ -218,7 +218,7 @@ _TYPES: dict[type, Type] = {
 
 
 def type_of(value: Any) -> Type:
-    """Return the type of a value at run time, where parameters of types are not known."""
+    """Return the runtime type of a value, without type parameters."""
     known = _TYPES.get(type(value))
     if known is not None:
         return known
@@ -228,7 +228,7 @@ def type_of(value: Any) -> Type:
 
 
 def size_of(value: Any) -> int:
-    """Return the size of a value for costs: its length, and 1 for all that has none, errors too."""
+    """Return the size of a value for costs: its length, or 1 for values without length and for errors."""
     kind = type(value)
     if kind is str or kind is list or kind is dict or kind is bytes:
         return len(value)
@@ -240,7 +240,7 @@ def size_of(value: Any) -> int:
 
 
 def traversal_cost(value: Any) -> int:
-    """Return what it costs to look at every part of a value once."""
+    """Return the cost of visiting every part of a value once."""
     if isinstance(value, str):
         return int(len(value.encode("utf-8", "surrogatepass")) * 0.1)
     if isinstance(value, bytes):
@@ -253,7 +253,7 @@ def traversal_cost(value: Any) -> int:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return whether two values are equal: numbers across their types, values of other types never."""
+    """Return whether two values are equal: numbers across types; values of other different types are never equal."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is list:
@@ -286,7 +286,7 @@ def equal_operands(left: Any, right: Any) -> bool:
 
 
 def unequal_operands(left: Any, right: Any) -> bool:
-    """Return what `left != right` is in an expression: true for what cannot be compared."""
+    """Return the value of `left != right`: true for values that cannot be compared."""
     try:
         return not equal_operands(left, right)
     except EvaluationError:
@@ -313,7 +313,7 @@ _NUMBERS = frozenset({int, Uint, float})
 
 
 def compare_numbers(left: Any, right: Any) -> int:
-    """Return -1, 0 or 1; with a double, both are compared as doubles. NaN is a matter of the caller (never 0)."""
+    """Return -1, 0 or 1; with a double, both are compared as doubles. The caller handles NaN (never 0)."""
     if type(left) is float or type(right) is float:
         if (type(left) is float and not math.isfinite(left)) or (type(right) is float and not math.isfinite(right)):
             return -1 if left < right else (0 if left == right else 1)
@@ -322,7 +322,7 @@ def compare_numbers(left: Any, right: Any) -> int:
 
 
 def _in_range(value: Any, other: Any) -> Any:
-    """Return the double that a number is compared as, unless the other one is beyond all numbers of its type."""
+    """Return a number as double for comparison, unless the other one is outside of the range of its type."""
     if type(value) is float:
         return value
     highest = UINT_MAX if type(value) is Uint else INT_MAX
@@ -331,7 +331,7 @@ def _in_range(value: Any, other: Any) -> Any:
 
 
 def find(mapping: dict[Any, Any], key: Any) -> Any:
-    """Return the value of a key, where numbers are found across their types, or `ABSENT`."""
+    """Return the value of a key (numbers match across types), or `ABSENT`."""
     if type(key) is str:
         return mapping.get(key, ABSENT)
     if type(key) is float and not math.isfinite(key):

@@ -1,4 +1,4 @@
-"""The features of a process, on or off as `--feature-gates` says: a component declares the gates that it reads."""
+"""Feature gates of a process (`--feature-gates`). A component declares the gates that it reads."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -34,18 +34,18 @@ _COMPONENTS = ("", "kube")
 
 
 def feature_gates(effects: Mapping[str, str]) -> Any:
-    """Declare `--feature-gates` of a component that reads the gates `effects`."""
+    """Declare the `--feature-gates` flag of a component that reads the gates `effects`."""
     return flag(
         {},
-        "features to switch on or off, as name=true or name=false, with 'kube:' in front or not; AllAlpha and AllBeta "
-        f"speak for a whole stage. Read here: {', '.join(sorted(effects))}; all other gates of this version are "
-        "accepted without effect",
+        "feature gates to enable or disable, as name=true or name=false, optionally prefixed with 'kube:'; AllAlpha "
+        f"and AllBeta stand for a whole stage. Gates with an effect: {', '.join(sorted(effects))}; all other gates of "
+        "this version are accepted without effect",
     )
 
 
 class FeatureOptions(Options):
-    """Features that are not on, or can be off. A component that reads more gates than `COMMON` extends this with its
-    own `effects` and `feature_gates`.
+    """Feature gate flags. A component that reads more gates than `COMMON` extends this class with its own `effects` and
+    `feature_gates`.
     """
 
     title: ClassVar[str] = "Features"
@@ -73,21 +73,21 @@ class FeatureOptions(Options):
 
     @property
     def version(self) -> Version:
-        """The version whose gates are offered, with their defaults and stages."""
+        """Return the version whose gates are used, with their defaults and stages."""
         return OURS
 
     def enabled(self, gate: str) -> bool:
-        """Return whether a gate that the component reads is on; False in versions that did not have it."""
+        """Return whether a gate is enabled; False in versions without the gate."""
         if gate not in self.effects:
             raise KeyError(f"{type(self).__module__} does not declare {gate}")
         return self._on.get(gate, False)
 
     def read(self) -> Iterator[tuple[Gate, bool]]:
-        """Yield the gates that the component reads and this version has, and whether they are on."""
+        """Yield the gates of this version that the component reads, and whether they are enabled."""
         return ((gate, self._on[gate.name]) for gate in self._offered if gate.name in self.effects)
 
     def remarks(self) -> Iterator[str]:
-        """Yield a sentence for each gate that was set without effect, or that will go away."""
+        """Yield a warning for each given gate that has no effect or will be removed."""
         stages = {gate.name: gate.stage for gate in self._offered}
         for name in self._given:
             if name in stages and name not in self.effects:
@@ -117,13 +117,13 @@ def known_gates() -> tuple[Gate, ...]:
 
 
 def check_component(name: str) -> None:
-    """Raise ValueError for a name that no component goes by in `--feature-gates` and `--emulated-version`."""
+    """Raise ValueError for an unknown component in `--feature-gates` or `--emulated-version`."""
     if name not in _COMPONENTS:
         raise ValueError(f"there is no component {name}, only kube")
 
 
 def _gate(name: str, step: str) -> Gate:
-    """Read a gate from one step of its history, such as "1.34 GA on locked"."""
+    """Parse one step of the history of a gate, such as "1.34 GA on locked"."""
     since, stage, default, *locked = step.split()
     major, _, minor = since.partition(".")
     return Gate(name, cast("GateStage", stage), default == "on", bool(locked), (int(major), int(minor)))

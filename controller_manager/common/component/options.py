@@ -1,4 +1,4 @@
-"""Options of every process for its log, its metrics and its profiles."""
+"""Logging, metrics and profiling flags of every process."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ _LARGEST_BUFFER = 1 << 30
 
 
 def _parse_patterns(text: str) -> tuple[tuple[str, int], ...]:
-    """`pattern=N` pairs; empty ones, as behind a last comma, don't count."""
+    """Parse `pattern=N` pairs; empty ones, such as after a trailing comma, are ignored."""
     return tuple(map(_parse_pattern, filter(None, text.split(","))))
 
 
@@ -37,17 +37,17 @@ _PATTERNS = FlagType("pattern=N,...", _parse_patterns, _format_patterns, lambda 
 
 
 class LoggingOptions(Options):
-    """Flags of logging: its level, its form and its destination."""
+    """Logging flags: level, format and destination."""
 
     title: ClassVar[str] = "Logs"
 
     logging_format: str = flag(
-        "text", f"form of the log lines; json needs the feature gate {LOGGING_BETA}", choices=("text", "json")
+        "text", f"log format; json needs the feature gate {LOGGING_BETA}", choices=("text", "json")
     )
     v: int = flag(
         0,
-        "how much is logged: 1 and more tell the flags at the start, 4 every reconcile and every request that an API "
-        "server answers, 6 every request to an API server",
+        "log verbosity: 1 logs the flags at the start, 4 every reconcile and every request that an API server answers, "
+        "6 every request to an API server",
         short="v",
         minimum=0,
         maximum=_LARGEST_LEVEL,
@@ -57,7 +57,7 @@ class LoggingOptions(Options):
         "levels of single files, where they are higher than -v: a pattern (*, ?) is the name of a file without .py, or "
         "the last parts of its path; the first that matches counts; only for the text format",
     )
-    log_flush_frequency: Duration = flag("5s", "how long a buffered line waits at most", minimum=0)
+    log_flush_frequency: Duration = flag("5s", "maximum time between log flushes", minimum=0)
     log_text_split_stream: bool = flag(
         False,
         "in the text format, write information to standard output and only warnings and worse to standard error; "
@@ -65,8 +65,8 @@ class LoggingOptions(Options):
     )
     log_text_info_buffer_size: Quantity = flag(
         0,
-        "in the text format with split streams, buffer so many bytes of information, such as 512 or 64Ki; 0 buffers "
-        f"nothing; needs the feature gate {LOGGING_ALPHA}",
+        "in the text format with split streams, size of the buffer for information, such as 512 or 64Ki; 0 disables "
+        f"buffering; needs the feature gate {LOGGING_ALPHA}",
         maximum=_LARGEST_BUFFER,
     )
 
@@ -78,7 +78,7 @@ class LoggingOptions(Options):
 
 
 def logs_allowed(parsed: Parsed) -> Iterator[str]:
-    """Yield a sentence for each flag that needs a feature gate which is off."""
+    """Yield an error for each flag that needs a disabled feature gate."""
     options, enabled = parsed[LoggingOptions], parsed[FeatureOptions].enabled
     for what, gate, is_asked in (
         ("--logging-format=json", LOGGING_BETA, options.logging_format == "json"),
@@ -95,7 +95,7 @@ _IN_MANIFEST = "allowListMapping"
 
 
 class MetricsOptions(Options):
-    """Flags of the page of metrics."""
+    """Flags of the metrics page."""
 
     title: ClassVar[str] = "Metrics"
 
@@ -103,7 +103,7 @@ class MetricsOptions(Options):
         "", "show the metrics that are hidden since this version; only the previous minor version, as major.minor"
     )
     disabled_metrics: StringList = flag(
-        (), "full names of metrics that are not kept; they are not shown as hidden ones either", metavar="name,..."
+        (), "full names of metrics to disable; this takes precedence over showing hidden metrics", metavar="name,..."
     )
     allow_metric_labels: StringMap = flag(
         {},
@@ -147,7 +147,7 @@ class MetricsOptions(Options):
         return self
 
     def rules(self) -> MetricRules:
-        """Return what the registry of the process goes by."""
+        """Return the rules for the metrics registry of the process."""
         allowed: dict[str, dict[str, frozenset[str]]] = {}
         for key, values in self._mapping.items():
             name, _, label = key.partition(",")
@@ -178,11 +178,11 @@ def _read(where: str, path: Path) -> dict[str, str]:
 
 
 class ProfilingOptions(Options):
-    """Flags of profiling."""
+    """Profiling flags."""
 
     title: ClassVar[str] = "Profiling"
 
     profiling: bool = flag(True, "serve profiles for `go tool pprof` at host:port/debug/pprof/")
     contention_profiling: bool = flag(
-        False, "record what holds the event loop, for /debug/pprof/block, if profiling is enabled"
+        False, "record what blocks the event loop, for /debug/pprof/block, if profiling is enabled"
     )

@@ -1,8 +1,8 @@
-"""The pages that every process serves about itself: /metrics, /debug/pprof, /configz, /flagz and
-/statusz. Who may see them is decided elsewhere.
+"""The pages that every process serves about itself: /metrics, /debug/pprof, /configz, /flagz and /statusz. Access is
+checked elsewhere.
 
-/flagz and /statusz are text for people or objects of the group config.k8s.io, asked for by `g`, `v` and `as` in
-`Accept` (KEP-4827 and KEP-4828).
+/flagz and /statusz are text, or objects of the group config.k8s.io if the parameters `g`, `v` and `as` of `Accept`
+request them (KEP-4827 and KEP-4828).
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from controller_manager.common.component.options import ProfilingOptions
 from controller_manager.common.options import Parsed
 from controller_manager.common.serving.exposition import chosen, pieces, takes_gzip
 
-# Routes of the pages that a process serves about itself: each path has a handler.
+# Routes of the pages: each path has a handler.
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def fixed(response: Response) -> Handler:
-    """Return a handler that always answers the same."""
+    """Return a handler that always returns this response."""
 
     async def answer(_: Request) -> Response:
         return response
@@ -44,8 +44,8 @@ def fixed(response: Response) -> Handler:
 
 
 def find_handler(routes: Mapping[str, Handler], path: str) -> Handler | None:
-    """Return the handler of a path: its own, or that of the longest folder above it. A route that ends in a slash is a
-    folder, but for `/`.
+    """Return the handler of a path, or of the longest folder that contains it. A route that ends in a slash is a
+    folder, except `/`.
     """
     if path in routes:
         return routes[path]
@@ -68,11 +68,11 @@ _TEXT = {
 _WARNING = "Warning: this page is for people; its format may change at any time. Ask for {kind} of {group} instead."
 _ANY_TEXT = ("*/*", "text/*", "text/plain")
 _PROFILES = "/debug/pprof/"
-_GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
+_GZIP = 31  # wbits of zlib: a window of 32 KiB, gzip format
 
 
 class About(msgspec.Struct, frozen=True):
-    """The name of a process, the version it is of and the version it emulates."""
+    """The name of a process, its version and the version it emulates."""
 
     name: str
     version: str
@@ -80,7 +80,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def metrics_handler(registry: CollectorRegistry) -> Handler:
-    """Return what answers /metrics; however many series there are, other work goes on meanwhile."""
+    """Return the handler for /metrics; it lets other tasks run between pieces of the output."""
 
     async def collect() -> Iterable[Metric]:
         return registry.collect()
@@ -89,7 +89,7 @@ def metrics_handler(registry: CollectorRegistry) -> Handler:
 
 
 def gathered_handler(gather: Callable[[str], Awaitable[Iterable[Metric]]], page: str) -> Handler:
-    """Return what answers a page of metrics with the families that `gather` finds for it."""
+    """Return a handler for a metrics page with the families that `gather` returns for it."""
     return _metrics_page(partial(gather, page))
 
 
@@ -114,10 +114,10 @@ def _metrics_page(collect: Callable[[], Awaitable[Iterable[Metric]]]) -> Handler
 
 
 class Profiling:
-    """The profiles of a process; tasks that are named after one of the `controllers` are labelled with it."""
+    """The profiles of a process; tasks whose name contains one of the `controllers` are labelled with it."""
 
     def __init__(self, options: ProfilingOptions, program: str, controllers: Collection[str] = ()) -> None:
-        from controller_manager.common.serving.pprof import Contention, PprofPages  # --help gets along without
+        from controller_manager.common.serving.pprof import Contention, PprofPages  # not needed for --help
 
         def describe(task: str) -> dict[str, str]:
             working = next((word for word in task.split() if word in controllers), "")
@@ -129,19 +129,19 @@ class Profiling:
 
     @property
     def record(self) -> Callable[[Hold], None] | None:
-        """Return what the watchdog tells of what holds the loop; None unless that is asked for."""
+        """Return the function that records delays of the loop; None unless contention profiling is enabled."""
         return self._contention.record if self._options.profiling and self._options.contention_profiling else None
 
     def routes(self) -> Mapping[str, Handler]:
-        """Return a handler by path; none unless profiling is enabled."""
+        """Return handlers by path; empty unless profiling is enabled."""
         if not self._options.profiling:
             return {}
         return {"/debug/pprof": fixed(Response(301, {"location": _PROFILES})), _PROFILES: self._pages.answer}
 
 
 def debugging_routes(name: str, parsed: Parsed, version: str, others: Iterable[str] = ()) -> Mapping[str, Handler]:
-    """Return a handler by path for a process that reports `version`; `others` are the paths of other handlers, for
-    /statusz to name. Names and passwords in URLs are masked.
+    """Return handlers by path for a process of this `version`; `others` are paths of other handlers to list in
+    /statusz. Names and passwords in URLs are masked.
     """
     features = parsed[FeatureOptions]
     about = About(name, version, ".".join(map(str, features.version)))
@@ -159,7 +159,7 @@ def debugging_routes(name: str, parsed: Parsed, version: str, others: Iterable[s
 
 
 def flagz_handler(about: About, values: Callable[[], Mapping[str, str]]) -> Handler:
-    """Return what answers /flagz: every flag with its value in effect, as one would write it on a command line."""
+    """Return the handler for /flagz: every flag with its current value in command-line format."""
 
     async def answer(request: Request) -> Response:
         flags = _masked(dict(sorted(values().items())))
@@ -172,7 +172,7 @@ def flagz_handler(about: About, values: Callable[[], Mapping[str, str]]) -> Hand
 
 
 def statusz_handler(about: About, paths: list[str]) -> Handler:
-    """Return what answers /statusz: versions, age and the `paths` there are."""
+    """Return the handler for /statusz: versions, uptime and the `paths` of the process."""
     started = utc_now()
 
     async def answer(request: Request) -> Response:
@@ -207,7 +207,7 @@ def statusz_handler(about: About, paths: list[str]) -> Handler:
 
 
 class _Medium(msgspec.Struct, frozen=True):
-    """An object of one version, as JSON or YAML."""
+    """An object of one version as JSON or YAML."""
 
     kind: str
     version: str
@@ -225,7 +225,7 @@ class _Medium(msgspec.Struct, frozen=True):
 
 
 def _medium(request: Request, kind: str) -> _Medium | None:
-    """The object that is asked for; None for text. Raises NotAcceptable."""
+    """Return the requested object format; None for text. Raises NotAcceptable."""
     for choice in request.headers.get("accept", "*/*").split(","):
         media, *said = (part.strip() for part in choice.split(";"))
         if media in _ANY_TEXT:
@@ -244,7 +244,7 @@ def _text(name: str, kind: str, lines: list[str]) -> Response:
 
 
 def _masked(value: Any) -> Any:
-    """Return a value of flags without what has the form of a secret."""
+    """Return a flag value with secrets masked."""
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, Mapping):

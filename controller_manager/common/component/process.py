@@ -1,5 +1,5 @@
-"""A process from its parsed command line to its exit status: logs, event loop, watchdog, and one sentence where it
-cannot start. Help and version get along without this module.
+"""Runs a process from its parsed command line to its exit status: logs, event loop, watchdog, and an error message if
+it cannot start. Not imported for --help and --version.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from controller_manager.common.component.features import FeatureOptions
 from controller_manager.common.component.options import LoggingOptions
 from controller_manager.common.options import Parsed
 
-_TELL_FLAGS = 1  # from this level of -v on, the flags are told at the start
+_TELL_FLAGS = 1  # level of -v from which the flags are logged at the start
 
 
 def run_process(
     program: str, parsed: Parsed, serve: Callable[[Runtime], Coroutine[Any, Any, int]], remarks: Iterable[str] = ()
 ) -> int:
-    """Run `serve` in an event loop and return its exit status, or 1 with a sentence on standard error where it raises
-    CannotStart. `remarks` are logged as warnings, with those about the flags.
+    """Run `serve` in an event loop and return its exit status. If it raises CannotStart, print the message to standard
+    error and return 1. `remarks` are logged as warnings, together with those about the flags.
     """
     configure_logs(parsed)
     for remark in (*parsed.remarks(), *parsed[FeatureOptions].remarks(), *remarks):
@@ -49,14 +49,14 @@ def start_watchdog(
     describe: Callable[[FrameType], str] = lambda _: "",
     record: Callable[[Hold], None] | None = None,
 ) -> None:
-    """Watch the running loop until `tasks` end; `describe` and `record` are those of `Watchdog`."""
+    """Watch the running loop until `tasks` end; for `describe` and `record` see `Watchdog`."""
     log = runtime.log("watchdog")
     watchdog = Watchdog(log, runtime.registry, describe, record)
     tasks.start(keep_running(watchdog.run, log, name="watchdog"), name="watchdog")
 
 
 def configure_logs(parsed: Parsed) -> None:
-    """Log as the flags say from now on, and begin with the flags themselves if so much is wanted."""
+    """Configure logging from the flags, and log the flags from level 1 on."""
     options = parsed[LoggingOptions]
     levels = Levels(options.v, options.vmodule)
     configure(json=options.logging_format == "json", levels=levels, streams=_streams(options))
@@ -74,8 +74,8 @@ def _streams(options: LoggingOptions) -> Streams:
 
 
 def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what the event loop found wrong and nobody handled; but quietly that a connection or its TLS ended badly: who
-    used it tells of it, and many do when a process on either side stops.
+    """Log an unhandled error of the event loop. Errors of connections and TLS are logged at debug level only: the code
+    that uses the connection reports them, and many occur when a process on either side stops.
     """
     if isinstance(context.get("exception"), OSError) and not {"task", "future"} & context.keys():
         get_logger("connections").debug(context.get("message", ""), error=str(context["exception"]))

@@ -1,7 +1,7 @@
-"""Metrics about a process as such: its build and version, its features, and what the operating system and Python say.
+"""Metrics of a process: build and version, feature gates, and values from the operating system and Python.
 
-Labels that speak of Go tell truthfully what stands in its place: `go_version` names the interpreter and its version,
-`compiler` its implementation. Nobody records commit, tree and date of a build: these are empty, and the epoch.
+Labels about Go have the Python counterpart: `go_version` is the interpreter with its version, `compiler` its
+implementation. Commit and tree state of the build are empty and its date is the epoch, since they are not recorded.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ _LABELS = {
 }
 _BUILD = Family(
     "kubernetes_build_info",
-    "Always 1: of which version this is, and what it runs on.",
+    "Build information in labels; the value is always 1.",
     "gauge",
     tuple(_LABELS),
     stability="BETA",
 )
 _VERSION = Family(
     "version_info",
-    "Always 1: the version of a component, which one it emulates, and with which it is compatible.",
+    "Binary, emulation and minimum compatibility version in labels; the value is always 1.",
     "gauge",
     ("component", "binary", "emulation", "min_compat"),
 )
 _FEATURES = Family(
     "kubernetes_feature_enabled",
-    "1 for features that are on; only those that have an effect here.",
+    "Whether a feature gate is enabled (1 or 0); only gates with an effect in this component.",
     "gauge",
     ("name", "stage"),
     stability="BETA",
@@ -58,7 +58,7 @@ _FEATURES = Family(
 
 
 def register_process_metrics(registry: Registry, features: FeatureOptions, version: str) -> None:
-    """Show all that in `registry`, of a process that reports `version`."""
+    """Register these metrics in `registry`; the process reports `version`."""
     ProcessMetrics(registry)
     GCCollector(registry)
     PlatformCollector(registry)
@@ -73,7 +73,7 @@ def register_process_metrics(registry: Registry, features: FeatureOptions, versi
 
 
 def build_info(version: str) -> dict[str, str]:
-    """Return what a process of this version is, by the names that `/version` uses."""
+    """Return the build information of this version, with the field names of `/version`."""
     major, _, minor = API_VERSION.partition(".")
     machine = platform.machine()
     return {
@@ -93,19 +93,19 @@ _UNLIMITED = float(2**64 - 1)
 _MOST_MEMORY = Family(
     "process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", "gauge"
 )
-_TASKS = Family("asyncio_tasks", "Tasks that have not ended: what goroutines are to a program in Go.", "gauge")
+_TASKS = Family("asyncio_tasks", "Number of asyncio tasks that have not ended.", "gauge")
 _TRAFFIC = {
     "InOctets": Family(
-        "process_network_receive_bytes_total", "Bytes received over the network, by the whole container.", "counter"
+        "process_network_receive_bytes_total", "Number of bytes received over the network by the container.", "counter"
     ),
     "OutOctets": Family(
-        "process_network_transmit_bytes_total", "Bytes sent over the network, by the whole container.", "counter"
+        "process_network_transmit_bytes_total", "Number of bytes sent over the network by the container.", "counter"
     ),
 }
 
 
 class ProcessMetrics(Collector):
-    """Processor, memory, files and network, nothing of it where there is no /proc; and tasks."""
+    """CPU, memory, files and network, empty without /proc; and the number of tasks."""
 
     def __init__(self, registry: CollectorRegistry | None, proc: Path = Path("/proc")) -> None:
         self._folder = proc / "self"
@@ -114,7 +114,7 @@ class ProcessMetrics(Collector):
             registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Read from /proc; called by the registry."""
+        """Read the values from /proc; called by the registry."""
         yield from self._common.collect()
         if running_loop() is not None:
             yield Shown(_TASKS, [((), len(asyncio.all_tasks()))])
@@ -128,7 +128,7 @@ class ProcessMetrics(Collector):
 
 
 def address_space(limits: str) -> float | None:
-    """The soft limit of the address space in bytes, from the text of /proc/self/limits."""
+    """Return the soft limit of the address space in bytes, from the text of /proc/self/limits."""
     for line in limits.splitlines():
         name, _, rest = line.partition("  ")
         if name == "Max address space":
@@ -138,7 +138,7 @@ def address_space(limits: str) -> float | None:
 
 
 def ip_counters(netstat: str) -> dict[str, float]:
-    """The counters of IP, by name, from the text of /proc/self/net/netstat."""
+    """Return the IP counters by name, from the text of /proc/self/net/netstat."""
     rows = [line.split()[1:] for line in netstat.splitlines() if line.startswith("IpExt:")]
     return dict(zip(rows[0], map(float, rows[1]), strict=False)) if len(rows) == 2 else {}
 

@@ -1,4 +1,4 @@
-"""Flags of proxies that are believed when they say in headers for whom they speak."""
+"""Flags for authenticating proxies, which name the user in request headers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Self
@@ -15,14 +15,14 @@ REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "group_headers": "requestheader-group-headers",
     "extra_prefixes": "requestheader-extra-headers-prefix",
 }
-"""The name of each field of `RequestHeaderConfig`: as a flag, and where it is published."""
+"""The fields of `RequestHeaderConfig`: names of the flags, and keys of the published ConfigMap."""
 
 REMOTE_UID = "RemoteRequestHeaderUID"
-"""The feature gate of the headers of uids."""
+"""The feature gate for uid headers."""
 
 
 class RequestHeaderOptions(Options):
-    """The authorities of proxies, their names, and the headers they use."""
+    """The CAs of proxies, their names, and their headers."""
 
     requestheader_client_ca_file: str = flag(
         "",
@@ -30,10 +30,10 @@ class RequestHeaderOptions(Options):
         metavar="file",
     )
     requestheader_allowed_names: StringList = flag(
-        (), "common names of the proxies that may speak for others; if empty, all with a certificate may"
+        (), "common names of client certificates of allowed proxies; if empty, any certificate of the CA is allowed"
     )
     requestheader_username_headers: StringList = flag(
-        ("x-remote-user",), "headers in which a proxy names the user; the first that is there counts"
+        ("x-remote-user",), "request headers for the user name; the first one present is used"
     )
     requestheader_uid_headers: StringList = flag(
         (),
@@ -41,10 +41,10 @@ class RequestHeaderOptions(Options):
         "RemoteRequestHeaderUID",
     )
     requestheader_group_headers: StringList = flag(
-        ("x-remote-group",), "headers in which a proxy names the user's groups, each in a header of its own"
+        ("x-remote-group",), "request headers for the user's groups, one header line per group"
     )
     requestheader_extra_headers_prefix: StringList = flag(
-        ("x-remote-extra-",), "beginnings of the headers in which a proxy says more about the user"
+        ("x-remote-extra-",), "prefixes of request headers for extra fields of the user"
     )
 
     @model_validator(mode="after")
@@ -55,7 +55,7 @@ class RequestHeaderOptions(Options):
         return self
 
     def header_lists(self) -> dict[str, tuple[str, ...]]:
-        """Return the lists by the fields of `RequestHeaderConfig`, which help does without."""
+        """Return the lists by field of `RequestHeaderConfig`, a class that is not imported for --help."""
         lists = self._lists()
         return {field: tuple(map(str.strip, lists[name])) for field, name in REQUEST_HEADER_NAMES.items()}
 
@@ -64,7 +64,7 @@ class RequestHeaderOptions(Options):
 
 
 def check_uid_headers(parsed: Parsed) -> Iterator[str]:
-    """Yield what is wrong with the headers of uids, which came later than the others."""
+    """Yield errors about the uid headers, which need a feature gate."""
     headers = parsed[RequestHeaderOptions].requestheader_uid_headers
     if headers and not parsed[FeatureOptions].enabled(REMOTE_UID):
         yield f"--requestheader-uid-headers needs --feature-gates={REMOTE_UID}=true"

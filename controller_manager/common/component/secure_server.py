@@ -1,4 +1,4 @@
-"""The HTTPS server of a process, as its flags describe it; help and version get along without this module."""
+"""The HTTPS server of a process, configured by flags; not imported for --help and --version."""
 
 import socket
 import ssl
@@ -29,9 +29,9 @@ def secure_server(
     limits: ServerLimits,
     listener: socket.socket | None = None,
 ) -> HTTPServer:
-    """Return a server that shows the certificates that the flags name, or what `own` returns if --tls-cert-file is not
-    given, and verifies those of clients by the authorities of `trust`, changed ones included. Raises CannotStart naming
-    the flags whose files cannot be used. It takes connections from `listener`, if given, as other processes may.
+    """Return a server with the certificates of the flags, or with the pair from `own` if --tls-cert-file is not given.
+    Client certificates are verified with the CAs of `trust`, which may change. Raises CannotStart naming the flags
+    whose files are unusable. A given `listener` may be shared with other processes.
     """
     if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
         get_logger("serving").warning(
@@ -49,7 +49,7 @@ def secure_server(
 
 
 def self_signed(serving: SecureServingOptions, name: str) -> PairSource:
-    """Return the pair of a process that nobody gave a certificate: self-signed, kept in --cert-dir if that is given."""
+    """Return a self-signed pair for a process without a certificate; it is stored in --cert-dir if given."""
     folder = Path(serving.cert_dir) if serving.cert_dir else None
     return SelfSigned(name, _hosts(serving.bind_address), folder, "--cert-dir")
 
@@ -74,12 +74,12 @@ def _policy(serving: SecureServingOptions) -> TLSPolicy:
         return TLSPolicy(minimum)
     choice = choose_suites(serving.tls_cipher_suites, available_ciphers())
     if choice.insecure:
-        log.warning("--tls-cipher-suites has insecure ones", suites=choice.insecure)
+        log.warning("--tls-cipher-suites contains insecure suites", suites=choice.insecure)
     if choice.missing:
-        log.warning("--tls-cipher-suites has some that this OpenSSL has not", suites=choice.missing)
+        log.warning("--tls-cipher-suites contains suites that OpenSSL does not support", suites=choice.missing)
     return TLSPolicy(minimum if choice.ciphers else ssl.TLSVersion.TLSv1_3, choice.ciphers)
 
 
 def _hosts(bind_address: str) -> list[str]:
-    own = [] if bind_address in ALL_INTERFACES else [bind_address.partition("%")[0]]  # no certificate has a zone
+    own = [] if bind_address in ALL_INTERFACES else [bind_address.partition("%")[0]]  # without the IPv6 zone
     return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname(), *own]))

@@ -1,4 +1,4 @@
-"""The flags for serving HTTPS: address, certificates, versions and suites of TLS; for `secure_server`."""
+"""HTTPS flags: address, certificates, TLS versions and cipher suites; used by `secure_server`."""
 
 import ssl
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from controller_manager.common.options import Options, StringList, flag
 from controller_manager.common.options.types import FlagType
 
 TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-"""The suites of TLS 1.3: always all on offer."""
+"""The TLS 1.3 cipher suites, which are always enabled."""
 
 SECURE_SUITES: Mapping[str, str] = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
@@ -42,14 +42,14 @@ INSECURE_SUITES: Mapping[str, str] = {
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
     "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
 }
-"""Accepted with a warning; RC4 and 3DES are no longer in most builds of OpenSSL."""
+"""Accepted with a warning; most builds of OpenSSL no longer have RC4 and 3DES."""
 
 KNOWN_SUITES = (*TLS_1_3, *SECURE_SUITES, *INSECURE_SUITES)
 
 
 class CipherSuites(msgspec.Struct, frozen=True):
-    """The cipher suites that names stand for: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure ones among
-    the names, and those of them that are missing in this OpenSSL.
+    """The cipher suites selected by name: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure names, and the
+    names that this OpenSSL does not support.
     """
 
     ciphers: str
@@ -58,7 +58,7 @@ class CipherSuites(msgspec.Struct, frozen=True):
 
 
 def choose_suites(names: Sequence[str], available: frozenset[str]) -> CipherSuites:
-    """Choose by known names; `available` are the suites that OpenSSL has, as it calls them."""
+    """Select suites by their names; `available` are the suites of this OpenSSL, with OpenSSL's names."""
     classic = {name: SECURE_SUITES.get(name) or INSECURE_SUITES[name] for name in names if name not in TLS_1_3}
     missing = tuple(name for name, cipher in classic.items() if cipher not in available)
     ciphers = dict.fromkeys(cipher for name, cipher in classic.items() if name not in missing)
@@ -76,7 +76,7 @@ FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
 
 
 class SniPair(NamedTuple):
-    """A value of --tls-sni-cert-key: two files, and the names that the pair is for if not those of the certificate."""
+    """A value of --tls-sni-cert-key: two files, and the domain patterns, by default those of the certificate."""
 
     cert_file: str
     key_file: str
@@ -105,7 +105,7 @@ SniPairs = Annotated[
 
 
 class SecureServingOptions(Options):
-    """Flags of serving HTTPS. A component extends this with its own defaults."""
+    """HTTPS flags. A component extends this class with its own defaults."""
 
     title: ClassVar[str] = "Secure serving"
 
@@ -121,24 +121,24 @@ class SecureServingOptions(Options):
     )
     permit_address_sharing: bool = flag(
         False,
-        "accepted for existing manifests and changes nothing: SO_REUSEADDR is always set, so that connections that "
-        "linger after an earlier process are no obstacle",
+        "accepted for existing manifests, without effect: SO_REUSEADDR is always set, so that old connections of an "
+        "earlier process do not block the address",
     )
     permit_port_sharing: bool = flag(False, "bind with SO_REUSEPORT: several processes may listen on the same port")
     cert_dir: str = flag(
         "",
-        "folder in which the self-signed certificate is kept; without it, it lasts as long as the process; not used "
-        "with --tls-cert-file",
+        "folder for the self-signed certificate; without it, the certificate is kept in memory; not used with "
+        "--tls-cert-file",
     )
     tls_cert_file: str = flag(
-        "", "file of the certificate to show, followed by those that signed it; read again when it changes"
+        "", "file with the serving certificate, followed by intermediate certificates; reloaded when it changes"
     )
-    tls_private_key_file: str = flag("", "file of the private key of --tls-cert-file")
+    tls_private_key_file: str = flag("", "file with the private key for --tls-cert-file")
     tls_sni_cert_key: SniPairs = flag(
         (),
-        "certificate and key file for clients that ask for certain names, and after a colon these names: "
-        "cert,key or cert,key:*.example.com,example.com. Without names those of the certificate count. A name beats a "
-        "wildcard, a name given here one of a certificate. Repeatable",
+        "certificate and key file for certain server names (SNI), optionally followed by a colon and domain patterns: "
+        "cert,key or cert,key:*.example.com,example.com. Without patterns, the names in the certificate are used. "
+        "Exact names take precedence over wildcards, and patterns over names in certificates. Repeatable",
     )
     tls_min_version: str = flag(
         "",
@@ -148,19 +148,19 @@ class SecureServingOptions(Options):
     tls_cipher_suites: StringList = flag(
         (),
         "cipher suites of TLS 1.2; by default those of ECDHE with AES-GCM or ChaCha20-Poly1305. Those of TLS 1.3 are "
-        "always all on offer, and naming only these rules TLS 1.2 out. "
+        "always enabled; if only these are given, TLS 1.2 is disabled. "
         f"Known: {', '.join((*TLS_1_3, *SECURE_SUITES))}. Insecure: "
         f"{', '.join(INSECURE_SUITES)}",
     )
     http2_max_streams_per_connection: int = flag(
         0,
-        "streams a client may have in one HTTP/2 connection; this server speaks HTTP/1.1 only and logs that a number "
-        "has no effect, unless --disable-http2-serving",
+        "maximum number of streams per HTTP/2 connection; without effect, since this server supports HTTP/1.1 only; a "
+        "warning is logged unless --disable-http2-serving",
         minimum=0,
     )
     disable_http2_serving: bool = flag(
         False,
-        "do not serve HTTP/2; it never is, and this flag says that you know: no warning is logged for "
+        "do not serve HTTP/2; it is never served, and this flag only disables the warning for "
         "--http2-max-streams-per-connection",
     )
 

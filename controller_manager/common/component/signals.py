@@ -1,4 +1,4 @@
-"""Signals that end a process: the first asks it to stop, another one ends it at once."""
+"""Signals that end a process: the first one stops it, a second one ends it at once."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from typing import NoReturn
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_SIGNAL = 1.0  # seconds
 LONGEST_STOP = 25.0
-"""Seconds a stop may take; as a rule a pod is killed after 30."""
+"""Maximum seconds of a stop; a pod is usually killed after 30."""
 
 
 def end_before_start(program: str) -> None:
-    """Have a signal end the process with status 0 as long as `obey_signals` was not called: process 1 of a container
-    ignores what it has no handler for.
+    """Let a signal end the process with status 0 until `obey_signals` is called. Process 1 of a container ignores
+    signals without a handler.
     """
     for number in _SIGNALS:
         signal.signal(number, partial(_leave, program))
@@ -37,12 +37,12 @@ def _end_at_once(reason: str) -> None:
 def obey_signals(
     stop: Callable[[str], None], end_at_once: Callable[[str], None] = _end_at_once, longest: float = LONGEST_STOP
 ) -> None:
-    """Have a signal call `stop` in the running loop from now on. Another one, or a stop that takes longer than
-    `longest` seconds, ends the process at once, with status 1. Both are told the reason.
+    """Call `stop` in the running loop on the first signal. A second signal, or a stop that takes longer than `longest`
+    seconds, ends the process at once with status 1. Both functions get the reason.
 
-    A signal within a second of the first is the same one: whoever signals a process may signal its group too.
+    A second signal within one second is ignored: a sender may signal the process and also its group.
     """
-    import asyncio  # --help gets along without
+    import asyncio  # not needed for --help
 
     from controller_manager.common.base.clock import monotonic
 

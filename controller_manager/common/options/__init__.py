@@ -1,4 +1,4 @@
-"""Command-line flags as typed values; a flag is one field of an `Options` class, beside its reader."""
+"""Command-line flags as typed values; a flag is a field of an `Options` class next to the code that uses it."""
 
 from controller_manager.common.options.command_line import command_line, reported_version
 from controller_manager.common.options.flag import Options, flag, release_version

@@ -1,6 +1,4 @@
-"""The command line of a process becomes options, or a printed answer, the text of `--help` above all, and an exit
-status.
-"""
+"""Parses a command line into options, or prints the text of `--help`, the version or the errors and exits."""
 
 import sys
 import textwrap
@@ -14,7 +12,7 @@ _NO_NOTES: Mapping[str, str] = {}
 
 
 def help_text(program: str, summary: str, flags: FlagSet, width: int = 80, notes: Mapping[str, str] = _NO_NOTES) -> str:
-    """The whole help, ending in a newline; `width` is the width of the terminal in columns."""
+    """Return the help text, ending in a newline; `width` is the width of the terminal in columns."""
     width = max(width, 40)
     blocks = [*textwrap.wrap(summary, width), "", f"Usage: {program} [flags]", ""]
     for group, members in flags.flags.items():
@@ -29,7 +27,7 @@ def help_text(program: str, summary: str, flags: FlagSet, width: int = 80, notes
 
 
 def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
-    """The flags without effect, by the reason."""
+    """Return the flags without effect, by reason."""
     found: dict[str, list[Flag]] = {}
     for flag in flags:
         if flag.declared.inert:
@@ -38,7 +36,7 @@ def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
 
 
 def bounds(flag: Flag) -> list[str]:
-    """Return what limits the value of a flag, in words."""
+    """Return the limits of a flag's value in words."""
     said = flag.declared
     found = [f"one of {', '.join(said.choices)}"] if said.choices else []
     limits = (("at least", said.minimum), ("at most", said.maximum))
@@ -46,7 +44,7 @@ def bounds(flag: Flag) -> list[str]:
 
 
 def _meaning(flag: Flag) -> str:
-    """Return what a flag does, as a sentence, with what limits it, its other names and its default."""
+    """Return the help of a flag as a sentence with its limits, aliases and default."""
     said = flag.declared
     notes = bounds(flag)
     notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []
@@ -71,7 +69,7 @@ def _left(flag: Flag) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital and a full stop."""
+    """Return the text with a capital letter and a full stop."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -82,12 +80,12 @@ _HELP = frozenset({"-h", "--help"})
 def command_line(
     program: str, summary: str, flags: FlagSet, argv: Sequence[str], notes: Mapping[str, str] = _NO_NOTES
 ) -> Parsed:
-    """The options of `argv` (without the program's name); `notes` are paragraphs by heading for the end of the help.
+    """Return the options of `argv` (without the program's name); `notes` are paragraphs by heading for the help.
 
-    Prints help or version and raises SystemExit(0); prints every problem and raises SystemExit(1).
+    Prints help or version and raises SystemExit(0); prints all errors and raises SystemExit(1).
     """
     words = argv[: argv.index("--")] if "--" in argv else argv
-    if _HELP.intersection(words):  # whatever else is wrong
+    if _HELP.intersection(words):  # even if there are errors
         _print_help(program, summary, flags, notes)
     try:
         parsed = flags.parse(argv)
@@ -104,12 +102,14 @@ def command_line(
 
 
 def reported_version(parsed: Parsed) -> str:
-    """The version a process says it is of, such as v1.36.0+cluster-controller-manager.0.1.0, or what --version sets."""
+    """Return the version that a process reports, such as v1.36.0+cluster-controller-manager.0.1.0, or that of
+    --version.
+    """
     return parsed[GeneralOptions].reported()
 
 
 def _print_help(program: str, summary: str, flags: FlagSet, notes: Mapping[str, str]) -> None:
-    import shutil  # the help path alone needs it
+    import shutil  # needed only for help
 
     sys.stdout.write(help_text(program, summary, flags, shutil.get_terminal_size().columns, notes))
     raise SystemExit(0)

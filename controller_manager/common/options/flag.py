@@ -1,5 +1,5 @@
-"""One flag is one field: the base class of every group of flags, the function that declares a field, and the flags that
-every process has.
+"""Flags as fields: the base class of flag groups, the function that declares a flag, and the flags of every
+process.
 """
 
 import json
@@ -19,7 +19,7 @@ from controller_manager.common.options.types import FlagType, flag_type, parse_b
 
 
 class _Declared(msgspec.Struct, frozen=True):
-    """The arguments of `flag()` beyond type and default."""
+    """The arguments of `flag()` except type and default."""
 
     help: str
     name: str | None
@@ -33,16 +33,16 @@ class _Declared(msgspec.Struct, frozen=True):
 
 
 class Options(BaseModel):
-    """A read-only group of flags; a cross-field rule is a pydantic validator that raises ValueError with a sentence."""
+    """A read-only group of flags. A rule for several fields is a pydantic validator that raises ValueError."""
 
-    # What validates is made when a group is first read from a command line, which help and version do without.
+    # Validators are built on first use, which help and version do not need.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     title: ClassVar[str] = ""
-    """The heading in `--help`; by default the words of the class name."""
+    """The heading in `--help`; by default derived from the class name."""
 
 
-Options.model_rebuild()  # the class itself is what `help()` tells of it
+Options.model_rebuild()  # so that `help(Options)` shows its fields
 
 
 def flag(
@@ -61,8 +61,8 @@ def flag(
     """Declare a flag as the value of a field of an `Options` class.
 
     `default` is a value of the field's type (a duration may be text); None means not set, for a field `T | None`.
-    The flag is named like the field, with dashes, unless `name` says otherwise; `aliases` are accepted too.
-    `minimum` and `maximum` are inclusive. `inert` says why the flag is accepted and changes nothing.
+    The flag has the name of the field, with dashes, unless `name` is given; `aliases` are accepted too.
+    `minimum` and `maximum` are inclusive. `inert` is the reason why the flag is accepted without effect.
     """
     field: FieldInfo = Field(default, ge=minimum, le=maximum)
     declared = _Declared(help, name, aliases, short, minimum, maximum, choices, inert, metavar)
@@ -71,7 +71,7 @@ def flag(
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """A declared flag, as parsing and help see it; names are without dashes in front."""
+    """A declared flag, as used by parsing and help; names have no leading dashes."""
 
     group: type[Options]
     field: str
@@ -81,7 +81,7 @@ class Flag(msgspec.Struct, frozen=True):
     declared: _Declared
 
     def check(self, value: Any) -> None:
-        """Raise ValueError if the value breaks a bound."""
+        """Raise ValueError if the value is outside of the limits."""
         low, high, choices = self.declared.minimum, self.declared.maximum, self.declared.choices
         if low is not None and value < low:
             raise ValueError(f"must be at least {self.type.format(low)}")
@@ -93,7 +93,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 @cache
 def flags_of(group: type[Options]) -> tuple[Flag, ...]:
-    """The flags of a group in order of declaration; raises TypeError for a field not made by `flag()`."""
+    """Return the flags of a group in order of declaration; raises TypeError for a field not made by `flag()`."""
     found = []
     for field_name, field in group.model_fields.items():
         declared = next((one for one in field.metadata if isinstance(one, _Declared)), None)
@@ -109,13 +109,13 @@ def flags_of(group: type[Options]) -> tuple[Flag, ...]:
 
 
 def title_of(group: type[Options]) -> str:
-    """The heading of a group: "LeaderElectionOptions" reads "Leader election"."""
+    """Return the heading of a group: "Leader election" for "LeaderElectionOptions"."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", group.__name__.removesuffix("Options"))
     return group.title or " ".join(words).capitalize() or group.__name__
 
 
 _DISTRIBUTION = "cluster-controller-manager"
-# https://semver.org: three numbers, then perhaps what comes before a release, then perhaps which build it is.
+# https://semver.org: three numbers, optional pre-release, optional build metadata.
 _NUMBER, _WORDS = r"(?:0|[1-9]\d*)", r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
 _SEMANTIC = re.compile(rf"v({_NUMBER}\.{_NUMBER})\.{_NUMBER}(?:-{_WORDS})?(?:\+{_WORDS})?", re.ASCII)
 
@@ -136,7 +136,7 @@ VersionText = Annotated[str, FlagType("version[=true]", _parse_version, str, bar
 
 @cache
 def release_version() -> str:
-    """Return the version of the API, with our release as its last part."""
+    """Return the API version with our release as build metadata."""
     return f"v{API_VERSION}.0+{_DISTRIBUTION}.{released(_DISTRIBUTION)}"
 
 
@@ -146,16 +146,16 @@ class GeneralOptions(Options):
     help: bool = flag(False, "print this help and exit", short="h")
     version: VersionText = flag(
         "false",
-        f"print the version and exit; --version=raw prints all there is to say of it; --version=v{API_VERSION}.Z... "
+        f"print the version and exit; --version=raw prints detailed version information; --version=v{API_VERSION}.Z... "
         "sets the version that is reported",
     )
 
     def reported(self) -> str:
-        """Return the version in the form users of the API parse: the one they set, or that of our release."""
+        """Return the reported version: the one set by the user, or that of our release."""
         return self.version if self.version.startswith("v") else release_version()
 
     def printed(self, program: str) -> str:
-        """Return what `--version` prints, or an empty text if nobody asked for it."""
+        """Return the output of `--version`, empty if it was not given."""
         if self.version == "true":
             return f"{program} {self.reported()}\n"
         if self.version != "raw":

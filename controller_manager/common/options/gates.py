@@ -1,4 +1,4 @@
-"""Feature gates: what a process can do that users may switch on and off, each with the stages it went through."""
+"""Feature gates: features that users may switch on and off, with the history of their stages."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -8,7 +8,7 @@ import msgspec
 from controller_manager.common.options.parse import did_you_mean
 
 Version = tuple[int, int]
-"""Major and minor."""
+"""Major and minor version."""
 
 GateStage = Literal["ALPHA", "BETA", "GA", "DEPRECATED"]
 _ALL: Mapping[str, GateStage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
@@ -16,7 +16,7 @@ _VALUES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": 
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """One feature from one version on: its stage, whether it is on when nobody says, and whether anybody may."""
+    """A feature from version `since` on: its stage, its default, and whether the default is `locked`."""
 
     name: str
     stage: GateStage
@@ -26,18 +26,18 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 def gates_at(history: Iterable[Gate], version: Version) -> list[Gate]:
-    """Return what each feature was at a version; without those that did not exist yet. `history` is in order of
+    """Return the features of a version; without those that did not exist yet. `history` is in order of
     versions.
     """
     return list({gate.name: gate for gate in history if gate.since <= version}.values())
 
 
 def resolve_gates(known: Iterable[Gate], said: Mapping[str, str]) -> dict[str, bool]:
-    """Return which of the known features are on, as `said` has it (`--feature-gates`); a single gate outranks its
-    stage.
+    """Return whether each known feature is enabled, given the settings `said` of `--feature-gates`. The setting of a
+    single gate takes precedence over AllAlpha and AllBeta.
 
-    Raises `ValueError` with a sentence for a gate nobody knows, a value that is no truth value, or a feature that
-    can no longer be switched.
+    Raises `ValueError` for an unknown gate, a value that is not a boolean, or a feature that can no longer be
+    switched.
     """
     gates = {gate.name: gate for gate in known}
     wanted = {name: _truth(name, value) for name, value in said.items()}

@@ -1,4 +1,4 @@
-"""From a command line to options: the groups of flags of a process, and every problem at once."""
+"""Parses command lines into options; reports all errors at once."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from controller_manager.common.options.flag import Flag, GeneralOptions, Options, flags_of
 
-# The grammar of command lines, which is that of pflag: words become values of flags, or problems.
+# The grammar of command lines is that of pflag.
 
 
 class FlagReading:
-    """One pass over a command line: the values by flag name, and the problems in order of appearance."""
+    """The result of parsing a command line: values by flag name, and errors in order of appearance."""
 
     def __init__(self, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]) -> None:
         self._by_name = by_name
@@ -24,7 +24,7 @@ class FlagReading:
         self.problems: list[str] = []
 
     def read(self, argv: list[str]) -> None:
-        """Take every argument."""
+        """Parse all arguments."""
         position = 0
         while position < len(argv):
             word = argv[position]
@@ -50,7 +50,7 @@ class FlagReading:
         return self._take(flag, f"--{name}", text if equals else None, following)
 
     def _shorts(self, word: str, following: str | None) -> int:
-        """`-v2`, `-v=2`, `-v 2`; several truth values may share one dash."""
+        """Parse `-v2`, `-v=2` or `-v 2`; several boolean flags may be combined after one dash."""
         while word:
             letter, word = word[0], word[1:]
             flag = self._by_short.get(letter)
@@ -65,7 +65,7 @@ class FlagReading:
         return 0
 
     def _take(self, flag: Flag, shown: str, text: str | None, following: str | None) -> int:
-        """Read one value; returns how many of the following words it used."""
+        """Parse one value; return the number of following arguments it used."""
         used = 0
         self.given[flag.name] = shown
         if text is None:
@@ -100,8 +100,8 @@ class FlagReading:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return a half-sentence with the known name that is most alike, `prefix` before it; empty if none is."""
-    import difflib  # only a mistake needs it
+    """Return a suggestion with the most similar known name after `prefix`; empty if there is no similar name."""
+    import difflib  # needed only for errors
 
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {prefix}{close[0]}?" if close else ""
@@ -112,7 +112,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class FlagError(Exception):
-    """A command line nothing can be started with; each problem is a sentence that names its flag."""
+    """An invalid command line; each problem is a sentence that names its flag."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -120,12 +120,12 @@ class FlagError(Exception):
 
 
 class _Refused(Exception):
-    """Somebody asks for a group whose flags have problems, which are told already."""
+    """A check accessed a group whose flags have errors, which are already reported."""
 
 
 class Parsed:
-    """The options of a process, one instance per group, found by its class or by one that this extends. `given` is how
-    each flag on the command line was written there, by its name.
+    """The options of a process, one instance per group, by class or base class. `given` holds for each given flag how
+    it was written.
     """
 
     def __init__(
@@ -144,15 +144,15 @@ class Parsed:
         return found
 
     def settings(self) -> dict[str, Any]:
-        """Every flag by name with its value in effect, durations as text, fit for JSON."""
+        """Return the current value of every flag by name, with durations as text, for JSON."""
         return {flag.name: _plain(flag, value) for flag, value in self._values()}
 
     def texts(self) -> dict[str, str]:
-        """Every flag by name with its value in effect, as one would write it on a command line; unset is empty."""
+        """Return the current value of every flag by name in command-line format; empty if unset."""
         return {flag.name: "" if value is None else flag.type.format(value) for flag, value in self._values()}
 
     def remarks(self) -> Iterator[str]:
-        """Sentences for the log about what was given: outdated spellings, and flags without effect."""
+        """Yield warnings about given flags: alternative spellings, and flags without effect."""
         for name, shown in self.given.items():
             if "_" in shown:
                 yield f"{shown} is accepted for --{name}"
@@ -170,15 +170,14 @@ class Parsed:
 
 
 Check = Callable[[Parsed], Iterable[str]]
-"""A rule between groups: a sentence, naming the flags, for each problem."""
+"""A rule for several groups; it yields a sentence naming the flags for each error."""
 
 
 class FlagSet:
-    """Groups of flags that together make the command line of one process, besides those every process has; a group
-    given twice counts once. `defaults` are those of flags, by name, for which this process has another one.
-
-    Each of `checks` looks at all groups together. It ends early, without a word, where it asks for a group that has
-    problems of its own.
+    """The groups of flags of a process, including those that every process has; duplicates are ignored. `defaults`
+    replace the defaults of flags by name.
+    Each of `checks` may access all groups. It ends early, without an error, if it accesses a group that has errors of
+    its own.
     """
 
     def __init__(
@@ -201,7 +200,7 @@ class FlagSet:
         return (flag for flags in self.flags.values() for flag in flags)
 
     def parse(self, argv: Sequence[str]) -> Parsed:
-        """The options a command line gives (without the program's name); raises FlagError."""
+        """Return the options of a command line (without the program's name); raises FlagError."""
         reading = FlagReading(self._by_name, self._by_short)
         reading.read(list(argv))
         options = [one for group in self.groups if (one := self._build(group, reading)) is not None]
@@ -239,7 +238,7 @@ def _judge(check: Check, parsed: Parsed) -> Iterator[str]:
 
 
 def _sentence(error: Any, names: Mapping[str, str]) -> str:
-    """One problem pydantic found: a validator's own sentence, or the flag and what is wrong with it."""
+    """Return an error of pydantic as text: the sentence of a validator, or the flag and its error."""
     message = str(error["msg"]).removeprefix("Value error, ")
     where = [names[part] for part in error["loc"] if part in names]
     return f"--{where[0]}: {message}" if where else message

@@ -1,4 +1,4 @@
-"""The types of flags: how each is read from text, written back and gathered when the flag is repeated."""
+"""Flag types: how a value is parsed, formatted, and merged when the flag is repeated."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from controller_manager.common.api.quantity import parse as parse_quantity
 
-# Durations in the text form of Go's `time.Duration` ("1h2m3.5s"), as seconds.
+# Durations in the text format of Go's `time.Duration` ("1h2m3.5s"), as seconds.
 
 _UNITS = {
     "ns": 1,
@@ -31,7 +31,7 @@ _LARGEST = 2**63 - 1
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; raises ValueError for text that is not a Go duration or longer than 292 years."""
+    """Return seconds; raises ValueError for text that is not a Go duration or longer than 292 years."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     nanoseconds = 0 if digits == "0" else _nanoseconds(digits)
     if nanoseconds > _LARGEST:
@@ -41,7 +41,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The canonical text: "1h0m0s", "1.5s", "250ms", "0s"."""
+    """Return the canonical text: "1h0m0s", "1.5s", "250ms", "0s"."""
     total = round(Fraction(seconds) * 10**9)
     sign, total = ("-", -total) if total < 0 else ("", total)
     if total == 0:
@@ -83,8 +83,8 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?
 
 
 class FlagType(msgspec.Struct, frozen=True):
-    """One type of value. `join(before, more)` gathers repeated flags; None: the last one wins. `bare` is the text that
-    a flag without any stands for; None: it needs one, if only in the next word.
+    """A flag type. `join(before, more)` merges repeated flags (None: the last one wins). `bare` is the value of a flag
+    without text (None: the flag needs a value, which may be the next argument).
     """
 
     label: str
@@ -95,7 +95,7 @@ class FlagType(msgspec.Struct, frozen=True):
 
 
 def parse_bool(text: str) -> bool:
-    """A truth value as Go writes it; raises ValueError."""
+    """Return a boolean in Go's syntax; raises ValueError."""
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     raise ValueError("a truth value is true or false")
@@ -130,7 +130,7 @@ def _parse_float(text: str) -> float:
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
-    """Comma-separated values; a value with a comma or a quote stands in double quotes (RFC 4180)."""
+    """Parse comma-separated values; a value with a comma or a quote is in double quotes (RFC 4180)."""
     if not text:
         return ()
     try:
@@ -149,7 +149,7 @@ def _format_list(values: tuple[str, ...]) -> str:
 
 
 def _parse_map(text: str) -> dict[str, str]:
-    """`key=value` pairs; text with a single `=` is one pair, so that its key and value may hold commas."""
+    """Parse `key=value` pairs; text with a single `=` is one pair, so that key and value may contain commas."""
     pairs = (text.strip('"'),) if text.count("=") == 1 else _parse_list(text)
     split = [pair.partition("=") for pair in pairs]
     wrong = [key for key, equals, _ in split if not equals]
@@ -159,7 +159,7 @@ def _parse_map(text: str) -> dict[str, str]:
 
 
 def _parse_pair(text: str) -> dict[str, str]:
-    """One `key=value`, whatever the value holds."""
+    """Parse one `key=value`; the value may contain any characters."""
     key, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{text!r} is not of the form key=value")
@@ -171,7 +171,7 @@ def _format_map(values: Mapping[str, str]) -> str:
 
 
 def _parse_multimap(text: str) -> dict[str, tuple[str, ...]]:
-    """`key:value` pairs, in which a key may come again; a value without a key has the empty one."""
+    """Parse `key:value` pairs with repeatable keys; a value without a key has the empty key."""
     found: dict[str, tuple[str, ...]] = {}
     for pair in filter(None, text.split(",")):
         key, colon, value = pair.partition(":")
@@ -191,7 +191,7 @@ def _join_multimaps(
 
 
 def _parse_quantity(text: str) -> int:
-    """A count such as 10Mi or 5k, as a whole number, rounded up."""
+    """Parse a quantity such as 10Mi or 5k as a whole number, rounded up."""
     try:
         number = parse_quantity(text).number
     except ValueError:
@@ -225,7 +225,7 @@ StringMultimap = Annotated[Mapping[str, tuple[str, ...]], _MULTIMAP]
 
 
 def flag_type(annotation: Any, metadata: list[Any]) -> FlagType:
-    """The flag type of a field; `T | None` reads like `T`. Raises TypeError for a type no flag can have."""
+    """Return the flag type of a field; `T | None` is like `T`. Raises TypeError for an unsupported type."""
     for one in metadata:
         if isinstance(one, FlagType):
             return one

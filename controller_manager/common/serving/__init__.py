@@ -1,1 +1,1 @@
-"""Serving HTTPS: certificates, sockets, health and who may see it; what is served lives elsewhere."""
+"""HTTPS servers: certificates, sockets, authentication, authorization and health. Handlers live elsewhere."""

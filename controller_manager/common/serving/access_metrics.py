@@ -1,4 +1,4 @@
-"""Metrics of who asked for pages and what became of it, under the names users of kube-controller-manager know."""
+"""Metrics of authentication and authorization, with the names of kube-controller-manager."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,52 +15,52 @@ _CACHE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _USERS = Family(
     "authenticated_user_requests",
-    "Requests of callers who were recognized or came without credentials, by sort of user name.",
+    "Number of authenticated requests, by user name or group of user names.",
     "counter",
     ("username",),
 )
-_ATTEMPTS = Family("authentication_attempts", "Requests, by whether their sender was believed.", "counter", ("result",))
+_ATTEMPTS = Family("authentication_attempts", "Number of authentication attempts, by result.", "counter", ("result",))
 _AUTHENTICATION = Family(
-    "authentication_duration_seconds", "Seconds it took to find out who calls.", "histogram", ("result",), _SECONDS
+    "authentication_duration_seconds", "Seconds spent authenticating a request.", "histogram", ("result",), _SECONDS
 )
 _DECISIONS = Family(
-    "authorization_attempts_total", "Decisions about what callers may see, by result.", "counter", ("result",)
+    "authorization_attempts_total", "Number of authorization decisions, by result.", "counter", ("result",)
 )
 _AUTHORIZATION = Family(
     "authorization_duration_seconds",
-    "Seconds it took to decide what a caller may see.",
+    "Seconds spent authorizing a request.",
     "histogram",
     ("result",),
     _SECONDS,
 )
 _CACHED = Family(
     "authentication_token_cache_request_total",
-    "Bearer tokens, by whether their owner was remembered.",
+    "Number of bearer token lookups, by cache hit or miss.",
     "counter",
     ("status",),
 )
 _CACHE_TIME = Family(
     "authentication_token_cache_request_duration_seconds",
-    "Seconds it took to find the owner of a bearer token.",
+    "Seconds spent looking up a bearer token.",
     "histogram",
     ("status",),
     _CACHE_SECONDS,
 )
 _FETCHES = Family(
-    "authentication_token_cache_fetch_total", "Questions to the API server about bearer tokens.", "counter", ("status",)
+    "authentication_token_cache_fetch_total", "Number of token reviews sent to the API server.", "counter", ("status",)
 )
 _ACTIVE = Family(
     "authentication_token_cache_active_fetch_count",
-    "Questions about bearer tokens on their way (in_flight), and requests that wait for them (blocked).",
+    "Number of running token reviews (in_flight), and of requests that wait for them (blocked).",
     "gauge",
     ("status",),
 )
-# Names that are shown; all others are a sort, for there may be any number of them.
+# User names that are shown. Other names are grouped, since their number is unlimited.
 _WELL_KNOWN = frozenset({"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"})
 
 
 class AuthenticationMetrics:
-    """Counts how callers were recognized."""
+    """Counts authentications."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._users = Counters(_USERS, registry)
@@ -69,7 +69,7 @@ class AuthenticationMetrics:
         self._successes, self._success = self._attempts.of("success"), self._authentication.of("success")
 
     def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
-        """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
+        """Count an authentication; `user` is None for rejected credentials (`refused`) and for none."""
         if user is not None:
             self._users.add(_sort_of(user.name))
             self._successes.value += 1
@@ -81,7 +81,7 @@ class AuthenticationMetrics:
 
 
 class AuthorizationMetrics:
-    """Counts what was decided about callers."""
+    """Counts authorization decisions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._decisions = Counters(_DECISIONS, registry)
@@ -89,7 +89,7 @@ class AuthorizationMetrics:
         self._permissions, self._allowed = self._decisions.of("allowed"), self._authorization.of("allowed")
 
     def authorized(self, decision: Decision | None, seconds: float) -> None:
-        """Something was decided; None: it could not be."""
+        """Count a decision; None if the decision failed."""
         if decision is Decision.ALLOW:
             self._permissions.value += 1
             self._allowed.observe(seconds)
@@ -100,7 +100,7 @@ class AuthorizationMetrics:
 
 
 class AccessMetrics(AuthenticationMetrics, AuthorizationMetrics):
-    """Counts how requests were judged."""
+    """Counts authentications and authorization decisions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         AuthenticationMetrics.__init__(self, registry)
@@ -108,7 +108,7 @@ class AccessMetrics(AuthenticationMetrics, AuthorizationMetrics):
 
 
 class TokenCacheMetrics:
-    """Counts how bearer tokens were judged."""
+    """Counts lookups of bearer tokens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counters(_CACHED, registry)
@@ -119,7 +119,7 @@ class TokenCacheMetrics:
 
     @contextmanager
     def asked(self, *, known: bool) -> Iterator[None]:
-        """A request waits for the owner of its token, unless that is known."""
+        """Measure the lookup of a token, which waits unless the result is `known`."""
         began = monotonic()
         if not known:
             self._count("blocked", 1)
@@ -134,7 +134,7 @@ class TokenCacheMetrics:
 
     @contextmanager
     def fetched(self) -> Iterator[None]:
-        """The API server is asked; an error says that it did not answer."""
+        """Measure a request to the API server; an exception counts as an error."""
         self._count("in_flight", 1)
         status = "error"
         try:

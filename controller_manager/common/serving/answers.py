@@ -1,4 +1,4 @@
-"""Answers of somebody else: remembered for a time, and asked for once however many wait for the same one."""
+"""Cached answers of another server. Concurrent requests for the same answer share one call."""
 
 import asyncio
 import hmac
@@ -17,19 +17,19 @@ _ASKED_AT_ONCE = 256
 
 
 class Remembered(Generic[V]):
-    """Answers by question, each until its time is over; of too many the oldest is forgotten. Pure."""
+    """A cache of answers with expiry times; when it is full, the oldest answer is dropped. It is pure."""
 
     def __init__(self, size: int = _REMEMBERED) -> None:
         self._size = size
         self._answers: OrderedDict[bytes, tuple[float, V]] = OrderedDict()
 
     def find(self, question: bytes, now: float) -> tuple[V] | None:
-        """The answer in a tuple of one, or None."""
+        """Return the answer in a tuple, or None."""
         found = self._answers.get(question)
         return (found[1],) if found is not None and found[0] > now else None
 
     def keep(self, question: bytes, answer: V, until: float) -> None:
-        """Remember an answer until a time."""
+        """Store an answer until the time `until`."""
         self._answers[question] = (until, answer)
         self._answers.move_to_end(question)
         if len(self._answers) > self._size:
@@ -37,7 +37,7 @@ class Remembered(Generic[V]):
 
 
 class Answers(Generic[V]):
-    """Gets an answer by asking, by waiting for another who asks, or from memory, which holds `size` answers."""
+    """Gets answers from a cache of `size` entries, from a call that is already running, or by a new call."""
 
     def __init__(self, size: int = _REMEMBERED) -> None:
         self._remembered: Remembered[V] = Remembered(size)
@@ -48,10 +48,10 @@ class Answers(Generic[V]):
         return self._remembered.find(question, monotonic()) is not None
 
     async def get(self, question: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """The answer; `ask` gives it with the seconds it may be remembered.
+        """Return the answer. `ask` returns an answer and the number of seconds to cache it.
 
-        Raises ServiceUnavailable when `ask` does, or when too much is being asked already; that is not remembered. One
-        who asks for others too and is cancelled leaves it to the next of them.
+        Raises ServiceUnavailable if `ask` does, or if too many calls are running; errors are not cached. If the caller
+        that runs the call is cancelled, the next waiting caller starts a new one.
         """
         while True:
             found = self._remembered.find(question, monotonic())
@@ -66,13 +66,13 @@ class Answers(Generic[V]):
 
     async def _ask(self, question: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
         if len(self._asked) >= _ASKED_AT_ONCE:
-            raise ServiceUnavailable("too many questions are being asked at once")
+            raise ServiceUnavailable("too many concurrent requests")
         asked = self._asked[question] = asyncio.get_running_loop().create_future()
         try:
             answer, lifetime = await ask()
         except ServiceUnavailable as error:
             asked.set_exception(error)
-            asked.exception()  # whether anybody waits for it or not
+            asked.exception()  # mark it as retrieved, in case no other caller waits
             raise
         else:
             asked.set_result(answer)
@@ -85,6 +85,6 @@ class Answers(Generic[V]):
 
 
 def keyed_digest() -> Callable[[bytes], bytes]:
-    """Return a digest with a key of its own, by which secrets and long questions can be remembered."""
+    """Return a digest function with a random key, so that secrets and long questions can be cache keys."""
     key = bytes.fromhex(random_source().token())
     return lambda text: hmac.digest(key, text, "sha256")

@@ -1,6 +1,6 @@
-"""Authentication: users, the authenticators that recognize them by what a request shows, and impersonation.
+"""Authentication: users, authenticators for the credentials of a request, and impersonation.
 
-Every process that serves requests builds its authentication of these.
+Every process that serves requests builds its authentication from these classes.
 """
 
 import base64
@@ -22,10 +22,10 @@ ANONYMOUS = "system:anonymous"
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The key of `User.extra` that says by which credentials a user was recognized."""
+"""The key in `User.extra` that identifies the credential."""
 WEBSOCKET_PROTOCOL = "sec-websocket-protocol"
 BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
-"""What a subprotocol of a WebSocket begins with that is a bearer token."""
+"""Prefix of a WebSocket subprotocol that holds a bearer token."""
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -45,19 +45,18 @@ ANONYMOUS_USER = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 
 
 class Authenticator(Protocol):
-    """Recognizes users by one kind of credentials."""
+    """Authenticates requests by one kind of credentials."""
 
     async def authenticate(self, request: Request) -> User | None:
         """Return the user; None for a request without credentials of this kind.
 
-        Raises `Unauthorized` for credentials that are not accepted, and `ServiceUnavailable` when they cannot be
-        judged.
+        Raises `Unauthorized` for rejected credentials, and `ServiceUnavailable` if they cannot be verified.
         """
 
 
 class RequestAuthenticator:
-    """The chain of authenticators: the first that recognizes the user decides. Credentials that one refuses, or cannot
-    judge, are left to the next; who showed such credentials, and is recognized by none, is not `anonymous` either.
+    """A chain of authenticators; the first that returns a user decides. If one rejects the credentials or cannot verify
+    them, the next one is tried. If all fail, the request is not treated as `anonymous`.
     """
 
     def __init__(self, authenticators: Sequence[Authenticator], anonymous: Authenticator | None = None) -> None:
@@ -65,9 +64,9 @@ class RequestAuthenticator:
         self._anonymous = anonymous
 
     async def authenticate(self, request: Request) -> User:
-        """Return the user, a member of `system:authenticated` unless it is anonymous.
+        """Return the user, with the group `system:authenticated` unless it is anonymous.
 
-        Raises `Unauthorized` when no authenticator recognizes it.
+        Raises `Unauthorized` if no authenticator returns a user.
         """
         user = await self.recognize(request)
         if user is None:
@@ -75,7 +74,7 @@ class RequestAuthenticator:
         return user
 
     async def recognize(self, request: Request) -> User | None:
-        """Return the user; None for a request without credentials. Raises `Unauthorized` for those it has."""
+        """Return the user; None for a request without credentials. Raises `Unauthorized` for rejected credentials."""
         refused = False
         for authenticator in self._authenticators:
             try:
@@ -91,19 +90,19 @@ class RequestAuthenticator:
 
 
 class X509Authenticator:
-    """Recognizes users by the client certificate of their connection: the common name is the user, the organizations
-    are the groups, and the certificate is told by its digest.
+    """Authenticates requests by client certificate: the common name is the user, the organizations are the groups, and
+    the digest of the certificate is the credential ID.
 
-    TLS verifies a chain once; `believes` judges the certificate again at each request.
+    TLS verifies a chain once per connection; `believes` checks the certificate again for each request.
     """
 
     def __init__(self, believes: Callable[[Certificate], bool]) -> None:
         self._believes = believes
 
     async def authenticate(self, request: Request) -> User | None:
-        """Return the user; None without a certificate, or for one that is not believed or names nobody.
+        """Return the user; None without a certificate, or if it is not trusted or has no common name.
 
-        Raises `Unauthorized` for a certificate whose uid cannot be told.
+        Raises `Unauthorized` for a certificate with an invalid uid.
         """
         certificate = request.certificate
         if certificate is None or not certificate.common_name or not self._believes(certificate):
@@ -116,35 +115,35 @@ class X509Authenticator:
 
 
 class TokenAuthenticator(Protocol):
-    """Recognizes users by their tokens."""
+    """Authenticates bearer tokens."""
 
     async def authenticate_token(self, token: str) -> User | None:
-        """Return the owner of a token; None if it is not accepted. Raises `ServiceUnavailable`."""
+        """Return the user of a token; None if the token is rejected. Raises `ServiceUnavailable`."""
 
 
 class BearerTokenAuthenticator:
-    """Recognizes users by the bearer token of a request."""
+    """Authenticates requests by the bearer token of the Authorization header."""
 
     def __init__(self, tokens: TokenAuthenticator) -> None:
         self._tokens = tokens
 
     async def authenticate(self, request: Request) -> User | None:
-        """Return the owner of the token; None without one. Raises `Unauthorized` for a token that is not accepted."""
+        """Return the user of the token; None without one. Raises `Unauthorized` for a rejected token."""
         token = bearer_token(request)
         return _known(await self._tokens.authenticate_token(token)) if token else None
 
 
 class WebSocketTokenAuthenticator:
-    """Recognizes users by the bearer token that a WebSocket offers as a subprotocol, as browsers can: in base64url
-    without padding, and beside at least one other protocol, which the server answers.
+    """Authenticates requests by a bearer token in a WebSocket subprotocol, for browsers. The token is base64url
+    without padding, and at least one other protocol must be offered, which the server accepts.
     """
 
     def __init__(self, tokens: TokenAuthenticator) -> None:
         self._tokens = tokens
 
     async def authenticate(self, request: Request) -> User | None:
-        """Return the owner of the token; None without one. Raises `Unauthorized` for a token that is not accepted, and
-        for several, or one alone, or what is no token.
+        """Return the user of the token; None without one. Raises `Unauthorized` for a rejected or malformed token, for
+        several tokens, and for a token without another protocol.
         """
         header = request.headers.get(WEBSOCKET_PROTOCOL)
         if not header or BEARER_PROTOCOL not in header or "websocket" not in offered_protocols(request):
@@ -159,7 +158,7 @@ class WebSocketTokenAuthenticator:
 
 
 def without_token(protocols: str) -> str:
-    """Return the subprotocols that a WebSocket offers (RFC 6455, section 11.3.4) without those that are tokens."""
+    """Return the subprotocols of a WebSocket request (RFC 6455, section 11.3.4) without bearer tokens."""
     offered = (one.strip() for one in protocols.split(","))
     return ", ".join(one for one in offered if not one.startswith(BEARER_PROTOCOL))
 
@@ -171,7 +170,7 @@ def _known(user: User | None) -> User:
 
 
 def _unpadded(encoded: str) -> str:
-    """Return the text that base64url without padding stands for (RFC 4648, section 5). Raises `Unauthorized`."""
+    """Decode base64url without padding (RFC 4648, section 5). Raises `Unauthorized`."""
     try:
         if not _BASE64URL.fullmatch(encoded):
             raise ValueError("no base64url without padding")
@@ -181,8 +180,8 @@ def _unpadded(encoded: str) -> str:
 
 
 class RequestHeaderConfig(msgspec.Struct, frozen=True):
-    """The proxies that may speak for others, by the common names of their certificates (none: all that are trusted),
-    and the headers in which they do. Names of headers are compared without case.
+    """Configuration of authenticating proxies: the common names of their certificates (empty: any trusted one), and the
+    headers that name the user. Header names are case-insensitive.
     """
 
     allowed_names: tuple[str, ...] = ()
@@ -192,21 +191,21 @@ class RequestHeaderConfig(msgspec.Struct, frozen=True):
     extra_prefixes: tuple[str, ...] = ()
 
     def allows(self, common_name: str) -> bool:
-        """Tell whether a proxy of that name may speak for others."""
+        """Return whether a proxy with this common name may name users."""
         return not self.allowed_names or common_name in self.allowed_names
 
     def uses(self, header: str) -> bool:
-        """Tell whether a header, in lower case, is one in which proxies speak for others."""
+        """Return whether a header, in lower case, is one that proxies set."""
         named = (*self.username_headers, *self.uid_headers, *self.group_headers)
         return any(header == one.lower() for one in named) or any(
             header.startswith(prefix.lower()) for prefix in self.extra_prefixes
         )
 
     def user_of(self, request: Request) -> User | None:
-        """Return the user for whom a request speaks; None if it names nobody.
+        """Return the user in the headers of a request; None if they name no user.
 
-        The first header of a list that has a value names user and uid; groups are all values of all their headers. Of
-        an extra header, the key is what follows the prefix, in lower case and then percent-decoded. Raises
+        User name and uid are the first value of the listed headers. Groups are all values of all listed headers. The
+        key of an extra field is the part of the header name after the prefix, in lower case and percent-decoded. Raises
         `Unauthorized` for headers that are not UTF-8.
         """
         name = _first(request, self.username_headers)
@@ -228,10 +227,9 @@ class RequestHeaderConfig(msgspec.Struct, frozen=True):
 
 
 class RequestHeaderAuthenticator:
-    """Recognizes users whom an authenticating proxy names in headers; `config` may be replaced while requests come.
+    """Authenticates users that an authenticating proxy names in headers; `config` may be replaced at any time.
 
-    Only a connection with a certificate of the trusted proxies, and of an allowed name, is a proxy's: elsewhere the
-    same headers mean nothing.
+    The headers are only used if the connection has a certificate of a trusted proxy with an allowed name.
     """
 
     def __init__(self, trust: Trust, config: RequestHeaderConfig) -> None:
@@ -239,7 +237,7 @@ class RequestHeaderAuthenticator:
         self._trust = trust
 
     async def authenticate(self, request: Request) -> User | None:
-        """Return the user a proxy names; None without a proxy or a name. Raises `Unauthorized`."""
+        """Return the user from the headers of a proxy; None otherwise. Raises `Unauthorized`."""
         certificate = request.certificate
         if certificate is None or not self._trust.believes(PROXIES, certificate):
             return None
@@ -247,9 +245,9 @@ class RequestHeaderAuthenticator:
 
 
 class AnonymousAuthenticator:
-    """Takes whoever shows no certificate for the anonymous user: on `paths` only, or everywhere.
+    """Accepts requests without a client certificate as the anonymous user, on `paths` only or everywhere.
 
-    A certificate that nobody before recognized is a failed attempt to be known, and no anonymity.
+    A certificate that no authenticator accepted is a failed authentication, not an anonymous request.
     """
 
     def __init__(self, paths: Container[str] | None = None) -> None:
@@ -263,7 +261,7 @@ class AnonymousAuthenticator:
 
 
 def authenticated(user: User) -> User:
-    """Return `user` as a member of the group of all who are known, but for one that is known to be unknown."""
+    """Return `user` with the group `system:authenticated`, unless the user is anonymous or unauthenticated."""
     groups = user.groups
     if AUTHENTICATED in groups or UNAUTHENTICATED in groups or user.name == ANONYMOUS:
         return user
@@ -271,8 +269,8 @@ def authenticated(user: User) -> User:
 
 
 def bearer_token(request: Request) -> str:
-    """Return what follows `Bearer` and one space in the Authorization header (RFC 6750, section 2.1); empty if that is
-    nothing. A token behind more spaces is none, as upstream.
+    """Return the text after `Bearer` and one space in the Authorization header (RFC 6750, section 2.1), or an empty
+    text. As in Kubernetes, a token after several spaces is ignored.
     """
     header = request.headers.get("authorization")
     if not header:
@@ -282,12 +280,12 @@ def bearer_token(request: Request) -> str:
 
 
 def unauthorized() -> Unauthorized:
-    """Return the refusal of whoever is not recognized; it tells nothing of the reason."""
+    """Return the error for a failed authentication; it does not reveal the reason."""
     return Unauthorized("Unauthorized")
 
 
 def is_text(text: str) -> bool:
-    """Tell whether the text was UTF-8 on the wire, so that it can be put into a question."""
+    """Return whether the text was valid UTF-8 on the wire, so that it can be sent in a review."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -301,27 +299,29 @@ def _all(request: Request, headers: Sequence[str]) -> tuple[str, ...]:
 
 
 def header_key(key: str) -> str:
-    """Return the key of an extra that the name of a header ends in: percent-decoded, or as it is where it cannot be."""
+    """Return the key of an extra field from the end of a header name: percent-decoded, or unchanged if it is
+    invalid.
+    """
     return key if _BROKEN_ESCAPE.search(key) else unquote(key)
 
 
 IMPERSONATION = "impersonate-"
-"""What the names of the headers begin with in which users say as whom they act."""
+"""Prefix of the impersonation headers."""
 
 
 def wants_impersonation(headers: Mapping[str, str]) -> bool:
-    """Tell whether a request may ask to be answered in another's name, by the names of its headers in lower case."""
-    return IMPERSONATION in "\n".join(headers)  # of every request: faster than a look at each
+    """Return whether a request may ask for impersonation, given its header names in lower case."""
+    return IMPERSONATION in "\n".join(headers)  # faster than checking each name; runs for every request
 
 
 def refuse_impersonation(headers: Mapping[str, str]) -> None:
-    """Raise for a request in another's name: what is asked for a weaker user must not be done for a stronger one.
+    """Raise an error for a request with impersonation: it must not run with the rights of the real user.
 
-    | headers, names in lower case                          | as upstream                                   |
+    | headers, names in lower case                          | error, as in Kubernetes                       |
     |-------------------------------------------------------|-----------------------------------------------|
-    | impersonate-user with a name, whatever else           | Forbidden, as for callers who may not         |
-    | -uid with a value, -group or any -extra-*, and no user| BadRequest: of whom?                          |
-    | an empty impersonate-user or -uid alone, and others   | they change nobody, and are but headers       |
+    | impersonate-user with a name                          | Forbidden, as for users without the right     |
+    | -uid with a value, -group or -extra-*, but no user    | BadRequest: the user is missing               |
+    | only an empty impersonate-user or -uid, and others    | none: they impersonate no user                |
     """
     asked = [name for name in headers if name.startswith(IMPERSONATION)]
     if not asked:

@@ -1,6 +1,6 @@
-"""Authorization: the attributes of a request that decide, the authorizers that do, and access to a process's own pages.
+"""Authorization: request attributes, authorizers, and access to the pages of a process.
 
-Every process that serves requests builds its authorization of these.
+Every process that serves requests builds its authorization from these classes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,10 +28,10 @@ S = TypeVar("S", FieldSelector, LabelSelector)
 
 
 class Selectors:
-    """The field and label selectors that narrow a request (KEP-4601). Texts are parsed when an authorizer reads them.
+    """The field and label selectors of a request (KEP-4601). They are parsed when an authorizer reads them.
 
-    A text that is malformed, or is larger than a list accepts, counts as none: selectors only narrow, so the
-    authorizer decides about more than is asked for.
+    A malformed or too large selector is ignored. Selectors only narrow a request, so the authorizer then decides about
+    more than was requested.
     """
 
     def __init__(self, fields: FieldSelector | str | None = None, labels: LabelSelector | str | None = None) -> None:
@@ -40,12 +40,12 @@ class Selectors:
 
     @cached_property
     def fields(self) -> FieldSelector | None:
-        """The field selector."""
+        """Return the field selector."""
         return _parsed(FieldSelector, self._fields) if isinstance(self._fields, str) else self._fields
 
     @cached_property
     def labels(self) -> LabelSelector | None:
-        """The label selector."""
+        """Return the label selector."""
         return _parsed(LabelSelector, self._labels) if isinstance(self._labels, str) else self._labels
 
 
@@ -60,9 +60,9 @@ NO_SELECTORS = Selectors()
 
 
 class AuthorizerAttributes(Struct, frozen=True, gc=False):
-    """The attributes of a request for authorization: who asks, and for what.
+    """The attributes of a request for authorization: the user and the requested action.
 
-    `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case.
+    `resource` is empty for a non-resource path; then `verb` is the HTTP method in lower case.
     """
 
     user: User
@@ -78,7 +78,7 @@ class AuthorizerAttributes(Struct, frozen=True, gc=False):
 
 
 class Decision(Enum):
-    """An authorizer's decision on a request; the values are those of metrics. Only ALLOW lets a request through."""
+    """The decision of an authorizer; the values are metric labels. Only ALLOW permits a request."""
 
     ALLOW = "allowed"
     DENY = "denied"
@@ -86,7 +86,7 @@ class Decision(Enum):
 
 
 class Authorization(NamedTuple):
-    """A decision and why; `error` says what went wrong on the way to it."""
+    """A decision and its reason; `error` holds errors that occurred during the decision."""
 
     decision: Decision
     reason: str = ""
@@ -98,7 +98,7 @@ NO_OPINION = Authorization(Decision.NO_OPINION)
 
 
 class AllowedResources(Struct, frozen=True):
-    """Verbs that are allowed on resources; `*` stands for all, no names for every name."""
+    """Verbs allowed on resources; `*` means all, empty `names` mean every name."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...]
@@ -107,14 +107,14 @@ class AllowedResources(Struct, frozen=True):
 
 
 class NonResourceRule(Struct, frozen=True):
-    """Verbs that are allowed on paths; `*` at the end of a path stands for all that begin so."""
+    """Verbs allowed on paths; `*` at the end of a path matches any suffix."""
 
     verbs: tuple[str, ...]
     paths: tuple[str, ...]
 
 
 class Rules(Struct, frozen=True):
-    """All that a user may do in a namespace, as far as it can be listed; `error` says why it is `incomplete`."""
+    """All permissions of a user in a namespace that can be listed; `error` says why they are `incomplete`."""
 
     resource_rules: tuple[AllowedResources, ...] = ()
     non_resource_rules: tuple[NonResourceRule, ...] = ()
@@ -127,17 +127,17 @@ ALL_RULES = Rules((AllowedResources(("*",), ("*",), ("*",)),), (NonResourceRule(
 
 
 class Authorizer(Protocol):
-    """Decides whether users may do what they ask for."""
+    """Decides whether users may do what they request."""
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return the decision. Raises `ServiceUnavailable` when it cannot be made, and nobody else is to be asked."""
+        """Return the decision. Raises `ServiceUnavailable` if it failed and no other authorizer may decide."""
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return what a user may do in a namespace."""
+        """Return the permissions of a user in a namespace."""
 
 
 class AuthorizerChain:
-    """An authorizer of several: the first that has an opinion decides, and `decided` is told who did."""
+    """A chain of authorizers: the first with an opinion decides. `decided` is called with that authorizer."""
 
     def __init__(
         self, authorizers: Sequence[Authorizer], decided: Callable[[Authorizer, Decision], None] | None = None
@@ -146,7 +146,7 @@ class AuthorizerChain:
         self._decided = decided
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return the first opinion; NO_OPINION with all reasons and errors if there is none. Raises
+        """Return the first opinion, or NO_OPINION with all reasons and errors. Raises
         `ServiceUnavailable`.
         """
         passed: list[Authorization] = []
@@ -164,7 +164,7 @@ class AuthorizerChain:
         return Authorization(Decision.NO_OPINION, reasons, all_errors([each.error for each in passed if each.error]))
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return the rules of all authorizers together."""
+        """Return the combined rules of all authorizers."""
         found = [await authorizer.rules_for(user, namespace) for authorizer in self._authorizers]
         return Rules(
             tuple(rule for rules in found for rule in rules.resource_rules),
@@ -175,25 +175,25 @@ class AuthorizerChain:
 
 
 class PrivilegedGroups:
-    """An authorizer that allows the members of some groups everything."""
+    """Authorizes every request of the members of some groups."""
 
     def __init__(self, groups: Iterable[str]) -> None:
         self._groups = frozenset(groups)
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return ALLOW for a member."""
+        """Return ALLOW for a member, else NO_OPINION."""
         return NO_OPINION if self._groups.isdisjoint(attributes.user.groups) else ALLOWED
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return nothing: members need no rules, and what lists these tells of none (`union.NewRuleResolvers`)."""
+        """Return no rules: members need none, and Kubernetes lists none either (`union.NewRuleResolvers`)."""
         return NO_RULES
 
 
 class AlwaysAllowedPaths:
-    """Paths that anybody may see: each the very path, or with `*` at its end all that begin so.
+    """Paths that do not need authorization: exact paths, or prefixes that end in `*`.
 
-    A path is compared as it is routed, percent-decoded and otherwise untouched; one that a page elsewhere might be
-    meant by, with empty segments, dots or an encoded slash in it, begins like nothing.
+    Paths are compared as they are routed: percent-decoded and otherwise unchanged. A path with empty segments, dots or
+    an encoded slash may mean another page, so it never matches a prefix.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -206,13 +206,13 @@ class AlwaysAllowedPaths:
 
 
 def all_errors(errors: Sequence[str]) -> str:
-    """Return several errors as one text, as clients know it: each once, in brackets if there are several."""
+    """Return several errors as one text in the form of Kubernetes: without duplicates, in brackets if more than one."""
     distinct = tuple(dict.fromkeys(errors))
     return f"[{', '.join(distinct)}]" if len(distinct) > 1 else "".join(distinct)
 
 
 def refusal(attributes: AuthorizerAttributes, reason: str = "") -> Forbidden:
-    """Return the error for a request that is not allowed; it says who wanted what."""
+    """Return the error for a request that is not allowed; it names the user and the action."""
     why = f": {reason}" if reason else ""
     user, verb = quote(attributes.user.name), attributes.verb
     if not attributes.resource:
@@ -237,20 +237,19 @@ def _is_plain(path: str) -> bool:
 
 
 class Observer(Protocol):
-    """Is told how each request was judged, and how long that took in seconds."""
+    """Receives the result of each authentication and authorization, and its duration in seconds."""
 
     def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
-        """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
+        """Called after an authentication; `user` is None for rejected credentials (`refused`) and for none."""
 
     def authorized(self, decision: Decision | None, seconds: float) -> None:
-        """Something was decided; None: it could not be."""
+        """Called after an authorization; None if the decision failed."""
 
 
 class Access:
-    """The rules of one process.
+    """Authentication and authorization of one process.
 
-    An always allowed path is answered without a look at credentials, so that it is answered while the API server is
-    away.
+    Requests for always-allowed paths are not authenticated, so that they work while the API server is unavailable.
     """
 
     def __init__(
@@ -266,10 +265,10 @@ class Access:
         self._observer = observer
 
     async def check(self, request: Request) -> None:
-        """Return if the request may be answered.
+        """Return if the request is allowed.
 
-        Raises Unauthorized for credentials that are not accepted, Forbidden, BadRequest or Forbidden for a request in
-        another's name, and InternalError when the API server cannot be asked what a user may do.
+        Raises Unauthorized for rejected credentials, Forbidden, BadRequest or Forbidden for impersonation, and
+        InternalError if the API server cannot be asked.
         """
         if request.path in self._always_allowed:
             return
@@ -286,7 +285,7 @@ class Access:
         raise refusal(attributes, reason)
 
     async def may_list(self, request: Request, resource: Resource[Any]) -> bool:
-        """Return whether the caller of a request may list all objects of a resource. Raises what `check` does."""
+        """Return whether the user of a request may list all objects of a resource. Raises like `check`."""
         user = await self._authenticate(request)
         group, version, plural = resource.group, resource.version, resource.plural
         decision, _, _ = await self._authorize(AuthorizerAttributes(user, "list", "", group, version, plural))

@@ -1,4 +1,4 @@
-"""The body of a request, left on the wire until somebody who knows the caller asks for it, and the room for all."""
+"""Request bodies, which are read only after authentication, and a memory budget for all bodies."""
 
 import asyncio
 from collections import Counter
@@ -12,11 +12,11 @@ from controller_manager.common.api.errors import Details, TooManyRequests
 from controller_manager.common.serving import http
 from controller_manager.common.serving.incoming import IncomingRequest, UnreadableBody
 
-_PER_CALLER, _OF_ALL = 4, 24  # times the largest body
-_PATIENCE = 10.0  # seconds that one waits for room
-_WAITING = 200  # who may wait at a time
-_TIMEOUT = 60.0  # seconds a body may take to arrive
-_PIECE = 128 * 1024  # bytes that are taken from the wire at a time
+_PER_CALLER, _OF_ALL = 4, 24  # multiples of the largest body
+_PATIENCE = 10.0  # seconds to wait for memory
+_WAITING = 200  # maximum number of waiting requests
+_TIMEOUT = 60.0  # seconds to receive a body
+_PIECE = 128 * 1024  # bytes read from the connection at a time
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -26,9 +26,10 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 class Budget:
-    """Room for bodies of at most `largest` bytes each, taken before they are read and given back once answered.
+    """A memory budget for bodies of at most `largest` bytes each; it is taken before reading and returned after the
+    response.
 
-    Who finds none waits, in the order of arrival; for room of their own callers wait without holding up others.
+    Requests wait in order of arrival. Callers that exceed their own share wait without delaying others.
     """
 
     def __init__(self, largest: int) -> None:
@@ -39,7 +40,7 @@ class Budget:
         self._waiting: list[_Waiting] = []
 
     async def take(self, caller: str, size: int) -> None:
-        """Take room. Raises TooManyRequests when there is none for some time, or too many wait already."""
+        """Take memory. Raises TooManyRequests if none is available for some time, or if too many requests wait."""
         if not self._waiting and self._has_room(caller, size):
             self._hold(caller, size)
             return
@@ -55,14 +56,14 @@ class Budget:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
                 self._admit()
-            else:  # admitted in the same turn of the loop
+            else:  # admitted in the same loop iteration
                 self.release(caller, size)
             if isinstance(error, TimeoutError):
                 raise _busy() from None
             raise
 
     def release(self, caller: str, size: int) -> None:
-        """Give back room that was taken, or a part of it."""
+        """Return memory, or a part of it."""
         self.held -= size
         self._by_caller[caller] -= size
         if self._by_caller[caller] <= 0:
@@ -74,7 +75,7 @@ class Budget:
             if waiting.turn.done():
                 continue  # cancelled; its task removes it
             if self.held + waiting.size > self._of_all:
-                return  # whoever came later does not overtake
+                return  # later requests must not overtake
             if self._has_room(waiting.caller, waiting.size):
                 self._waiting.remove(waiting)
                 self._hold(waiting.caller, waiting.size)
@@ -94,10 +95,10 @@ def _busy() -> TooManyRequests:
 
 
 class Body:
-    """One body of at most `limit` bytes, as it came: like Go's, this server does not look at Content-Encoding.
+    """A request body of at most `limit` bytes. Like Kubernetes, this server ignores Content-Encoding.
 
-    It is read as no more than the `budget` allows, and counts until `release`. What came together with the head is in
-    memory anyway and takes nothing.
+    It is read when the `budget` allows, and counts until `release`. Data that arrived together with the head is already
+    in memory and does not count.
     """
 
     __slots__ = ("_budget", "_held", "_incoming", "_limit")
@@ -110,11 +111,11 @@ class Body:
 
     @property
     def arrived(self) -> bool:
-        """Return whether nothing of it is left on the wire."""
+        """Return whether the whole body has arrived."""
         return self._incoming.content.is_eof()
 
     async def read(self, caller: str) -> bytes:
-        """All of it, for a caller who has been let in. Raises RequestEntityTooLarge, TooManyRequests and BadRequest."""
+        """Return the whole body. Raises RequestEntityTooLarge, TooManyRequests and BadRequest."""
         content, limit = self._incoming.content, self._limit
         if content.is_eof() and content.exception() is None:
             body = content.read_nowait()
@@ -134,7 +135,7 @@ class Body:
         return body
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield it as it comes, in pieces that nobody has to hold. Raises BadRequest."""
+        """Yield the body as it arrives, without buffering it. Raises BadRequest."""
         content = self._incoming.content
         if not content.is_eof():
             self._give_leave()
@@ -151,7 +152,7 @@ class Body:
             transport.write(http.CONTINUE)
 
     def release(self) -> None:
-        """Count it no more: its request has been answered."""
+        """Return its memory to the budget, after the response."""
         if self._held is not None:
             self._budget.release(*self._held)
             self._held = None
@@ -166,7 +167,7 @@ class Body:
                     size += len(part)
                     if size > self._limit:
                         raise self._too_large()
-                    await asyncio.sleep(0)  # tiny chunks take long to look at
+                    await asyncio.sleep(0)  # tiny chunks take long to process
         except TimeoutError:
             raise errors.BadRequest(f"the body did not arrive within {_TIMEOUT:.0f} seconds") from None
         except (UnreadableBody, HttpProcessingError) as error:

@@ -1,4 +1,4 @@
-"""The certificates that a server shows: where they come from, which one for which name, and changes of them."""
+"""The serving certificates: their sources, selection by server name (SNI), and reloading."""
 
 import ipaddress
 import re
@@ -30,16 +30,16 @@ from controller_manager.common.serving.tls import (
 
 _DOMAIN = re.compile(r"\*|(\*\.)?([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DOMAIN_LENGTH = 253
-_LOOK_EVERY = 5.0  # seconds between two looks at the sources
-_MOST_WORDS = 200  # characters of a refusal
+_LOOK_EVERY = 5.0  # seconds between two checks of the sources
+_MOST_WORDS = 200  # characters of an error text
 _RENEW_BEFORE = timedelta(days=7)
 
 
 def name_table(wanted: Sequence[Sequence[str]], shown: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Return the certificate, by number, of each name.
+    """Return the number of the certificate for each name.
 
-    `wanted` are the patterns given for each certificate and `shown` its own names, which count where it was given
-    none. A pattern beats a name of a certificate, and an earlier certificate a later one.
+    `wanted` are the patterns configured for each certificate, `shown` the names in it, which are used if no patterns
+    are configured. Patterns take precedence over names in certificates, and earlier certificates over later ones.
     """
     table: dict[str, int] = {}
     for patterns in (wanted, [() if given else names for given, names in zip(wanted, shown, strict=True)]):
@@ -50,7 +50,7 @@ def name_table(wanted: Sequence[Sequence[str]], shown: Sequence[Sequence[str]]) 
 
 
 def by_name(table: Mapping[str, int], server_name: str) -> int | None:
-    """Return the certificate for a server name: a name itself beats a wildcard, the longer one first."""
+    """Return the certificate for a server name: exact names first, then the longest wildcard."""
     name = _canonical(server_name)
     if name in table:
         return table[name]
@@ -63,13 +63,13 @@ def by_name(table: Mapping[str, int], server_name: str) -> int | None:
 
 
 def by_address(table: Mapping[str, int], address: str) -> int | None:
-    """Return the certificate for the address a client that named no server has connected to."""
+    """Return the certificate for a local address, for clients that sent no server name."""
     return table.get(_canonical(address))
 
 
 def names_of(certificate: bytes) -> list[str]:
-    """Return the domains of the first certificate of a chain (PEM). Its addresses do not count: no
-    client may send one as a server name. Raises ValueError.
+    """Return the domains of the first certificate of a chain (PEM). IP addresses are ignored, since clients cannot send
+    them as server name. Raises ValueError.
     """
     try:
         found = x509.load_pem_x509_certificate(certificate)
@@ -90,7 +90,7 @@ def _alternative_names(certificate: x509.Certificate) -> list[str]:
 
 
 def _canonical(name: str) -> str:
-    """Lower case without a last dot; an address in its one form, IPv4 within IPv6 as IPv4."""
+    """Return a name in lower case without trailing dot, or a normalized IP address (mapped IPv4 as IPv4)."""
     try:
         address = ipaddress.ip_address(name.partition("%")[0])
     except ValueError:
@@ -112,34 +112,34 @@ def _is_domain(name: str) -> bool:
 
 
 class PairSource(Protocol):
-    """A pair that may change while it is served."""
+    """A source of a key pair that may change."""
 
     @property
     def name(self) -> str:
-        """The source in a sentence."""
+        """The source as part of a sentence."""
 
     def read(self) -> KeyPair:
-        """Return the pair to show now. Raises OSError or ValueError."""
+        """Return the current pair. Raises OSError or ValueError."""
 
 
 class FilePair:
-    """Two files (PEM), read each time: whoever renews them need not tell anybody. `flags` is who named them."""
+    """Two PEM files, read each time so that they can be replaced. `flags` names the flags for error messages."""
 
     def __init__(self, cert_file: Path, key_file: Path, flags: str = "") -> None:
         self._files = cert_file, key_file
         self.name = f"{flags}: {cert_file} and {key_file}" if flags else f"{cert_file} and {key_file}"
 
     def read(self) -> KeyPair:
-        """Return what is in the files now. Raises OSError."""
+        """Return the current content of the files. Raises OSError."""
         cert_file, key_file = self._files
         return KeyPair(cert_file.read_bytes(), key_file.read_bytes())
 
 
 class SelfSigned:
-    """A pair for `hosts`, signed by a throw-away authority, renewed a week before it expires.
+    """A certificate for `hosts`, signed by a temporary CA and renewed a week before it expires.
 
-    It is kept in memory, or as `name`.crt and `name`.key in `folder`, which `flags` named. The certificate file also
-    holds the authority, so that a client can pin it. A working pair of other origin in the folder is shown as it is
+    It is kept in memory, or as `name`.crt and `name`.key in `folder`, which `flags` configured. The certificate file
+    also holds the CA certificate, so that clients can verify it. A valid pair from another source in the folder is used
     and never replaced.
     """
 
@@ -151,7 +151,7 @@ class SelfSigned:
         self._pair: KeyPair | None = None
 
     def read(self) -> KeyPair:
-        """Return the pair, made anew where need be. Raises OSError when it cannot be written."""
+        """Return the pair; create it if it is missing or expires soon. Raises OSError if it cannot be written."""
         if self._files is not None:
             self._pair = _read(*self._files)
         if self._pair is None or not self._serves(self._pair):
@@ -166,7 +166,7 @@ class SelfSigned:
         return KeyPair(leaf.certificate + ca.certificate, leaf.key)
 
     def _serves(self, pair: KeyPair) -> bool:
-        """Return whether the pair fits together and, if it is our own, is valid, lasts a while and names every host."""
+        """Return whether the pair matches and, if it is our own, does not expire soon and contains every host."""
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = serialization.load_pem_private_key(pair.key, password=None)
@@ -193,18 +193,18 @@ def _read(cert_file: Path, key_file: Path) -> KeyPair | None:
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A pair for clients that ask for certain names: those of the patterns, or those of the certificate."""
+    """A key pair for certain server names: those of `patterns`, or those in the certificate."""
 
     source: PairSource
     patterns: Sequence[str] = ()
 
 
 class UnusablePair(CannotStart):
-    """A pair cannot be served; the message names its source and nothing of its content."""
+    """A key pair is unusable; the message names its source but not its content."""
 
 
 class _ContextsByName:
-    """Contexts alike but for their certificates; the first is for whoever asked for no other."""
+    """TLS contexts that differ only in their certificates; the first one is the default."""
 
     def __init__(self, contexts: Sequence[ssl.SSLContext], table: dict[str, int]) -> None:
         self._default, *self._named = contexts
@@ -224,12 +224,12 @@ class _ContextsByName:
 
 
 class Contexts:
-    """The TLS context of each new connection; a call names the local address it came to.
+    """Returns the TLS context for each new connection, by local address.
 
-    Sources are looked at again when a connection comes and the last look was some seconds ago, so nothing runs while
-    nobody asks. A pair that is broken or half written changes nothing: the one before is shown on, and the log says
-    so once. `authorities` gives those of clients (PEM); `renew` is to be called when they change. A connection keeps
-    the context it began with. Raises UnusablePair if a pair is of no use from the start, ValueError if authorities are.
+    The sources are checked on a new connection if the last check was more than a few seconds ago; there is no
+    background task. A broken or half-written pair is logged once, and the previous pair stays in use. `authorities`
+    returns the CA certificates of clients (PEM); call `renew` when they change. Existing connections keep their
+    context. Raises UnusablePair if a pair is unusable at the start, ValueError if the CA certificates are.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Contexts:
         return self._contexts.for_address(address)
 
     def renew(self) -> None:
-        """Have new connections see changed authorities."""
+        """Use the changed CA certificates for new connections."""
         self._contexts = None
 
     def _make_contexts(self) -> _ContextsByName:
@@ -282,13 +282,13 @@ class Contexts:
             if pair != self._pairs[number]:
                 self._pairs[number] = pair
                 self._contexts = None
-                self._log.info("a new certificate is shown from now on", source=source.name)
+                self._log.info("using new certificate", source=source.name)
 
     def _complain(self, number: int, problem: str) -> None:
         if self._problems.get(number) != problem:
             self._problems[number] = problem
             source = self._sources[number].name
-            self._log.error("a certificate cannot be used; the one before it stays", source=source, problem=problem)
+            self._log.error("failed to load certificate; keeping the previous one", source=source, problem=problem)
 
 
 def _first(source: PairSource) -> KeyPair:
@@ -301,7 +301,7 @@ def _first(source: PairSource) -> KeyPair:
 
 
 def _why(error: OSError | ValueError) -> str:
-    """Return the refusal in words; of `ssl` its reason only, since the rest is about its own code."""
+    """Return an error as text; for `ssl` only the reason, since the rest refers to OpenSSL code."""
     if isinstance(error, ssl.SSLError):
         return error.reason.lower().replace("_", " ") if error.reason else "they are no pair in PEM"
     if isinstance(error, OSError) and error.filename:
@@ -310,6 +310,6 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def _check(pair: KeyPair) -> None:
-    """Raise OSError or ValueError unless the pair can be shown."""
+    """Raise OSError or ValueError if the pair is unusable."""
     context_of(pair)
     names_of(pair.certificate)

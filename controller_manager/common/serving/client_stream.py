@@ -1,4 +1,4 @@
-"""The stream of a client that left HTTP for another protocol."""
+"""The stream of a client connection after an upgrade."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from controller_manager.common.transport.duplex import SocketStream
 
 
 class ClientStream(SocketStream):
-    """What came `early`, and all else of a connection; what its client does not take is part of the backlog.
+    """A stream that begins with the `early` bytes. Unread data for the client counts as backlog.
 
-    `ended` is called once the connection is lost and nobody uses the stream any more.
+    `ended` is called when the connection is lost and the stream is no longer used.
     """
 
     def __init__(self, transport: asyncio.Transport, early: bytes, backlog: Backlog, ended: Callable[[], None]) -> None:
@@ -28,9 +28,9 @@ class ClientStream(SocketStream):
             self._backlog.remove(self)
 
     def release(self) -> None:
-        """Nobody uses the stream any more: the connection ends, now or as soon as the client has taken the rest.
+        """Mark the stream as unused: the connection ends when the client has read the remaining data.
 
-        It is not told before, since it would then cancel whoever still reads what the client has sent.
+        `ended` is not called before, since it would cancel a handler that still reads data from the client.
         """
         self._is_over = True
         if self.is_lost:

@@ -1,8 +1,8 @@
-"""One connection of a server: its requests, one after the other.
+"""A server connection, which handles one request after the other.
 
-aiohttp's parser reads heads and bodies. Its server takes two tasks and three turns of the loop for each request around
-that, which is as much as most answers take: here a connection has one task, and a request one turn. Answers are written
-by `response_writer`.
+It uses aiohttp's parser for heads and bodies, but not aiohttp's server, which needs two tasks and three loop
+iterations per request; that costs as much as most responses. Here a connection has one task, and a request needs one
+iteration. Responses are written by `response_writer`.
 """
 
 import asyncio
@@ -32,41 +32,41 @@ from controller_manager.common.serving.response_writer import ResponseWriter
 from controller_manager.common.serving.trust import Roots, digest
 from controller_manager.common.transport.duplex import LIMIT
 
-_IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
-_HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
-_FAREWELL = 0.5  # seconds a client has to read its answer before a connection is reset
-_FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its size
-_UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
-_LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
-_HEADERS = 2000  # a user's groups come in one header each; the bytes of all are bounded below
-_QUOTED = re.compile(r":?\s*(?:\n|b?['\"])")  # where a message of aiohttp begins to quote
-_MOST_WAITING = 32  # requests that came before the answer to an earlier one
+_IDLE_TIMEOUT = 300.0  # seconds to wait for the next request
+_HEAD_TIMEOUT = 32.0  # seconds to receive a request head
+_FAREWELL = 0.5  # seconds for the client to read its response before the connection is reset
+_FRAMING = 512 * 1024  # bytes of chunk framing allowed beyond twice the size of the body
+_UNREAD = 8 * 1024  # buffered bytes of a body before it is read; aiohttp may hold about twice that
+_LINE_LIMIT = 64 * 1024  # bytes of a request line or header
+_HEADERS = 2000  # the groups of a user come in one header each; the total size has a separate limit
+_QUOTED = re.compile(r":?\s*(?:\n|b?['\"])")  # start of the quoted data in an error message of aiohttp
+_MOST_WAITING = 32  # pipelined requests
 
 
 Serve = Callable[["ServerConnection", IncomingRequest], Awaitable[bool]]
-"""Answers a request; returns whether the connection may have another one."""
+"""Handles a request; returns whether the connection may handle another one."""
 
 
 class ConnectionContext(msgspec.Struct, frozen=True):
-    """What the connections of a server share, and the bytes that the head of a request may have."""
+    """Objects that all connections of a server share; `head_limit` is the maximum size of a request head."""
 
     roots: Roots
     limiter: ConnectionLimiter
-    backlog: Backlog  # of answers that are not taken
-    heads: Backlog  # unfinished ones
+    backlog: Backlog  # responses not read by clients
+    heads: Backlog  # incomplete request heads
     head_limit: int
     slices: Slices
     framing: http.Framing
 
 
 class ServerConnection(BaseProtocol):
-    """One connection: remembers the client's certificate, and has each request answered by `serve`.
+    """A connection. It stores the client certificate and handles each request with `serve`.
 
-    When it begins, `arrived` is called, the limiter of the `context` counts it, and `start` has it `run`. It ends when
-    the head of a request has too many bytes or takes too long, the wait for the first one included; and when its client
-    does not take an answer in time.
+    When it is opened, it calls `arrived`, registers with the limiter of the `context`, and `start` runs it in a task.
+    It is closed if a request head is too large or too slow (this includes the wait for the first request), or if the
+    client does not read a response in time.
 
-    Behind the head of a request that may offer another protocol, bytes are held until it is known whose they are.
+    Bytes after the head of a request that may offer an upgrade are held until it is known whether they belong to HTTP.
     """
 
     __slots__ = (
@@ -75,11 +75,11 @@ class ServerConnection(BaseProtocol):
         *("_requests", "_serve", "_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate"),
         *("is_serving", "may_switch", "remote", "writer"),
     )
-    is_serving: bool  # a request, whose answer is being made
-    answering: bool  # from the first byte of an answer to its last
-    may_switch: bool  # to another protocol, behind the request that is being served
+    is_serving: bool  # a request is being handled
+    answering: bool  # a response is being written
+    may_switch: bool  # the current request may switch protocols
     certificate: Certificate | None
-    remote: str  # the address of the client
+    remote: str  # address of the client
 
     def __init__(
         self,
@@ -110,28 +110,28 @@ class ServerConnection(BaseProtocol):
         self._slices = context.slices
         self.writer = ResponseWriter(context.backlog, context.slices, context.framing)
         self._requests: deque[tuple[RawRequestMessage, StreamReader] | HttpProcessingError] = deque()
-        self._waiter: asyncio.Future[None] | None = None  # for the next of them
+        self._waiter: asyncio.Future[None] | None = None  # for the next request
         self._task: asyncio.Task[None] | None = None
-        self._is_full = False  # whether no more of them are read
+        self._is_full = False  # whether reading is paused because too many requests are queued
         self._is_closing = False
         self._idle_since = loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
         self.answering = False
         self.certificate = None
         self.remote = ""
-        self._body: StreamReader = EMPTY_PAYLOAD  # of the request that is being served
-        self._body_bytes = 0  # as they came, with their framing
-        self._head_bytes = 0  # of a head that has not come whole
+        self._body: StreamReader = EMPTY_PAYLOAD  # body of the current request
+        self._body_bytes = 0  # received, including framing
+        self._head_bytes = 0  # bytes of an incomplete head
         self._head_timer: asyncio.TimerHandle | None = None
-        self._head = HeadScanner()  # of such a head
-        self._is_plain = True  # whether nothing is held, and no head has come in part
-        self._held: bytearray | None = None  # what came behind an offer
+        self._head = HeadScanner()  # for an incomplete head
+        self._is_plain = True  # whether nothing is held and no head is incomplete
+        self._held: bytearray | None = None  # bytes after an upgrade offer
         self.may_switch = False
         self.is_serving = False
         self._stopped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the handshake is over."""
+        """Start after the TLS handshake."""
         transport = cast("asyncio.Transport", transport)
         self._arrived()
         self._context.limiter.enter(self, transport.abort)
@@ -149,11 +149,11 @@ class ServerConnection(BaseProtocol):
         self._task = self._start(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End, whoever wanted it; what is being answered is cancelled."""
+        """Clean up; the running request is cancelled."""
         self._context.limiter.leave(self)
         self._head_complete()
         self.writer.close()
-        self.writer.resume()  # whoever waits for the client learns that it is gone
+        self.writer.resume()  # writers that wait for the client get an error
         task, self._task = self._task, None
         if task is None:
             return
@@ -165,7 +165,7 @@ class ServerConnection(BaseProtocol):
         if task is not asyncio.current_task():
             task.cancel()
         super().connection_lost(exc)
-        super().__init__(asyncio.get_running_loop())  # the parser, which knows this connection, is kept no longer
+        super().__init__(asyncio.get_running_loop())  # drop the parser, which refers to this connection
 
     def pause_writing(self) -> None:
         """Called by the loop."""
@@ -178,14 +178,14 @@ class ServerConnection(BaseProtocol):
         self.writer.resume()
 
     async def run(self) -> None:
-        """Have requests answered, one after the other, until the connection ends."""
+        """Handle requests one after the other until the connection ends."""
         self.writer.enter()
         try:
             while (incoming := await self._next()) is not None:
                 content = incoming.content
                 try:
                     keep = await self._serve(self, incoming)
-                except Exception:  # noqa: BLE001  # of a handler: its client is told, and the connection ends
+                except Exception:  # noqa: BLE001  # error of a handler: respond with 500 and close the connection
                     get_logger("site").exception("a request failed", path=incoming.message.path)
                     if not self.answering:
                         self._refuse(errors.InternalError("an internal error occurred"))
@@ -194,24 +194,24 @@ class ServerConnection(BaseProtocol):
                     break
                 self._idle_since = self._clock()
                 if self._requests:
-                    await asyncio.sleep(0)  # whoever sends many at once is not alone
+                    await asyncio.sleep(0)  # let other connections run between pipelined requests
         finally:
             self.force_close()
 
     def finish(self) -> None:
-        """Take no more requests: the connection ends when what is being answered is."""
+        """Accept no more requests; close the connection after the current response."""
         self.close()
         if not self.is_serving and not self._requests:
             self.force_close()
 
     def close(self) -> None:
-        """Look at nothing more that comes, and end behind the answer that is being made."""
+        """Ignore further input and close the connection after the current response."""
         self._is_closing = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def force_close(self) -> None:
-        """End once the client has taken what was written."""
+        """Close the connection after the client has read the written data."""
         self.close()
         transport, self.transport = self.transport, None
         self.writer.close()
@@ -219,7 +219,7 @@ class ServerConnection(BaseProtocol):
             transport.close()
 
     async def _next(self) -> IncomingRequest | None:
-        """Return the next request; None if none will come."""
+        """Return the next request; None if there is none."""
         while not self._requests:
             if self._is_closing:
                 return None
@@ -238,7 +238,7 @@ class ServerConnection(BaseProtocol):
         return IncomingRequest(self, *found)
 
     def _refuse(self, error: errors.ApiError) -> None:
-        """Answer what never reaches a handler, or failed there, as the last thing on this connection."""
+        """Respond with an error to a request without or with a failed handler, as the last response."""
         if self.transport is None:
             return
         refusal = http.refusal(error)
@@ -248,7 +248,7 @@ class ServerConnection(BaseProtocol):
         self.transport.write(head + body)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what belongs to no body is the head of a request."""
+        """Process input: data that is not part of a body is a request head."""
         if (
             self._is_plain
             and self._body is EMPTY_PAYLOAD
@@ -256,13 +256,13 @@ class ServerConnection(BaseProtocol):
             and data[0] > SPACE
             and b"pgrade" not in data
             and b"PGRADE" not in data
-        ):  # one whole head, as nearly always: nothing to count or to hold
+        ):  # the usual case of one complete head: nothing to count or to hold
             self._parse(data)
         elif not self._stopped:
             self._receive(data)
 
     def _parse(self, data: bytes) -> None:
-        """Have the parser read on: heads become requests, and bodies come to those who read them."""
+        """Parse input: heads become requests, and bodies are passed to their readers."""
         if self._is_closing:
             return
         requests = self._requests
@@ -270,7 +270,7 @@ class ServerConnection(BaseProtocol):
             messages, has_left_http, _ = self._reader.feed_data(data)
             requests.extend(messages)
             self._slices.arrived += 1
-            self._is_closing = has_left_http  # what follows an offer is held, and if it counts for nothing, ignored
+            self._is_closing = has_left_http  # input after an upgrade offer is held, or ignored if the offer is invalid
         except HttpProcessingError as error:
             requests.append(error)
             self._is_closing = True
@@ -281,7 +281,7 @@ class ServerConnection(BaseProtocol):
             self._pause()
 
     def _refill(self) -> None:
-        """Read on, now that there is room for more requests."""
+        """Resume reading after requests have left the queue."""
         self._is_full = False
         self.data_received(b"")
         if not self._is_full:
@@ -301,7 +301,7 @@ class ServerConnection(BaseProtocol):
             self._parse(data)
 
     def _read_head(self, data: bytes) -> None:
-        """Count what comes until it is a whole head, and stop behind one that may offer another protocol."""
+        """Count input until the head is complete, and hold the bytes after a head that may offer an upgrade."""
         head = self._head
         end = head.find_end(data)
         if end is None:
@@ -336,11 +336,11 @@ class ServerConnection(BaseProtocol):
     def _count_body(self, size: int) -> None:
         self._body_bytes += size
         if self._body_bytes > _FRAMING + 2 * self._body.total_bytes and self._body.exception() is None:
-            self._body.set_exception(UnreadableBody("there is more framing than content"))
+            self._body.set_exception(UnreadableBody("the chunk framing is much larger than the content"))
             self.stop_reading()
 
     def begin(self, incoming: IncomingRequest) -> None:
-        """Serve a request, whose head is complete, from now on."""
+        """Start to handle a request whose head is complete."""
         self.is_serving = True
         if self._head_timer is not None or self._head_bytes:
             self._head_complete()
@@ -349,7 +349,7 @@ class ServerConnection(BaseProtocol):
             self._settle(incoming)
 
     def _settle(self, incoming: IncomingRequest) -> None:
-        """Keep what is held if it follows an offer, and look at it otherwise."""
+        """Keep the held bytes if the request offers an upgrade; parse them otherwise."""
         assert self._held is not None
         self.may_switch = incoming.is_offer
         if not self.may_switch:
@@ -361,13 +361,13 @@ class ServerConnection(BaseProtocol):
 
     @property
     def holds_more(self) -> bool:
-        """Return whether the client has sent something behind an offer."""
+        """Return whether the client has sent data after an upgrade offer."""
         return bool(self._held)
 
     def switch(self, head: bytes) -> ClientStream:
-        """Answer with `head` and leave HTTP: what is held, and what else comes, is the stream's until it gives back.
+        """Write `head` and leave HTTP: the stream gets the held bytes and all further data.
 
-        Raises ConnectionError when the client is gone already.
+        Raises ConnectionError if the client has disconnected.
         """
         transport, held = self.transport, bytes(self._held or b"")
         if transport is None or transport.is_closing():
@@ -377,20 +377,20 @@ class ServerConnection(BaseProtocol):
         return ClientStream(transport, held, self._context.backlog, partial(self.connection_lost, None))
 
     def stop_reading(self) -> None:
-        """Look at nothing more that comes; the connection ends with the answer that is being made."""
+        """Ignore further input; the connection ends with the current response."""
         self._stopped, self._is_plain = True, False
         self._held = None
         self.close()
         self._pause()
 
     async def part(self) -> None:
-        """End without reading what the client still sends, but not before it has had time to read its answer."""
+        """Close without reading further input, after a short time for the client to read its response."""
         self.stop_reading()
         await asyncio.sleep(_FAREWELL)
         self.cut()
 
     def cut(self) -> None:
-        """End at once."""
+        """Close the connection at once."""
         self.writer.cut()
 
     def _pause(self) -> None:
@@ -413,7 +413,7 @@ class ServerConnection(BaseProtocol):
             self._head_timer = None
 
     def _head_overdue(self) -> None:
-        if self.is_serving:  # it came too early; the answer before it is still being made
+        if self.is_serving:  # pipelined; the previous response is not complete
             self._await_head()
         else:
             self.force_close()
@@ -428,7 +428,7 @@ class ServerConnection(BaseProtocol):
 
 
 def _reason(error: HttpProcessingError) -> str:
-    """Return what is wrong with a request without the bytes that aiohttp quotes: they may be credentials."""
+    """Return an error about a request without the data that aiohttp quotes, which may hold credentials."""
     if isinstance(error, InvalidURLError):
         return "the target is not a URL"
     return _QUOTED.split(error.message, 1)[0]

@@ -1,4 +1,4 @@
-"""Metrics as text, in pieces: the Prometheus format 0.0.4, or OpenMetrics 1.0 for those who ask for nothing else."""
+"""Metrics as text, in pieces: the Prometheus format 0.0.4, or OpenMetrics 1.0 for clients that accept only that."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -14,7 +14,7 @@ _TYPES = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "untyped", "un
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _ESCAPED_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _NUMBERS = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
-_LONGEST_HEADER = 2048  # characters that are looked at
+_LONGEST_HEADER = 2048  # characters parsed
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -29,10 +29,10 @@ OPEN = Form("application/openmetrics-text; version=1.0.0; charset=utf-8", open=T
 
 
 def chosen(accept: str) -> Form:
-    """The format for an `Accept` header.
+    """Return the format for an `Accept` header.
 
-    Whoever names plain text gets it, as Prometheus does, whatever it would like better: only that format shows
-    names and bounds of buckets as dashboards of Kubernetes know them.
+    Clients that accept plain text, such as Prometheus, get it regardless of their preference: only in that format are
+    names and bucket bounds as in the dashboards of Kubernetes.
     """
     weights = _weights(accept)
     if weights.get("text/plain", 0.0) > 0.0:
@@ -48,7 +48,7 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 
 def pieces(metrics: Iterable[Metric], form: Form) -> Iterator[str]:
-    """The text of families, about `PIECE` samples at a time; a family without samples is left out."""
+    """Yield families as text, about `PIECE` samples at a time; a family without samples is omitted."""
     lines: list[str] = []
     for metric in metrics:
         fresh = True
@@ -74,7 +74,7 @@ def _head(metric: Metric, form: Form) -> Iterator[str]:
         kind = _TYPES.get(kind, kind)
         text = metric.documentation.translate(_ESCAPED_HELP)
     else:
-        # There, the samples of a counter must end in _total; some well-known ones of Kubernetes do not.
+        # OpenMetrics requires the suffix _total for counters, which some metrics of Kubernetes do not have.
         kind = "unknown" if kind == "counter" and not name.endswith("_total") else kind
         name, text = metric.name, metric.documentation.translate(_ESCAPED)
     yield f"# HELP {name} {text}\n"
@@ -103,7 +103,7 @@ def _labels(labels: Mapping[str, str], form: Form) -> str:
 
 
 def _bound(text: str) -> str:
-    """The same bound in the same words, whoever made the histogram."""
+    """Return a bucket bound in a uniform format."""
     return text if text == "+Inf" else bound_text(float(text))
 
 
@@ -113,7 +113,7 @@ def _number(value: float) -> str:
 
 
 def _weights(header: str) -> Mapping[str, float]:
-    """Return how dear each value of a header is to a caller (RFC 9110, section 12.4.2)."""
+    """Return the weight of each value in a header (RFC 9110, section 12.4.2)."""
     found: dict[str, float] = {}
     for part in header[:_LONGEST_HEADER].lower().split(","):
         value, *parameters = (one.strip() for one in part.split(";"))

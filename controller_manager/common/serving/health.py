@@ -1,4 +1,4 @@
-"""Health endpoints: named checks answered at /healthz, /livez and /readyz (API concepts, Health endpoints)."""
+"""Health endpoints: named checks at /healthz, /livez and /readyz (API concepts, Health endpoints)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,22 +11,22 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.metrics import Counters, Family, Gauges
 
 Check = Callable[[], str]
-"""Returns why the component is unhealthy, for the log; an empty text is healthy."""
+"""Returns the reason why a component is unhealthy, for the log; an empty text if it is healthy."""
 
 Note = Callable[[], str]
-"""Returns what `?verbose` tells everybody of a component that is healthy; mostly nothing."""
+"""Returns a public note that `?verbose` shows for a healthy component; usually empty."""
 
 ENDPOINTS = ("healthz", "livez", "readyz")
 _RESULT = Family(
     "kubernetes_healthcheck",
-    "Whether a health check passed when it was last asked for.",
+    "Result of the last run of a health check: 1 if it passed.",
     "gauge",
     ("name", "type"),
     stability="STABLE",
 )
 _RESULTS = Family(
     "kubernetes_healthchecks_total",
-    "Answers of health checks.",
+    "Number of health check results.",
     "counter",
     ("name", "type", "status"),
     stability="STABLE",
@@ -48,14 +48,14 @@ class _Named(msgspec.Struct, frozen=True):
     note: Note = str
 
     def is_called(self, name: str) -> bool:
-        """Return whether somebody may mean this check."""
+        """Return whether the name or an alias of this check is `name`."""
         return name == self.name or name in self.also
 
 
 class Health:
-    """The checks of one process, in order of addition; `ping` is always there and always well.
+    """The health checks of one process, in order of registration; `ping` always exists and always passes.
 
-    `indicators` shows what came of them as metrics, for /metrics/slis (KEP-3466).
+    `indicators` holds the results as metrics, for /metrics/slis (KEP-3466).
     """
 
     def __init__(self, log: Logger) -> None:
@@ -65,7 +65,7 @@ class Health:
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
         self._noted: dict[str, Mapping[str, str]] = {}
         self._passed: set[str] = set()
-        self._taken = {("ping", endpoint) for endpoint in ENDPOINTS}  # names, each with an endpoint
+        self._taken = {("ping", endpoint) for endpoint in ENDPOINTS}  # names in use, by endpoint
 
     def add(
         self,
@@ -75,7 +75,7 @@ class Health:
         also: Iterable[str] = (),
         note: Note = str,
     ) -> None:
-        """Include a check in some endpoints; its name must be new to them. `also` are other names it answers to."""
+        """Add a check to some endpoints; its name must be unique there. `also` are aliases."""
         added = _Named(name, check, frozenset(endpoints), frozenset(also), note)
         taken = {(name, endpoint) for endpoint in added.endpoints}
         if not taken.isdisjoint(self._taken):
@@ -84,7 +84,7 @@ class Health:
         self._checks.append(added)
 
     def answer(self, request: Request) -> Response | None:
-        """The answer if the path is a health path, otherwise None."""
+        """Return the response if the path is a health path, otherwise None."""
         endpoint, _, name = request.path.removeprefix("/").partition("/")
         if endpoint not in ENDPOINTS:
             return None
@@ -119,7 +119,7 @@ class Health:
         if unknown:
             quoted = ",".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
-        if not without:  # what anybody may leave out comes in more combinations than should be remembered
+        if not without:  # clients may exclude too many combinations to remember
             self._note(title, failed)
         if failed:
             return _text(500, [*lines, f"{title} check failed"])
@@ -132,7 +132,7 @@ class Health:
         return why
 
     def _note(self, title: str, failed: Mapping[str, str]) -> None:
-        """Log a change for the better or worse, not every probe that finds the same; to start is not to fail."""
+        """Log a changed result, not every probe; a check that has never passed is not logged as a failure."""
         before = self._noted.get(title)
         if before == failed:
             return

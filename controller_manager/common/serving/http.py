@@ -1,4 +1,4 @@
-"""HTTP/1.1 on the wire as pure functions: targets and headers into values, status and headers into bytes."""
+"""HTTP/1.1 as pure functions: parse targets and headers, format status and headers."""
 
 import math
 import re
@@ -22,14 +22,14 @@ SWITCHING = "connection: upgrade\r\n"
 _NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
-_UID = "1.3.6.1.4.1.57683.2"  # the attribute of a subject that is the uid of the user
+_UID = "1.3.6.1.4.1.57683.2"  # subject attribute with the uid of the user
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def parse_target(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The decoded path and the query of a request target.
+    """Return the decoded path and the query of a request target.
 
-    An encoded slash stays `%2F`: it is part of a segment and never becomes a separator.
+    An encoded slash stays `%2F`: it is part of a segment, not a separator.
     """
     path, _, query = target.partition("?")
     if "%" in path:
@@ -45,7 +45,7 @@ def _parameters(query: str) -> tuple[tuple[str, str], ...]:
 
 
 def fold_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers by lower-case name; the values of a repeated name are joined with commas (RFC 9110, section 5.3)."""
+    """Return headers by lower-case name; values of a repeated name are joined with commas (RFC 9110, section 5.3)."""
     folded: dict[str, str] = {}
     for name, value in items:
         name = name.lower()
@@ -54,7 +54,7 @@ def fold_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def repeated_headers(items: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """The values of those headers that came several times, apart."""
+    """Return the separate values of the headers that occur several times."""
     found: dict[str, list[str]] = {}
     for name, value in items:
         found.setdefault(name.lower(), []).append(value)
@@ -62,9 +62,9 @@ def repeated_headers(items: Iterable[tuple[str, str]]) -> dict[str, tuple[str, .
 
 
 def certificate_of(peer: Mapping[str, Any] | None, root: str = "", digest: str = "") -> Certificate | None:
-    """A verified peer certificate, as `ssl` describes it, below the authority `root`; None without a common name.
+    """Return a verified peer certificate in the form of `ssl`, issued below the CA `root`; None without a common name.
 
-    The uid of the user is the one value of an attribute of the platform's, if there is one.
+    The uid of the user is the single value of an attribute defined by Kubernetes, if present.
     """
     if not peer:
         return None
@@ -80,7 +80,7 @@ def certificate_of(peer: Mapping[str, Any] | None, root: str = "", digest: str =
 
 
 def content_length(status: int, size: int) -> str:
-    """The header line that frames a body of known size; 204 and 304 have none."""
+    """Return the Content-Length header; empty for 204 and 304."""
     return "" if status in (204, 304) else f"content-length: {size}\r\n"
 
 
@@ -93,10 +93,10 @@ def head(
     keep: bool,
     repeated: Mapping[str, tuple[str, ...]] = _NOTHING_TWICE,
 ) -> bytes:
-    """Status line and headers, those that come several times one by one; `framing` is the header line that says how
-    long the body is.
+    """Return the status line and headers, those in `repeated` once per value; `framing` is the header line for the
+    length of the body.
 
-    Control characters in values become spaces, so that no value can start a header of its own.
+    Control characters in values are replaced by spaces, so that a value cannot start another header.
     """
     lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n", date]
     if repeated:
@@ -113,17 +113,17 @@ def head(
 
 
 def date_line(seconds: float) -> str:
-    """The Date header for a wall time in seconds."""
+    """Return the Date header for a wall time in seconds."""
     return f"date: {formatdate(seconds, usegmt=True)}\r\n"
 
 
 def framed(chunk: bytes) -> bytes:
-    """A chunk as it is sent (RFC 9112, section 7.1)."""
+    """Return a chunk with its framing (RFC 9112, section 7.1)."""
     return b"%x\r\n%b\r\n" % (len(chunk), chunk)
 
 
 class Framing:
-    """Chunks as they are sent; one that goes to many, one after the other, is copied once."""
+    """Adds the framing to chunks; a chunk that is sent to many connections in a row is copied once."""
 
     __slots__ = ("_chunk", "_framed")
 
@@ -131,14 +131,14 @@ class Framing:
         self._chunk = self._framed = b""
 
     def framed(self, chunk: bytes) -> bytes:
-        """Return a chunk that is not empty as it is sent."""
+        """Return a non-empty chunk with its framing."""
         if chunk is not self._chunk:
             self._chunk, self._framed = chunk, framed(chunk)
         return self._framed
 
 
 def refusal(error: ApiError) -> Response:
-    """A refusal as an answer with its Status."""
+    """Return an error as response with its Status."""
     headers = {"content-type": "application/json"}
     if error.details is not None and error.details.retry_after_seconds:
         headers["retry-after"] = str(error.details.retry_after_seconds)

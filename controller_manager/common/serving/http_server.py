@@ -1,6 +1,6 @@
-"""A listening address in front of `handle(Request) -> Response`.
+"""An HTTP server on one address that calls `handle(Request) -> Response`.
 
-aiohttp parses requests (`connection`, `incoming`, `body`); answers are written as bytes.
+aiohttp parses requests (`connection`, `incoming`, `body`); responses are written as bytes.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ __all__ = ["CannotListen", "HTTPServer", "ServerLimits"]
 
 
 class ServerLimits(msgspec.Struct, frozen=True):
-    """The limits on clients of a server: bytes in the head and the body of a request, and of all of them together
-    connections, bytes in unfinished heads, and bytes of answers that are not taken.
+    """The limits of a server: bytes of a request head and of a body, number of connections, and for all clients
+    together bytes of incomplete heads and of unread responses.
     """
 
     head: int = 1024 * 1024
@@ -49,15 +49,15 @@ _LIMITS = ServerLimits()
 
 
 class HTTPServer:
-    """Serves `handle` on one address until stopped; larger bodies than `limits` allow are refused with 413.
+    """Serves `handle` on one address until stopped; bodies larger than `limits` are rejected with 413.
 
-    A `listener` that is given is one that other processes take connections from as well.
+    A given `listener` may be shared with other processes.
 
-    `tls` is one context for all connections, or chooses that of each; None serves plain HTTP.
+    `tls` is one context for all connections, or chooses one per connection; None means plain HTTP.
 
-    `handle` gets a request before its body is read, and decides by asking for it (`Request.received`) that it will be:
-    a caller who is refused has sent it in vain, and the connection ends. An ApiError that it raises is answered, any
-    other exception is logged and becomes a plain 500. It sees HEAD as GET, and is cancelled when its client goes away.
+    `handle` is called before the body is read, and reads it with `Request.received`. If it does not, the connection is
+    closed after the response. An ApiError is sent as response; any other exception is logged and sent as 500. HEAD is
+    passed as GET. The handler is cancelled when the client disconnects.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class HTTPServer:
 
     @property
     def held(self) -> int:
-        """Bytes in memory of bodies, unfinished heads and answers that clients have not taken."""
+        """Bytes of bodies, incomplete heads and unread responses in memory."""
         return self._budget.held + self._heads.held + self._backlog.held
 
     @property
     def connections(self) -> int:
-        """Return how many clients are connected, unfinished handshakes and streams of other protocols included."""
+        """Return the number of connections, including unfinished handshakes and upgraded streams."""
         return len(self._limiter)
 
     async def start(self) -> None:
-        """Listen; `port` then is the port in use. Raises CannotListen."""
+        """Start listening and set `port` to the port in use. Raises CannotListen."""
         listener = self._given or listen(self._host, self.port, share_port=self._share_port)
         self.port = listener.getsockname()[1]
         context = ConnectionContext(
@@ -116,7 +116,7 @@ class HTTPServer:
         await self._acceptor.open()
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Take no more connections, end streams, let requests finish; after `grace` seconds cut what is left."""
+        """Accept no more connections, end streams and finish requests; after `grace` seconds close the rest."""
         self._stopping = True
         if self._acceptor is None:
             return
@@ -137,7 +137,7 @@ class HTTPServer:
         self._acceptor = None
 
     def _begin(self, connection: ServerConnection) -> asyncio.Task[None]:
-        """Have a connection serve requests until it ends, or its server does."""
+        """Start to serve a connection until it or the server ends."""
         task = self._connections[connection] = spawn(connection.run(), name="connection")
         task.add_done_callback(lambda _: self._connections.pop(connection))
         return task
@@ -146,9 +146,9 @@ class HTTPServer:
         return self._tls(address) if callable(self._tls) else self._tls
 
     async def _serve(self, connection: ServerConnection, incoming: IncomingRequest) -> bool:
-        """Answer a request; return whether its connection may have another."""
+        """Handle a request; return whether its connection may handle another."""
         if incoming.method == "CONNECT":
-            incoming.content.feed_eof()  # the parser takes all that follows for a body
+            incoming.content.feed_eof()  # the parser treats all following data as a body
             body = None
         else:
             body = Body(incoming, self._limits.body, self._budget) if incoming.has_body else None
@@ -169,8 +169,8 @@ class HTTPServer:
                     check_offered(request, response)
                 if "connection" in response.headers and not isinstance(response.body, Upgrade):
                     response, keep = _parted(response, keep=keep)
-            # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
-            # sends whose body was not wanted is not worth reading.
+            # After a 401 the client needs a new connection to send another certificate. A body that the
+            # handler did not read is not worth reading.
             unwanted = (body is not None and not body.arrived) or (connection.may_switch and connection.holds_more)
             keep = keep and not (unwanted or self._stopping or response.status == 401)
             connection.answering = True
@@ -212,7 +212,7 @@ class HTTPServer:
         headers = http.fold_headers(items)
         is_folded = len(headers) < len(items)
         if "upgrade" in headers and not connection.may_switch:
-            del headers["upgrade"]  # an offer that does not count (RFC 9110, section 7.8)
+            del headers["upgrade"]  # an offer that is not valid here (RFC 9110, section 7.8)
         request = Request(
             method, path, query, headers, b"", connection.certificate, unread=body, target=target,
             remote=connection.remote, is_head=is_head,
@@ -220,7 +220,7 @@ class HTTPServer:
         return replace(request, repeated=http.repeated_headers(items)) if is_folded else request
 
     async def _switch(self, connection: ServerConnection, response: Response, upgrade: Upgrade) -> None:
-        """Answer 101 and leave the connection to an upgrade until it ends, or `stop` ends it."""
+        """Respond with 101 and run an upgrade until it ends or `stop` ends it."""
         headers = {**response.headers, "upgrade": upgrade.protocol}
         head = http.head(101, headers, self._date_line(), http.SWITCHING, keep=True)
         task = asyncio.current_task()
@@ -232,7 +232,7 @@ class HTTPServer:
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
-            task.uncancel()  # it was stop() that ended the stream: the client gets what was written
+            task.uncancel()  # stop() ended the stream: the client gets the written data
             await stream.aclose()
         finally:
             self._streams.discard(task)
@@ -260,7 +260,7 @@ class HTTPServer:
         except asyncio.CancelledError:
             if not self._stopping or connection.transport is None:
                 raise
-            task.uncancel()  # it was stop() that ended the stream: the client gets a proper end
+            task.uncancel()  # stop() ended the stream: the client gets a regular end
         finally:
             self._streams.discard(task)
             aclose = getattr(body, "aclose", None)
@@ -282,12 +282,12 @@ class HTTPServer:
 
 
 def _parted(response: Response, *, keep: bool) -> tuple[Response, bool]:
-    """Return an answer without what it says of its connection, and whether that may serve another request."""
+    """Return a response without its Connection header, and whether the connection may handle another request."""
     headers = {name: value for name, value in response.headers.items() if name != "connection"}
     return replace(response, headers=headers), keep and response.headers["connection"] != "close"
 
 
 def _files_for_clients() -> float:
-    """Return how many connections a server may have so that the process has files left for what else it does."""
+    """Return a number of connections that leaves enough file descriptors for the rest of the process."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if most == resource.RLIM_INFINITY else most * 3 // 4

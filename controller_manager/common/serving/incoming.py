@@ -1,4 +1,4 @@
-"""What comes from a client: where heads end, and a request as its head describes it, its body still on the wire."""
+"""Input from a client: the end of request heads, and requests whose body has not been read."""
 
 from aiohttp import EMPTY_PAYLOAD, HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.base_protocol import BaseProtocol
@@ -9,13 +9,13 @@ _VERSIONS = frozenset({HttpVersion10, HttpVersion11})
 
 HEAD_END = b"\r\n\r\n"
 SPACE = 32
-_SEAM = 16  # bytes of a head that what follows is read together with
+_SEAM = 16  # bytes at the end of a part that are scanned again with the next part
 
 
 class HeadScanner:
-    """Finds where a head ends that comes in parts, and whether it may offer another protocol.
+    """Finds the end of a request head that arrives in parts, and whether it may offer an upgrade.
 
-    Its `seam` is what the next part is read together with: nothing where a head begins there.
+    `seam` is the end of the previous part, which is scanned together with the next one; empty at the start of a head.
     """
 
     __slots__ = ("may_offer", "seam")
@@ -24,15 +24,15 @@ class HeadScanner:
         self.restart()
 
     def restart(self) -> None:
-        """Expect the beginning of a head."""
+        """Start at the beginning of a head."""
         self.seam = b""
         self.may_offer = False
 
     def find_end(self, data: bytes) -> int | None:
-        """Return where the first head that ends in the next part does, None if none does; another may follow it."""
+        """Return the end of the first head that ends in `data`, or None; another head may follow it."""
         seen = self.seam + data
         end = seen.find(HEAD_END)
-        # What follows a head in a single line is its body; that of a write is nearly all there is.
+        # A single line after a head is its body; bodies of writes are usually like that.
         heads = end if end >= 0 and seen.find(b"\n", end + len(HEAD_END)) < 0 else len(seen)
         self.may_offer = self.may_offer or seen.find(b"pgrade", 0, heads) >= 0 or seen.find(b"PGRADE", 0, heads) >= 0
         if end < 0 or (not self.seam and data[0] <= SPACE):
@@ -44,11 +44,11 @@ class HeadScanner:
 
 
 class UnreadableBody(Exception):
-    """The body of a request cannot be read; the one of aiohttp comes with all of its servers."""
+    """The body of a request cannot be read. The exception of aiohttp would import all of its server."""
 
 
 class IncomingRequest:
-    """A request that has come over a connection (`protocol`); its body comes as `content`."""
+    """A request received on a connection (`protocol`); its body is read from `content`."""
 
     __slots__ = ("content", "headers", "message", "method", "protocol", "version")
 
@@ -62,41 +62,41 @@ class IncomingRequest:
 
     @property
     def is_known_http(self) -> bool:
-        """Whether its version of HTTP is one that is spoken here."""
+        """Return whether the HTTP version is supported."""
         return self.version in _VERSIONS
 
     @property
     def has_body(self) -> bool:
-        """Whether there is a body, which may be empty."""
+        """Return whether there is a body, which may be empty."""
         return self.content is not EMPTY_PAYLOAD
 
     @property
     def content_length(self) -> int | None:
-        """The bytes of the body, if the head says how many there are."""
+        """Return the Content-Length, or None."""
         length = self.headers.get("content-length")
         return None if length is None else int(length)
 
     @property
     def target(self) -> str:
-        """Path and query as they came; of an absolute target (RFC 9112, section 3.2.2) the part behind the host."""
+        """Return path and query as sent; for an absolute target (RFC 9112, section 3.2.2) the part after the host."""
         raw = self.message.path
         return raw if raw.startswith("/") else self.message.url.relative().raw_path_qs
 
     @property
     def may_stay(self) -> bool:
-        """Whether the connection may serve another request: an offer to leave HTTP is the last thing to trust there."""
+        """Return whether the connection may handle another request; False after an upgrade offer."""
         if self.message.should_close or self.version < HttpVersion11:
             return False
         return self.method != "CONNECT" and "upgrade" not in self.headers
 
     @property
     def is_offer(self) -> bool:
-        """Whether it offers another protocol (RFC 9110, section 7.8) where it may: behind no body."""
+        """Return whether the request offers an upgrade (RFC 9110, section 7.8) and may do so: it has no body."""
         if self.version < HttpVersion11 or self.method == "HEAD" or self.has_body:
             return False
         return "upgrade" in self.headers
 
     @property
     def waits_for_leave(self) -> bool:
-        """Whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
+        """Return whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1)."""
         return self.headers.get("expect", "").lower() == "100-continue" and self.version >= HttpVersion11

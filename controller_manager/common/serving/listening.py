@@ -1,4 +1,4 @@
-"""A socket that listens, which addresses it stands for, and who lets connections in from it."""
+"""Listening sockets, and accepting connections from them."""
 
 import asyncio
 import contextlib
@@ -15,36 +15,36 @@ from controller_manager.common.base.log import get_logger
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.limits import ConnectionLimiter
 
-_LISTENS = "0A"  # in /proc/net/tcp
+_LISTENS = "0A"  # the state LISTEN in /proc/net/tcp
 _LONGEST = 100  # characters of a command line
 
 ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
 _BACKLOG = 1024
 ContextChoice = Callable[[str], ssl.SSLContext | None]
-"""The TLS context for a connection to this local address; None for one that is not secured."""
-_FIRST_BYTE = 32.0  # seconds a client has to send it
-_HANDSHAKE = 15.0  # seconds it has for that of TLS
-_GOODBYE = 5.0  # seconds a client has to agree that a connection ends
-_AT_ONCE = 100  # connections taken before others have a turn
-_TELL_EVERY = 60.0  # seconds between two complaints about too many
-_OUT_OF_FILES = 1.0  # seconds to wait when the process may open nothing more
+"""Returns the TLS context for a connection to a local address; None for plaintext."""
+_FIRST_BYTE = 32.0  # seconds for a client to send its first byte
+_HANDSHAKE = 15.0  # seconds for the TLS handshake
+_GOODBYE = 5.0  # seconds for the TLS shutdown
+_AT_ONCE = 100  # connections accepted per loop iteration
+_TELL_EVERY = 60.0  # seconds between two warnings about too many connections
+_OUT_OF_FILES = 1.0  # seconds to wait when the process has no file descriptors left
 
 
 class CannotListen(CannotStart, OSError):
-    """The address is taken or not ours; the message is one sentence."""
+    """The address is in use or not available on this machine; the message is one sentence."""
 
 
 def listen(host: str, port: int, *, share_port: bool = False) -> socket.socket:
-    """Return a listening socket that does not block; empty, 0.0.0.0 and :: are all interfaces and both families.
+    """Return a non-blocking listening socket. An empty host, 0.0.0.0 and :: mean all interfaces, IPv4 and IPv6.
 
-    With `share_port` others that say so too may listen on the same port (SO_REUSEPORT). Connections that linger after
-    an earlier process are no obstacle (SO_REUSEADDR), one that listens is. Raises CannotListen.
+    With `share_port`, other processes that do the same may listen on the port (SO_REUSEPORT). Old connections of an
+    earlier process do not block the port (SO_REUSEADDR), a listening socket does. Raises CannotListen.
     """
     try:
         listener = _bind(host, port, share_port=share_port)
         try:
             listener.listen(_BACKLOG)
-        except OSError:  # two may bind at once, but only one of them may listen
+        except OSError:  # two sockets may bind the port, but only one of them may listen
             listener.close()
             raise
     except OSError as error:
@@ -77,7 +77,7 @@ def _refusal(host: str, port: int, error: OSError) -> CannotListen:
 
 
 def listener_on(port: int) -> str:
-    """Return who listens on a TCP port, as `process 12 (program and arguments)`; empty if that cannot be known."""
+    """Return the process that listens on a TCP port, as `process 12 (program and arguments)`; empty if unknown."""
     inodes = {f"socket:[{inode}]" for inode in _sockets(port)}
     if not inodes:
         return ""
@@ -102,7 +102,7 @@ def _open_files(process: Path) -> Iterator[str]:
     try:
         for file in os.scandir(process / "fd"):
             yield os.readlink(file.path)
-    except OSError:  # of another user, or gone
+    except OSError:  # process of another user, or ended
         return
 
 
@@ -115,14 +115,13 @@ def _command(process: Path) -> str:
 
 
 class Acceptor:
-    """Accepts connections of `listener` while open. The `limiter` counts each, unfinished handshakes included; while it
-    has no room, what comes is closed at once.
+    """Accepts connections of `listener`. The `limiter` counts each one, including unfinished handshakes; connections
+    above the limit are closed at once.
 
-    `connect` makes the protocol of a connection, which calls what it is given as soon as it is connected and then
-    counts by itself. A connection that fails before it is one is nobody's problem but its client's: a debug line is all
-    that remains of it. A client that has not sent a byte costs its socket alone: the state of TLS and of a protocol
-    takes 50 KB, and clients speak first in both. From a listener that other processes share, one connection is taken at
-    a time, so that who has nothing else to do takes the next.
+    `connect` creates the protocol of a connection, which calls its argument when it is connected and then registers
+    with the limiter itself. A connection that fails before is only logged at debug level. A client that has not sent a
+    byte costs only its socket: the state of TLS and of a protocol takes 50 KB, and in both the client speaks first.
+    From a shared listener one connection is accepted at a time, so that an idle process accepts the next one.
     """
 
     def __init__(
@@ -145,12 +144,12 @@ class Acceptor:
         self._log = get_logger("serving")
 
     async def open(self) -> None:
-        """Let clients in from now on."""
+        """Start to accept connections."""
         await self._tasks.__aenter__()
         self._watch()
 
     async def close(self) -> None:
-        """Let nobody in any more; whoever has not finished the handshake is turned away."""
+        """Stop accepting; clients with an unfinished handshake are disconnected."""
         self._unwatch()
         self._listener.close()
         for client in tuple(self._silent):
@@ -171,7 +170,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._log.error("no connection can be accepted for a moment", problem=error.strerror)
+                self._log.error("failed to accept connection; retrying in 1s", problem=error.strerror)
                 self._limiter.drop_one()
                 self._unwatch()
                 asyncio.get_running_loop().call_later(_OUT_OF_FILES, self._watch)
@@ -189,7 +188,7 @@ class Acceptor:
         loop.add_reader(client, self._heard, client)
 
     def _heard(self, client: socket.socket) -> None:
-        """Begin the connection of a client that has sent something, and close one that has left."""
+        """Start the connection of a client that has sent data, or close it if the client has disconnected."""
         try:
             is_open = client.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
@@ -203,7 +202,7 @@ class Acceptor:
         self._tasks.start(self._greet(client), name="handshake")
 
     def _turn_away(self, client: socket.socket) -> None:
-        """Close the connection of a client that has not sent anything."""
+        """Close the connection of a client that has not sent any data."""
         self._forget(client)
         self._limiter.leave(client)
         client.close()
@@ -216,18 +215,16 @@ class Acceptor:
         now = asyncio.get_running_loop().time()
         if self._limiter.is_full and now - self._reported > _TELL_EVERY:
             self._reported = now
-            self._log.warning(
-                "too many connections: for each that comes, one is closed that does nothing", limit=self._limiter.limit
-            )
+            self._log.warning("too many connections; closing an idle one for each new one", limit=self._limiter.limit)
         return self._limiter.make_room()
 
     async def _greet(self, client: socket.socket) -> None:
         try:
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # not every event loop does
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # not every event loop sets it
             context = self._choose(client.getsockname()[0])
         except (OSError, ValueError) as error:
             client.close()
-            self._log.error("a connection cannot be secured", problem=error)
+            self._log.error("failed to configure TLS for connection", problem=error)
         else:
             await self._shake_hands(client, context)
         finally:
@@ -239,7 +236,7 @@ class Acceptor:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(connect, client, ssl=context, **bounds)
         except OSError as error:
-            self._log.debug("a connection did not come about", problem=str(error) or "the client left")
+            self._log.debug("handshake failed", problem=str(error) or "the client left")
 
 
 def _hang_up(client: socket.socket) -> None:

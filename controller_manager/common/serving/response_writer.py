@@ -1,4 +1,4 @@
-"""Writing to a client, no faster than it takes what is written."""
+"""Writes responses to a client, with flow control."""
 
 import asyncio
 import math
@@ -10,16 +10,16 @@ from controller_manager.common.base.fair_loop import Share, Slices
 from controller_manager.common.serving import http
 from controller_manager.common.serving.limits import Backlog
 
-_PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
-_PUSHED = 128 * 1024  # bytes of a chunk that a stream gives by itself, about
-_WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
+_PIECE = 256 * 1024  # TLS sends a large body several times faster in pieces, and buffers less of it
+_PUSHED = 128 * 1024  # approximate bytes of a pushed chunk
+_WRITE_TIMEOUT = 30.0  # seconds for a client to read a piece of its response
 
 
 class ResponseWriter:
-    """Writes the answers of one connection, which tells when its `transport` has enough, and that it is gone.
+    """Writes the responses of one connection. The connection calls `pause`, `resume` and `close`.
 
-    Answers that are not taken (`backlog`) share a budget with those of other connections. Pieces of large ones are
-    written in the `slices` that the requests of all connections leave.
+    Unread responses (`backlog`) share a memory budget with other connections. Pieces of large responses are written in
+    `slices` of time between the requests of all connections.
     """
 
     __slots__ = ("_backlog", "_drain", "_framing", "_is_paused", "_share", "_transport")
@@ -33,42 +33,42 @@ class ResponseWriter:
         self._drain: asyncio.Future[None] | None = None
 
     def open(self, transport: asyncio.Transport) -> None:
-        """Write to `transport` from now on."""
+        """Set the transport to write to."""
         self._transport = transport
 
     def enter(self) -> None:
-        """Write in this task from now on."""
+        """Charge the time slices of this task to the connection."""
         self._share.enter()
 
     def pause(self) -> None:
-        """The client has not taken what was written."""
+        """Called when the client does not read fast enough."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """The client has taken most of it."""
+        """Called when the client has read most of the data."""
         self._is_paused = False
         self._wake()
 
     def close(self) -> None:
-        """Nothing more can be written."""
+        """Called when the connection is closed."""
         self._transport = None
         self._wake()
 
     def cut(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def open_transport(self) -> asyncio.Transport:
-        """Return where answers are written to. Raises ConnectionError when the client is gone."""
+        """Return the transport. Raises ConnectionError if the client has disconnected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
         return transport
 
     def write_whole(self, head: bytes, body: bytes) -> Awaitable[None] | None:
-        """Write an answer; return what to wait for until the client has taken most of it, None if it has. Raises
-        ConnectionError when it is gone.
+        """Write a response; return an awaitable that waits for the client to read most of it, None if it already has.
+        Raises ConnectionError if the client has disconnected.
         """
         if len(body) > _PIECE:
             self.open_transport().write(head)
@@ -77,7 +77,7 @@ class ResponseWriter:
         return self.drained(len(body)) if self._is_paused else None
 
     async def write_chunks(self, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
-        """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
+        """Write chunks as they come, with flow control, and none after `until` (loop time)."""
         if isinstance(body, Pushing):
             body.push_to(partial(self._take, chunked=chunked))
         async for chunk in body:
@@ -87,12 +87,12 @@ class ResponseWriter:
                 self.open_transport().write(b"\r\n" if chunked else b"")
                 continue
             if chunk:
-                # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
+                # Not with `writelines`: before Python 3.12.9 and 3.13.2 it ignores flow control (CVE-2024-12254).
                 self.open_transport().write(http.framed(chunk) if chunked else chunk)
             await self.drained(len(chunk) or _PUSHED, until)
 
     def _take(self, chunk: bytes, *, chunked: bool) -> bool:
-        """Write a chunk that a stream gives; return whether the client takes what is written."""
+        """Write a pushed chunk; return whether the client can receive more."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -107,9 +107,9 @@ class ResponseWriter:
             await self.drained(len(data), until)
 
     async def drained(self, held: int, until: float = math.inf) -> None:
-        """Return once the client has taken most of what was written; `held` bytes wait for that in memory.
+        """Return when the client has read most of the written data; `held` bytes are in memory until then.
 
-        A client that needs too long, or longer than `until` (loop time), is cut off. Raises ConnectionError.
+        A client that takes too long, or longer than `until` (loop time), is disconnected. Raises ConnectionError.
         """
         if not self._is_paused:
             return

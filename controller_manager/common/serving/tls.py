@@ -1,4 +1,4 @@
-"""Certificates and TLS contexts: a small certificate authority, leaves for servers and clients, how a pair is shown."""
+"""TLS contexts and certificates: a small CA, certificates for servers and clients, and server contexts."""
 
 import ipaddress
 import ssl
@@ -19,23 +19,23 @@ from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.files import memory_file, write_atomically
 from controller_manager.common.base.log import get_logger
 
-_PATIENCE = 3  # times a refused client may send more, each one read of bounded size, before its connection ends
-# What OpenSSL calls refusals of clients that do speak TLS, and so read alerts; others are shown out at once.
+_PATIENCE = 3  # further reads, each of limited size, before the connection of a rejected client is closed
+# OpenSSL's reasons for rejecting clients that speak TLS, and so understand alerts. Others are disconnected at once.
 _TOLD = frozenset({"CERTIFICATE_VERIFY_FAILED", "NO_SHARED_CIPHER", "UNSUPPORTED_PROTOCOL"})
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
 _CIPHERS = (
-    "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secrecy and authenticated encryption; every client of TLS 1.2 has one
+    "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secrecy and authenticated encryption; every TLS 1.2 client supports one
 )
-_NO_PASSWORD = ""  # an encrypted key is refused; nobody is asked at a terminal
+_NO_PASSWORD = ""  # an encrypted key is rejected; without a password OpenSSL would ask on the terminal
 _EXTENDED_USE = {True: ExtendedKeyUsageOID.CLIENT_AUTH, False: ExtendedKeyUsageOID.SERVER_AUTH}
 
 
 class AlertingSSLObject(ssl.SSLObject):
-    """Gets its alert out, RFC 8446, section 6.2.
+    """An SSL object that sends its alert when a handshake fails, RFC 8446, section 6.2.
 
-    Event loops drop what is to be sent once a handshake has failed, so that clients know nothing but that a connection
-    ended. Here it first seems to want to read more, upon which a loop sends what there is; the client reads the alert
-    and leaves. One that does not is left by the loop, after some more bytes or when the time for a handshake is up.
+    Event loops drop pending data when a handshake fails, so that clients only see a closed connection. This class first
+    pretends to need more input, which makes the loop send the alert. The client reads it and disconnects. Otherwise the
+    connection is closed after some more input or at the handshake timeout.
     """
 
     _refusal: ssl.SSLError | None = None
@@ -58,26 +58,26 @@ class AlertingSSLObject(ssl.SSLObject):
             if error.reason not in _TOLD:
                 raise
             self._refusal = error
-            get_logger("serving").debug("a client is refused", problem=str(error))
+            get_logger("serving").debug("rejected client in TLS handshake", problem=str(error))
             raise ssl.SSLWantReadError from error
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate (or chain) and its private key, both PEM."""
+    """A certificate (or chain) and its private key, both in PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
     def write(self, cert_file: Path, key_file: Path) -> None:
-        """Both files, the key first and readable by its owner only."""
+        """Write both files, the key first and readable only by its owner."""
         write_atomically(key_file, self.key)
         write_atomically(cert_file, self.certificate, 0o644)
 
 
 class TLSPolicy(msgspec.Struct, frozen=True):
-    """The TLS that a server accepts: the oldest version, and the cipher suites of TLS 1.2 in OpenSSL's words; empty for
-    those with forward secrecy and authenticated encryption.
+    """The TLS settings of a server: the minimum version, and the TLS 1.2 cipher suites in OpenSSL's notation; empty
+    means those with forward secrecy and authenticated encryption.
     """
 
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
@@ -88,7 +88,7 @@ DEFAULT_POLICY = TLSPolicy()
 
 
 def make_ca(common_name: str, days: int = 3650) -> KeyPair:
-    """A certificate authority with an ECDSA P-256 key."""
+    """Return a new CA with an ECDSA P-256 key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     builder = _builder(name, name, key.public_key(), key.public_key(), days)
@@ -98,7 +98,7 @@ def make_ca(common_name: str, days: int = 3650) -> KeyPair:
 
 
 def check_authority(pair: KeyPair) -> None:
-    """Raise ValueError unless `pair` is the certificate of an authority and its key."""
+    """Raise ValueError unless `pair` is a CA certificate and its key."""
     certificate, key = x509.load_pem_x509_certificate(pair.certificate), _load_key(pair.key)
     if certificate.public_key() != key.public_key():
         raise ValueError("the key is not the one of the certificate")
@@ -119,7 +119,7 @@ def issue(
     client: bool = False,
     days: float = 365,
 ) -> KeyPair:
-    """A leaf signed by `ca`: for a client (identity: common name and organizations), or for a server at `hosts`."""
+    """Return a certificate signed by `ca`: for a client (common name and organizations), or for a server at `hosts`."""
     authority = x509.load_pem_x509_certificate(ca.certificate)
     ca_key = _load_key(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -137,11 +137,12 @@ def issue(
 
 
 def context_of(pair: KeyPair, client_authorities: bytes = b"", policy: TLSPolicy = DEFAULT_POLICY) -> ssl.SSLContext:
-    """Return how a server shows `pair`. Client certificates are optional, and verified against the authorities (PEM).
+    """Return the TLS context of a server with `pair`. Client certificates are optional, and verified with the CAs
+    (PEM).
 
-    A certificate that cannot be verified ends the handshake: Python offers no way to go on and find out afterwards.
-    Sessions are not resumed by tickets, since a resumed one no longer tells which authority was behind the client.
-    Raises ssl.SSLError for what is no certificate and its key, ValueError for authorities that are none.
+    A client certificate that cannot be verified ends the handshake: Python cannot continue and report it later.
+    Session tickets are off, since a resumed session does not reveal the CA of the client certificate. Raises
+    ssl.SSLError if `pair` is not a certificate and its key, ValueError for invalid CA certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = AlertingSSLObject
@@ -153,13 +154,13 @@ def context_of(pair: KeyPair, client_authorities: bytes = b"", policy: TLSPolicy
         context.load_cert_chain(cert_file, key_file, password=_NO_PASSWORD)
     if client_authorities:
         context.load_verify_locations(cadata=_as_der(client_authorities))
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority need not be a root to be believed
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust intermediate CAs without their root
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
 def _agree(context: ssl.SSLContext, policy: TLSPolicy) -> None:
-    """Set versions and cipher suites. OpenSSL serves the versions of RFC 8996 only with CBC suites and at level 0."""
+    """Set versions and cipher suites. OpenSSL needs CBC suites and security level 0 for the versions of RFC 8996."""
     old = policy.minimum_version < ssl.TLSVersion.TLSv1_2
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         context.minimum_version = policy.minimum_version
@@ -168,19 +169,19 @@ def _agree(context: ssl.SSLContext, policy: TLSPolicy) -> None:
 
 
 def available_ciphers() -> frozenset[str]:
-    """The suites that this OpenSSL has at all, as it calls them."""
+    """Return the cipher suites of this OpenSSL, with OpenSSL's names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
     return frozenset(one["name"] for one in context.get_ciphers())
 
 
 def _as_der(bundle: bytes) -> bytes:
-    """All certificates of a bundle; `ssl` would stumble over comments in PEM that are not ASCII."""
+    """Return all certificates of a bundle as DER; `ssl` rejects non-ASCII comments in PEM."""
     der = serialization.Encoding.DER
     try:
         return b"".join(one.public_bytes(der) for one in x509.load_pem_x509_certificates(bundle))
     except ValueError as error:
-        raise ValueError("the authorities of clients are no certificates in PEM") from error
+        raise ValueError("the client CA bundle is not PEM certificates") from error
 
 
 def _builder(
@@ -219,7 +220,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def alternative_name(host: str) -> x509.GeneralName:
-    """A host, which may be an address, as certificates name it."""
+    """Return a host name or IP address as subject alternative name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

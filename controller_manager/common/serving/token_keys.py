@@ -1,5 +1,5 @@
-"""Keys that sign and verify tokens of service accounts: read from PEM files, named by their content, bound to one
-algorithm each.
+"""Keys that sign and verify service account tokens: read from PEM files, named by their content, with one algorithm
+each.
 """
 
 import base64
@@ -21,17 +21,17 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 _ALGORITHMS: Mapping[str, str] = MappingProxyType({"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"})
 ALGORITHMS = frozenset({"RS256", *_ALGORITHMS.values()})
-"""The algorithms that tokens are signed with (RFC 7518, section 3.1)."""
+"""The signing algorithms of tokens (RFC 7518, section 3.1)."""
 _SMALLEST_RSA = 2048
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 
 
 class _Unusable(ValueError):
-    """Raised for a key that tokens cannot be signed with; its text says why."""
+    """Raised for a key that cannot sign tokens; the text says why."""
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
-    """A public key; `name` (`kid`) is the hash of its DER form, so that all servers of a cluster call it the same."""
+    """A public key; `name` (`kid`) is the hash of its DER form, so that it is the same on all servers of a cluster."""
 
     name: str
     algorithm: str
@@ -39,8 +39,8 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, public: Any, name: str = "") -> "VerifyingKey":
-        """Name a key, unless it has a `name`, and choose its algorithm. Raises `ValueError` for one that signs no
-        tokens.
+        """Return a verifying key with its algorithm; without `name` it is named by its hash. Raises `ValueError` for a
+        key that cannot sign tokens.
         """
         algorithm = _algorithm(public)
         if name:
@@ -52,26 +52,26 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key, and its public half."""
+    """A private key and its public key."""
 
     private: RSAPrivateKey | EllipticCurvePrivateKey = field(repr=False)
     verifying: VerifyingKey
 
     def sign(self, claims: bytes) -> str:
-        """Return the token that says this (JSON)."""
+        """Return a token with these claims (JSON)."""
         headers = {"kid": self.verifying.name, "typ": ""}
         return jwt.PyJWS().encode(claims, self.private, self.verifying.algorithm, headers)
 
 
 def read_verifying_keys(file: Path, flag: str) -> list[VerifyingKey]:
-    """Return the keys of a PEM file, which may hold several, public or private. Raises `ValueError` naming flag and
+    """Return all keys of a PEM file, public or private. Raises `ValueError` naming the flag and the
     file.
     """
     return [VerifyingKey.of(public) for public, _ in _read(file, flag)]
 
 
 def read_signing_key(file: Path, flag: str) -> SigningKey:
-    """Return the first private key of a PEM file. Raises `ValueError` naming flag and file."""
+    """Return the first private key of a PEM file. Raises `ValueError` naming the flag and the file."""
     for public, private in _read(file, flag):
         if private is not None:
             return SigningKey(private, VerifyingKey.of(public))
@@ -79,7 +79,7 @@ def read_signing_key(file: Path, flag: str) -> SigningKey:
 
 
 def _read(file: Path, flag: str) -> list[tuple[Any, Any]]:
-    """Return the public and, where there is one, private keys of a file, each checked."""
+    """Return pairs of public and private keys (None for a public key) of a file, each checked."""
     found = []
     try:
         for block in _BLOCK.finditer(file.read_bytes()):
@@ -108,7 +108,7 @@ def _load(label: bytes, block: bytes) -> tuple[Any, Any] | None:
 
 
 def _algorithm(public: Any) -> str:
-    """Return the one algorithm a key is used with (RFC 7518, sections 3.3 and 3.4)."""
+    """Return the only algorithm that a key is used with (RFC 7518, sections 3.3 and 3.4)."""
     if isinstance(public, RSAPublicKey):
         if public.key_size < _SMALLEST_RSA:
             raise _Unusable(f"an RSA key of {public.key_size} bits, and the least is {_SMALLEST_RSA}")

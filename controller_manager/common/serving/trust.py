@@ -1,4 +1,4 @@
-"""The trusted authorities of client certificates, each for a purpose; they may change while a server serves."""
+"""The trusted CAs of client certificates by purpose; they may change while a server runs."""
 
 import hashlib
 import ssl
@@ -12,18 +12,18 @@ from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.standard_library import verified_chain
 
 CLIENTS = "clients"
-"""Authorities of callers who speak for themselves."""
+"""CAs of clients that act as themselves."""
 PROXIES = "proxies"
-"""Authorities of proxies, which say in headers for whom they speak."""
-_ROOTS = 1000  # certificates of clients whose authority is remembered
+"""CAs of authenticating proxies, which name the user in headers."""
+_ROOTS = 1000  # client certificates whose CA is remembered
 
 
 class UnusableAuthorities(CannotStart, ValueError):
-    """A file holds no authorities that can be read; the message names the flag and the file."""
+    """A CA file cannot be read; the message names the flag and the file."""
 
 
 def read_authorities(path: Path, flag: str) -> bytes:
-    """Return the certificates (PEM) in the file that `flag` names. Raises UnusableAuthorities."""
+    """Return the certificates (PEM) of the file that `flag` names. Raises UnusableAuthorities."""
     from cryptography import x509
 
     try:
@@ -38,12 +38,12 @@ def read_authorities(path: Path, flag: str) -> bytes:
 
 
 def digest(certificate: bytes) -> str:
-    """Return how a certificate (DER) is known: its SHA-256 in hexadecimal."""
+    """Return the fingerprint of a certificate (DER): its SHA-256 in hexadecimal."""
     return hashlib.sha256(certificate).hexdigest()
 
 
 class Trust:
-    """Bundles of authorities by purpose; `changed` is called after every change."""
+    """CA bundles by purpose; subscribers are called after every change."""
 
     def __init__(self) -> None:
         self._bundles: dict[str, bytes] = {}
@@ -51,15 +51,15 @@ class Trust:
         self._listeners: list[Callable[[], None]] = []
 
     def set(self, purpose: str, bundle: bytes) -> None:
-        """Believe certificates of the authorities in `bundle` (PEM) for `purpose` from now on, and no others.
+        """Trust only certificates of the CAs in `bundle` (PEM) for `purpose`.
 
-        Raises ValueError for a bundle that holds no certificate; an empty one takes the trust away.
+        Raises ValueError for a bundle without certificates; an empty bundle removes the trust.
         """
-        from cryptography import x509  # loaded only by who trusts somebody
+        from cryptography import x509  # imported only if needed
         from cryptography.hazmat.primitives.serialization import Encoding
 
         roots = x509.load_pem_x509_certificates(bundle) if bundle else []
-        bundle = b"".join(root.public_bytes(Encoding.PEM) for root in roots)  # without what people write between
+        bundle = b"".join(root.public_bytes(Encoding.PEM) for root in roots)  # without comments
         if self._bundles.get(purpose, b"") == bundle:
             return
         self._bundles[purpose] = bundle
@@ -73,29 +73,29 @@ class Trust:
 
     @property
     def authorities(self) -> bytes:
-        """All authorities, PEM; empty if no client certificate is believed."""
+        """Return all CAs (PEM); empty if no client certificate is trusted."""
         return b"\n".join(bundle for bundle in self._bundles.values() if bundle)
 
     def bundle(self, purpose: str) -> bytes:
-        """Return the authorities for `purpose`, PEM; empty if there are none."""
+        """Return the CAs for `purpose` (PEM); empty if there are none."""
         return self._bundles.get(purpose, b"")
 
     def believes(self, purpose: str, certificate: Certificate) -> bool:
-        """Return whether a certificate that TLS has verified is good for `purpose` now."""
+        """Return whether a certificate that TLS has verified is trusted for `purpose` and not expired."""
         return certificate.root in self._roots.get(purpose, ()) and wall_seconds() < certificate.expires
 
 
 class Roots:
-    """Finds the authority that the verified chain of a client's certificate ends in.
+    """Finds the CA at the end of the verified chain of a client certificate.
 
-    A resumed session carries the certificate but no chain, so that of earlier handshakes is remembered.
+    A resumed session has the certificate but no chain, so the CA of earlier handshakes is remembered.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, str] = OrderedDict()
 
     def of(self, connection: ssl.SSLObject) -> str:
-        """The digest of that authority; empty when it was not verified here."""
+        """Return the fingerprint of that CA; empty if the certificate was not verified by this process."""
         chain = verified_chain(connection)
         leaf = digest(connection.getpeercert(binary_form=True) or b"")
         if not chain:

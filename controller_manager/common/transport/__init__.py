@@ -1,1 +1,1 @@
-"""Requests to servers: connections, TLS, duplex streams; for clients of the API and for servers that call others."""
+"""Requests to servers: connections, TLS and duplex streams, for API clients and for servers that call other servers."""

@@ -1,4 +1,4 @@
-"""Transports that show credentials and keep them fresh; that over a network is in `http_transport`."""
+"""Transports that send credentials and renew them; the transport over a network is in `http_transport`."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from controller_manager.common.transport.transport import Credential, Handle, Ha
 
 
 class CredentialedTransport(Protocol):
-    """A transport that is given a credential with each request."""
+    """A transport that gets a credential with each request."""
 
     host: str
 
@@ -28,9 +28,7 @@ class CredentialedTransport(Protocol):
 
 
 class AuthenticatedTransport:
-    """Sends each request with the credential that `obtain` gives; one that is answered 401 is sent once more, with a
-    renewed one.
-    """
+    """Sends each request with the credential from `obtain`. After a 401 it retries once with a renewed credential."""
 
     def __init__(self, inner: CredentialedTransport, obtain: Obtain) -> None:
         self.host = inner.host
@@ -43,11 +41,11 @@ class AuthenticatedTransport:
         return self._inner.authorities
 
     async def send(self, request: Request) -> Response:
-        """See `Transport`. Raises `TransportError` also when there are no credentials to be had."""
+        """See `Transport`. Raises `TransportError` also if no credentials are available."""
         return await self._credentials.send(request, self._inner.send)
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
-        """See `Transport`. Raises as `send`."""
+        """See `Transport`. Raises like `send`."""
         opened: DuplexStream | None = None
 
         async def exchange(request: Request, credential: Credential) -> Response:
@@ -63,9 +61,9 @@ class AuthenticatedTransport:
 
 
 class InProcessTransport(AuthenticatedTransport):
-    """Hands each request to `handle` in this process, which works in virtual time.
+    """Passes each request to `handle` in this process; works in virtual time.
 
-    It comes from the holder of `token` or what `obtain` gives, of `certificate`, or of nothing.
+    The client is the owner of `token`, of the credential from `obtain`, or of `certificate`, or it is anonymous.
     """
 
     def __init__(

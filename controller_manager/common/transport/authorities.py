@@ -1,4 +1,4 @@
-"""The authorities by which a client verifies a server; those of a file are read again while the client runs."""
+"""The CA certificates that a client uses to verify a server. A CA file is reloaded while the client runs."""
 
 import math
 import ssl
@@ -14,7 +14,7 @@ _LOOK_EVERY = 60.0  # seconds between two reads of the file
 
 
 class ServerAuthorities:
-    """The endpoint with the authorities in use. A file that cannot be read or used changes nothing."""
+    """The endpoint with the current CA certificates. A file that cannot be read or parsed does not replace them."""
 
     def __init__(self, endpoint: Endpoint, metrics: TransportMetrics) -> None:
         self.endpoint = endpoint
@@ -23,11 +23,11 @@ class ServerAuthorities:
         self._problem = ""
 
     def distrust(self) -> None:
-        """Read the file again before the next request, since the server could not be verified."""
+        """Reload the file before the next request, because the server could not be verified."""
         self._look_at = min(self._look_at, monotonic()) if self.endpoint.ca_file else math.inf
 
     def renewed(self) -> bool:
-        """Read the file if it is time to; return whether it holds other authorities than before."""
+        """Reload the file if it is due; return whether the certificates have changed."""
         if self._look_at == math.inf or monotonic() < self._look_at:
             return False
         self._look_at = monotonic() + _LOOK_EVERY
@@ -44,7 +44,7 @@ class ServerAuthorities:
         return self._use(replace(self.endpoint, ca=found))
 
     def context(self, certificate: bytes, key: bytes) -> ssl.SSLContext:
-        """Return a context that trusts the authorities and shows a certificate, if there is one. Raises
+        """Return a context that trusts the CA certificates and sends a client certificate, if given. Raises
         `ConfigError`.
         """
         return client_context(self.endpoint, certificate, key)
@@ -60,7 +60,7 @@ class ServerAuthorities:
         return True
 
     def _keep(self, reason: str, problem: str) -> bool:
-        """Count a failure, and log it unless the last read failed alike."""
+        """Count a failure, and log it unless the previous read failed for the same reason."""
         self._metrics.reloaded_authorities("failure", reason)
         if problem != self._problem:
             get_logger("authorities").warning(

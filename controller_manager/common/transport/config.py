@@ -1,4 +1,4 @@
-"""Configuration of the connection to an API server, as plain values; `kubeconfig` reads them from files."""
+"""Client configuration for an API server, as plain values; `kubeconfig` reads it from files."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from controller_manager.common.transport.transport import IMPERSONATE_USER, Endp
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """A program that prints credentials (KEP-541, `client.authentication.k8s.io`). With `provide_cluster_info` it gets
-    the fields of `cluster_info` too.
+    """A credential plugin (KEP-541, `client.authentication.k8s.io`). With `provide_cluster_info` it also gets the
+    fields of `cluster_info`.
     """
 
     command: str
@@ -26,7 +26,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """The user that requests act as, in place of the owner of the credentials."""
+    """The user to impersonate; requests act as this user instead of the owner of the credentials."""
 
     user: str
     uid: str = ""
@@ -34,7 +34,7 @@ class Impersonation:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def headers(self) -> Iterator[tuple[str, str]]:
-        """Yield the header lines that name the user (Kubernetes documentation, User impersonation)."""
+        """Yield the impersonation headers (Kubernetes documentation, User impersonation)."""
         yield IMPERSONATE_USER, self.user
         if self.uid:
             yield "impersonate-uid", self.uid
@@ -47,7 +47,7 @@ class Impersonation:
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """The sources of credentials; certificate and key are PEM, and a file goes before data."""
+    """The sources of credentials. Certificate and key are PEM. A file takes precedence over data."""
 
     token: str = field(default="", repr=False)
     token_file: str = ""
@@ -60,7 +60,7 @@ class ClientIdentity:
 
     @property
     def impersonate(self) -> tuple[tuple[str, str], ...]:
-        """Return the header lines that name the user to act as; none to act as the owner of the credentials."""
+        """Return the impersonation headers; empty without impersonation."""
         return tuple(self.impersonation.headers()) if self.impersonation else ()
 
 

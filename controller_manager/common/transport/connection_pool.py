@@ -1,6 +1,6 @@
-"""Connections that carry one request at a time and bring back its whole answer, kept for the next.
+"""A pool of HTTP/1.1 client connections. Each carries one request at a time and returns the whole response.
 
-What an HTTP library does beside that (sessions, cookies, redirects, streams) took most of a request's CPU.
+The other features of an HTTP library (sessions, cookies, redirects, streams) took most of a request's CPU time.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from controller_manager.common.transport.duplex import SocketStream
 from controller_manager.common.transport.response_parser import ResponseParser, ServerDisconnected
 from controller_manager.common.transport.transport import TransportError
 
-# Seconds after which a connection that nobody uses is closed, before servers do it.
+# Idle timeout in seconds; shorter than that of servers.
 _IDLE = 15.0
-# A request is sent again only if the server hung up within so many seconds: whoever sent it may not want it later on.
+# A request is retried only if the server disconnected within this many seconds; later the caller may not want it.
 _SOON = 2.0
 _SWITCHING = 101
 _HANGING_UP = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 
 class ConnectionTarget(NamedTuple):
-    """The far end of a connection; it is secured with `tls`, by a certificate for `name`, if there is that."""
+    """The address of a server. With `tls`, its certificate must be valid for `name` (default: `host`)."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class ConnectionTarget(NamedTuple):
 
 
 class ClientConnection(asyncio.Protocol):
-    """One connection; `open` while it can carry a request."""
+    """One connection; `open` is True while it can carry a request."""
 
     def __init__(self, largest_body: int | None = None) -> None:
         self.open = False
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
         """Called by the loop."""
         waiting = self._waiting
         if waiting is None or waiting.done():
-            self.drop()  # nobody asked
+            self.drop()  # data without a request
             return
         self._heard = asyncio.get_running_loop().time()
         try:
@@ -73,7 +73,7 @@ class ClientConnection(asyncio.Protocol):
             waiting.set_result(found)
 
     def eof_received(self) -> None:
-        """Called by the loop, which then closes what is left of the connection."""
+        """Called by the loop, which then closes the connection."""
         self._end(None)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -83,12 +83,12 @@ class ClientConnection(asyncio.Protocol):
     async def send(
         self, request: bytes, read_timeout: float, deadline: float | None = None, *, may_switch: bool = False
     ) -> Response:
-        """The answer to a request, which may change the protocol if `may_switch`; TimeoutError if nothing is heard for
-        so long, or the answer is not there at `deadline`, a time of the loop.
+        """Return the response to a request, which may switch protocols if `may_switch`.
 
-        Whatever this raises, the connection can't be used again.
+        Raises TimeoutError if no data arrives for `read_timeout` seconds, or if the response is not complete at
+        `deadline` (loop time). After any exception, the connection cannot be used again.
         """
-        if not self.open:  # it was closed as soon as it was there
+        if not self.open:  # it was closed right after it was opened
             raise self._failure or ServerDisconnected("the server hung up")
         loop = asyncio.get_running_loop()
         self._answer, self._waiting, self._heard = (
@@ -106,16 +106,16 @@ class ClientConnection(asyncio.Protocol):
             raise
 
     async def upgrade(self, request: bytes, read_timeout: float) -> tuple[Response, SocketStream | None]:
-        """The answer to a request that offers another protocol, and the stream in it if the answer is 101."""
+        """Return the response to an upgrade request, and the stream if the status is 101."""
         return await self.send(request, read_timeout, may_switch=True), self._stream
 
     def drop(self) -> None:
-        """End the connection at once; a running request fails."""
+        """Close the connection at once; a running request fails."""
         self._end(TransportError("the connection was closed"))
         self._transport.abort()
 
     def _end(self, error: Exception | None) -> None:
-        """Nothing more comes, be it that the server said so or because of an error."""
+        """Handle the end of the input, which the server closed or an error broke."""
         self.open = False
         if self._watchdog is not None:
             self._watchdog.cancel()
@@ -137,8 +137,8 @@ class ClientConnection(asyncio.Protocol):
                 waiting.set_exception(error)
 
     def _watch(self) -> None:
-        """Look in time. The timer of an earlier request, which comes earlier, will do: timers cost more than all else
-        here.
+        """Start the timer. An earlier timer of a previous request is reused, since timers are the most expensive part
+        of a request.
         """
         due = self._due()
         if self._watchdog is not None:
@@ -149,7 +149,7 @@ class ClientConnection(asyncio.Protocol):
         self._watchdog = asyncio.get_running_loop().call_at(due, self._look)
 
     def _look(self) -> None:
-        """Give up if it is time to."""
+        """Fail the request if its time is up."""
         self._watchdog = None
         if self._waiting is None or self._waiting.done():
             return
@@ -159,16 +159,16 @@ class ClientConnection(asyncio.Protocol):
             self._waiting.set_exception(TimeoutError())
 
     def _due(self) -> float:
-        """When nobody waits any longer unless something is heard."""
+        """Return when the request fails unless more data arrives."""
         silent = self._heard + self._patience
         return silent if self._deadline is None else min(silent, self._deadline)
 
 
 class ConnectionPool:
-    """Carry at most so many requests at once, wherever these go: who comes later waits.
+    """Sends requests over pooled connections. At most `connections` requests run at once; further ones wait.
 
-    `connect` and `read_timeout` are the seconds without a connection and without a byte after which a request fails;
-    one whose answer has more than `largest_body` bytes fails, too. Without a `dialer` connections are direct.
+    A request fails after `connect` seconds without a connection, after `read_timeout` seconds without data, or if its
+    response has more than `largest_body` bytes. Without a `dialer` connections are direct.
     """
 
     def __init__(
@@ -184,10 +184,10 @@ class ConnectionPool:
         self._slots = asyncio.Semaphore(connections)
         self._connect = connect
         self._read_timeout = read_timeout
-        # Every connection is in one of the two.
+        # Every connection is in one of these two.
         self._busy: set[ClientConnection] = set()
         self._idle: dict[ConnectionTarget, list[ClientConnection]] = {}
-        # Those that left HTTP; they are gone from the two, and take nobody's room.
+        # Upgraded connections; they are in neither of the two and do not count against `connections`.
         self._streams: set[SocketStream] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closings = 0
@@ -195,9 +195,10 @@ class ConnectionPool:
     async def send(
         self, origin: ConnectionTarget, request: bytes, *, idempotent: bool, deadline: float | None = None
     ) -> Response:
-        """The answer to a request; one that may be sent `idempotent` is, if a kept connection turns out to be closed.
+        """Return the response to a request. An `idempotent` one is retried if a pooled connection turns out to be
+        closed.
 
-        Raises OSError, of which `TransportError` is one, and TimeoutError, at `deadline` (a time of the loop) at last.
+        Raises OSError (including `TransportError`), and TimeoutError at `deadline` (loop time) at the latest.
         """
         clock, closings = asyncio.get_running_loop().time, self._closings
         if self._slots.locked():
@@ -218,9 +219,9 @@ class ConnectionPool:
             self._slots.release()
 
     async def upgrade(self, origin: ConnectionTarget, request: bytes) -> tuple[Response, SocketStream | None]:
-        """The answer to a request that offers another protocol, and the stream in it if the answer is 101.
+        """Return the response to an upgrade request, and the stream if the status is 101.
 
-        It has a connection of its own, beside those for requests. Raises as `send`.
+        It has its own connection, which does not count against `connections`. Raises like `send`.
         """
         connection, stream = await self._open(origin, self._closings), None
         self._busy.add(connection)
@@ -238,7 +239,7 @@ class ConnectionPool:
         return response, stream
 
     def close(self) -> None:
-        """End every connection; running requests fail, also those that still wait for one, and streams break."""
+        """Close every connection. Running and waiting requests fail, and streams break."""
         self._closings += 1
         for stream in tuple(self._streams):
             stream.abort()
@@ -250,7 +251,7 @@ class ConnectionPool:
             self._sweeper = None
 
     async def _open(self, origin: ConnectionTarget, closings: int, deadline: float | None = None) -> ClientConnection:
-        """A new connection, for a request that began when there were so many closings."""
+        """Open a connection for a request that began when `close` had been called `closings` times."""
         if closings == self._closings:
             connection = await self._reach(origin, deadline)
             if closings == self._closings:
@@ -259,7 +260,7 @@ class ConnectionPool:
         raise TransportError("the connection was closed")
 
     async def _reach(self, origin: ConnectionTarget, deadline: float | None) -> ClientConnection:
-        """A connection to the first address of a host that takes one; none of them gets the time of the others."""
+        """Connect to the first address of a host that accepts; the addresses share the remaining time."""
         loop, name = asyncio.get_running_loop(), (origin.name or origin.host) if origin.tls else None
         end = loop.time() + self._connect
         end = end if deadline is None else min(end, deadline)
@@ -306,7 +307,7 @@ class ConnectionPool:
                 connection.drop()
 
     def _kept(self, origin: ConnectionTarget) -> ClientConnection | None:
-        """The connection that was used last, since that one is the most likely to be alive."""
+        """Return the idle connection that was used last, since it is most likely to be still open."""
         idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
@@ -322,7 +323,7 @@ class ConnectionPool:
             self._sweeper = loop.call_later(_IDLE, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what nobody used; the longest idle stand first."""
+        """Close connections that were not used for the idle timeout."""
         loop = asyncio.get_running_loop()
         before = loop.time() - _IDLE
         for origin, idle in tuple(self._idle.items()):
@@ -337,5 +338,5 @@ class ConnectionPool:
 
 
 def authority(origin: ConnectionTarget) -> str:
-    """Return host and port as a URL has them."""
+    """Return host and port in the form of a URL."""
     return f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"

@@ -1,4 +1,4 @@
-"""The connections to one server that transports share, whatever their credentials."""
+"""Connections to one server, shared by transports with any credentials."""
 
 import ssl
 
@@ -17,8 +17,8 @@ CertificateAndKey = tuple[bytes, bytes]
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """The most connections for requests, the seconds to wait for a connection and for a byte, and the most bytes of an
-    answer that is no watch, `LARGEST_BODY` by default.
+    """Limits: connections for requests, seconds to wait for a connection and for data, and bytes of a response other
+    than a watch (default `LARGEST_BODY`).
     """
 
     connections: int = 64
@@ -31,10 +31,10 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 class Connections:
-    """Connections to one server, opened when first needed, closed when the last of those who joined has left.
+    """Connections to one server, opened on first use and closed when the last user has left.
 
-    Those for watches are apart from those for requests (`pool`), and as many as it takes. With a `dialer` there are
-    those for requests only, and `ConfigError` is raised where the endpoint names a proxy of its own.
+    Watches use separate, unlimited connections; requests use `pool`. With a `dialer` only requests are supported, and
+    `ConfigError` is raised if the endpoint has its own proxy.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class Connections:
         self.metrics = metrics or TransportMetrics()
         self._authorities = ServerAuthorities(endpoint, self.metrics)
         self.generation = 0
-        """Counts changes of the authorities; contexts of an earlier generation must not be used for new requests."""
+        """Number of changes of the CA certificates; contexts of an earlier generation must not be used for new
+        requests.
+        """
         self._users = 0
         self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
         self.pool = ConnectionPool(
@@ -61,13 +63,13 @@ class Connections:
         self._watches: aiohttp.ClientSession | None = None
 
     def join(self) -> None:
-        """Use them."""
+        """Register a user of the connections."""
         self._users += 1
         if self._users > 1:
             self.metrics.shared()
 
     async def leave(self) -> None:
-        """Use them no longer."""
+        """Unregister a user; the last one closes the connections."""
         self._users -= 1
         if self._users > 0:
             return
@@ -80,7 +82,7 @@ class Connections:
         self._requests = self._watches = None
 
     def for_requests(self) -> aiohttp.ClientSession:
-        """The session for what is answered soon, where a proxy stands between."""
+        """Return the session for requests other than watches that go through a proxy."""
         if self._requests is None:
             limits = self.limits
             timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.read_timeout)
@@ -88,33 +90,33 @@ class Connections:
         return self._requests
 
     def for_watches(self) -> aiohttp.ClientSession:
-        """The session for what goes on. Raises `TransportError` where a dialer must be used."""
+        """Return the session for watches. Raises `TransportError` if a dialer must be used."""
         if self._dialer is not None:
-            raise TransportError("no watch is carried over connections of a dialer")
+            raise TransportError("watches are not supported with a dialer")
         if self._watches is None:
             self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
         return self._watches
 
     @property
     def authorities(self) -> bytes:
-        """Return the authorities (PEM) that the server is verified by; empty for those of the system."""
+        """Return the CA certificates (PEM) that verify the server; empty for those of the system."""
         return self._authorities.endpoint.ca
 
     def refresh(self) -> None:
-        """Use the authorities that their file holds now, if it is time to look; to be called before each request."""
+        """Reload the CA file if it is due; call this before each request."""
         if self._authorities.renewed():
             self.generation += 1
             self.metrics.closed(len(self._contexts))
             self._contexts.clear()
 
     def distrust(self) -> None:
-        """Look at the authorities before the next request, since the server could not be verified."""
+        """Reload the CA file before the next request, because the server could not be verified."""
         self._authorities.distrust()
 
     def context(self, pair: CertificateAndKey) -> ssl.SSLContext:
-        """One context per certificate and key, so that its connections are used again: those of others never are.
+        """Return the TLS context of a certificate and key. Connections are only reused with the same context.
 
-        Raises `ConfigError` when authorities or certificate are unusable.
+        Raises `ConfigError` if CA certificates or client certificate are unusable.
         """
         found = self._contexts.get(pair)
         if found is None:

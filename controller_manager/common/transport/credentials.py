@@ -1,6 +1,6 @@
-"""Credentials that stay valid: renewed before they expire, when files change, and when a server refuses them.
+"""Credentials that are renewed before they expire, when files change, and when a server rejects them.
 
-They come from values, from files, or from a program (KEP-541, `client.authentication.k8s.io`).
+They come from values, from files, or from a credential plugin (KEP-541, `client.authentication.k8s.io`).
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from controller_manager.common.transport.transport import ConfigError, Credentia
 FILES_LAST = 60.0
 _PAUSE_AFTER_FAILURE = 10.0
 _PLUGIN_TIMEOUT = 60.0
-_LONGEST_OUTPUT = 1 << 20  # bytes of a program
+_LONGEST_OUTPUT = 1 << 20  # bytes of a plugin's output
 
 
 Obtain = Callable[[float], Awaitable[Credential]]
-"""Obtains a credential at a time of the wall clock. Raises `ConfigError` when there is none to be had."""
+"""Obtains a credential; the argument is the wall time. Raises `ConfigError` if none is available."""
 Exchange = Callable[[Request, Credential], Awaitable[Response]]
 
 
 class Credentials:
-    """Keeps one credential fresh; however many requests ask at once, one of them obtains it."""
+    """Holds one credential and renews it. Concurrent requests wait for a single renewal."""
 
     def __init__(self, obtain: Obtain) -> None:
         self._obtain = obtain
@@ -45,7 +45,7 @@ class Credentials:
         self._obtaining: asyncio.Event | None = None
 
     async def current(self) -> Credential:
-        """The credential to use now. Raises `ConfigError` when there is none to be had."""
+        """Return the current credential. Raises `ConfigError` if none is available."""
         while True:
             found = self._current
             if found is not None and (found.renew_at == math.inf or wall_seconds() < found.renew_at):
@@ -56,9 +56,9 @@ class Credentials:
             return await self._renew()
 
     async def send(self, request: Request, exchange: Exchange) -> Response:
-        """Return what `exchange` brings back as the holder of the credential; after a 401 it tries once more, with a
-        renewed one. After a refusal by TLS the next request has a renewed one: this one may have been acted upon.
-        Raises `TransportError` when there are no credentials to be had.
+        """Return the response of `exchange` with the credential. After a 401 it retries once with a renewed credential.
+        After a TLS error only the next request gets a renewed credential: the server may have processed this one.
+        Raises `TransportError` if no credentials are available.
         """
         try:
             credential = await self.current()
@@ -79,7 +79,7 @@ class Credentials:
             raise
 
     async def after_refusal(self, refused: Credential) -> Credential:
-        """The credential to use instead of one that a server refused; equal to it when there is no other."""
+        """Return the credential to use instead of a rejected one; it is equal if there is no other."""
         self._distrust(refused)
         return await self.current()
 
@@ -88,7 +88,7 @@ class Credentials:
             self._current = replace(refused, renew_at=-math.inf)
 
     async def _renew(self) -> Credential:
-        """A new credential, used once even if it is to be renewed already."""
+        """Return a new credential; it is used once even if its renewal is already due."""
         self._obtaining = done = asyncio.Event()
         try:
             found = await self._obtain(wall_seconds())
@@ -104,12 +104,12 @@ class Credentials:
         old, now = self._current, wall_seconds()
         if old is None or old.expires <= now:
             raise error
-        get_logger("credentials").warning("credentials could not be renewed; the old ones stay in use", why=str(error))
+        get_logger("credentials").warning("failed to renew credentials; keeping the old ones", why=str(error))
         return replace(old, renew_at=min(now + _PAUSE_AFTER_FAILURE, old.expires))
 
 
 def from_identity(identity: ClientIdentity) -> Obtain:
-    """Reads the values and files of an identity without a plugin; the files at least once a minute."""
+    """Return a function that reads the values and files of an identity without a plugin, at least once a minute."""
 
     async def obtain(now: float) -> Credential:
         return read_files(identity, now)
@@ -118,7 +118,7 @@ def from_identity(identity: ClientIdentity) -> Obtain:
 
 
 def read_files(identity: ClientIdentity, now: float) -> Credential:
-    """The credential that values and files hold now. Raises `ConfigError` naming a file that can't be read."""
+    """Return the current credential of values and files. Raises `ConfigError` naming a file that cannot be read."""
     files = identity.token_file or identity.certificate_file or identity.key_file
     token = _read(identity.token_file, "tokenFile").decode("utf-8", "replace").strip() if identity.token_file else ""
     if identity.token_file and (not token or not token.isprintable()):
@@ -158,7 +158,7 @@ _CREDENTIAL = Decoder(_ExecCredential)
 
 
 def from_plugin(config: ClientConfig, plugin: ExecPlugin, metrics: TransportMetrics) -> Obtain:
-    """Runs `plugin` each time a credential is needed."""
+    """Return a function that runs `plugin` each time a credential is needed."""
 
     async def obtain(now: float) -> Credential:
         found = read_output(plugin, await _run(plugin, _environment(config, plugin), metrics), now)
@@ -169,7 +169,7 @@ def from_plugin(config: ClientConfig, plugin: ExecPlugin, metrics: TransportMetr
 
 
 def read_output(plugin: ExecPlugin, output: bytes, now: float) -> Credential:
-    """The credential a plugin printed. Raises `ConfigError`, which never quotes the output."""
+    """Return the credential that a plugin printed. Raises `ConfigError`, which never quotes the output."""
     name = f"exec plugin {plugin.command}"
     try:
         found = _CREDENTIAL.decode(output)

@@ -1,7 +1,7 @@
-"""The seam between those who need a connection and those who know how servers are reached.
+"""The interface between code that needs a connection and code that knows how to reach servers.
 
-Without a dialer, who needs a connection opens it itself; with one, it gets a socket and knows no more. TLS with the
-server, and whatever is said, is up to who asked.
+Without a dialer, code opens connections itself. With one, it gets a connected socket; TLS and the protocol are up to
+the caller.
 """
 
 import socket
@@ -9,9 +9,9 @@ from typing import Protocol
 
 
 class Dialer(Protocol):
-    """Reaches servers."""
+    """Opens connections to servers."""
 
     async def dial(self, host: str, port: int) -> socket.socket:
-        """Return a connected, non-blocking stream socket at whose other end is that server; a name is resolved where
-        the connection begins. The caller closes it. Raises OSError.
+        """Return a connected, non-blocking stream socket to a server. The name is resolved where the connection starts,
+        for example on a proxy. The caller closes the socket. Raises OSError.
         """

@@ -1,4 +1,4 @@
-"""Duplex streams: over a connection that left HTTP, and between two parties of one process."""
+"""Duplex streams: over an upgraded connection, and between two parties in one process."""
 
 import asyncio
 import contextlib
@@ -12,18 +12,18 @@ from controller_manager.common.api.wire import DuplexStream, Upgrade
 from controller_manager.common.base.tasks import first_of
 
 LIMIT = 64 * 1024
-"""Bytes that may wait for a reader before the other side is held up; a socket may bring as much as it reads at once."""
-_PIECE = 256 * 1024  # bytes that are handed to a transport at a time
-_CLOSE_TIMEOUT = 30.0  # seconds the other side may take for what was written before a close
-_NOTICE = 30.0  # seconds a handler may go on when the other side is gone
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
+"""Bytes buffered for a reader before the sender is paused; a socket may exceed it by one read."""
+_PIECE = 256 * 1024  # bytes passed to a transport at a time
+_CLOSE_TIMEOUT = 30.0  # seconds for the peer to read pending data on close
+_NOTICE = 30.0  # seconds a handler may run after the peer has closed
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, zero seconds
 _CLOSED = "the stream is closed"
 _ENDED = "the other side has closed the stream"
 _BROKEN = "the connection broke"
 
 
 class Inbox:
-    """Bytes that were received and wait for their reader; the end of the stream, or its failure, comes behind them."""
+    """Received bytes that wait for their reader, followed by the end of the stream or its failure."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = bytearray(data)
@@ -35,24 +35,24 @@ class Inbox:
         return len(self._data)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take in what was received."""
+        """Add received bytes."""
         self._data += data
         self._wake()
 
     def end(self, *, failed: bool = False) -> None:
-        """Nothing more will come; only the first call counts."""
+        """Mark the end of the input; only the first call has an effect."""
         if not self.has_ended:
             self.has_ended, self._failed = True, failed
             self._wake()
 
     def discard(self, *, failed: bool) -> None:
-        """Forget what is there: this side has ended the stream, in order or not."""
+        """Drop all bytes: this side has closed the stream, or broken it if `failed`."""
         self._data.clear()
         self.has_ended, self._failed = True, failed
         self._wake()
 
     async def read(self, n: int) -> bytes:
-        """At most `n` bytes, empty at the end. Raises ConnectionResetError behind the last byte of a failed stream."""
+        """Return up to `n` bytes, empty at the end. Raises ConnectionResetError at the end of a failed stream."""
         if n < 1:
             raise ValueError("a read is for one byte at least")
         if not self._data and not self.has_ended:
@@ -75,7 +75,7 @@ class Inbox:
 
 
 class Waiters:
-    """Tasks that wait for room to write."""
+    """Tasks that wait until they can write."""
 
     def __init__(self) -> None:
         self._futures: deque[asyncio.Future[None]] = deque()
@@ -95,7 +95,7 @@ class Waiters:
 
 
 class _Stream:
-    """The common part of both streams: an inbox, writers that wait for room, and a callback for the end."""
+    """The common part of both streams: an inbox, waiting writers, and a callback for the end."""
 
     def __init__(self, early: bytes = b"") -> None:
         self._inbox = Inbox(early)
@@ -105,31 +105,31 @@ class _Stream:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the other side has closed the stream or is gone."""
+        """Return whether the peer has closed the stream or is disconnected."""
         return self._inbox.has_ended
 
     def when_ended(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once the other side has closed the stream or is gone, at once if that was before."""
+        """Call `tell` when the peer has closed the stream or disconnected; at once if it has already."""
         self._on_end = tell
         if self._inbox.has_ended:
             tell()
 
     def _end(self, *, failed: bool) -> None:
-        """The other side will send nothing more, and takes nothing more."""
+        """Handle the end: the peer neither sends nor receives any more."""
         self._inbox.end(failed=failed)
         self._writers.wake()
         if self._on_end is not None:
             self._on_end()
 
     def _leave(self, *, failed: bool) -> None:
-        """This side reads and writes no more."""
+        """Close this side: it neither reads nor writes any more."""
         self._closed = True
         self._inbox.discard(failed=failed)
         self._writers.wake()
 
 
 class SocketStream(_Stream, asyncio.Protocol):
-    """A `DuplexStream` over a transport of asyncio, whose protocol it becomes; `early` bytes came before that."""
+    """A `DuplexStream` over an asyncio transport, whose protocol it becomes; `early` bytes were received before."""
 
     def __init__(self, transport: asyncio.Transport, early: bytes = b"") -> None:
         super().__init__(early)
@@ -157,12 +157,12 @@ class SocketStream(_Stream, asyncio.Protocol):
         self._check_open()
 
     def close(self) -> None:
-        """Begin to close, as `aclose` does."""
+        """Start to close like `aclose`, without waiting."""
         self._leave(failed=False)
         self._transport.close()
 
     async def aclose(self) -> None:
-        """See `DuplexStream`; a side that takes nothing for 30 seconds is cut off."""
+        """See `DuplexStream`; a peer that does not read for 30 seconds is disconnected."""
         self.close()
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
@@ -174,7 +174,7 @@ class SocketStream(_Stream, asyncio.Protocol):
             raise
 
     def abort(self) -> None:
-        """Break the connection: what was written and not taken is lost, and the other side sees a failure."""
+        """Reset the connection: unread data is lost, and the peer sees a failure."""
         self._leave(failed=True)
         peer = self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
@@ -184,11 +184,11 @@ class SocketStream(_Stream, asyncio.Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the connection is gone."""
+        """Return whether the connection is closed."""
         return self._lost.done()
 
     def when_lost(self, tell: Callable[[], None]) -> None:
-        """Call `tell` soon after the connection is gone."""
+        """Call `tell` soon after the connection is closed."""
         self._lost.add_done_callback(lambda _: tell())
 
     def data_received(self, data: bytes) -> None:
@@ -198,7 +198,7 @@ class SocketStream(_Stream, asyncio.Protocol):
             self._flow()
 
     def eof_received(self) -> None:
-        """Called by the loop, which then sends what was written and closes the connection."""
+        """Called by the loop, which then sends pending data and closes the connection."""
         self._end(failed=False)
 
     def pause_writing(self) -> None:
@@ -217,7 +217,7 @@ class SocketStream(_Stream, asyncio.Protocol):
         self._end(failed=error is not None)
 
     async def drained(self, held: int) -> None:
-        """Return once the other side has taken most of what was written, of which `held` bytes were the last.
+        """Return when the peer has read most of the written data; `held` is the number of bytes in memory.
 
         Raises ConnectionError.
         """
@@ -226,7 +226,7 @@ class SocketStream(_Stream, asyncio.Protocol):
             await self._writers.wait()
 
     def _flow(self) -> None:
-        """Receive while there is room for it, and again when half of it was read."""
+        """Pause reading when the inbox is full, and resume it when the inbox is half empty."""
         size = len(self._inbox)
         if self._transport.is_closing():
             return
@@ -245,8 +245,8 @@ class SocketStream(_Stream, asyncio.Protocol):
 
 
 class StreamOpener(asyncio.Protocol):
-    """The protocol to connect or to accept with: the connection is a `stream` before it brings anything, of which
-    `opened` is told.
+    """A protocol for connecting or accepting: it creates the `stream` before any data arrives and passes it to
+    `opened`.
     """
 
     stream: SocketStream
@@ -262,14 +262,14 @@ class StreamOpener(asyncio.Protocol):
 
 
 class PipeStream(_Stream):
-    """One end of a pair in memory, see `pipe`: a `DuplexStream` that behaves as one over a socket does."""
+    """One end of an in-memory pair, see `pipe`: a `DuplexStream` that behaves like one over a socket."""
 
     def __init__(self) -> None:
         super().__init__()
         self._peer = self
 
     def join(self, peer: "PipeStream") -> None:
-        """Make both the ends of one pair."""
+        """Connect the two ends of a pair."""
         self._peer, peer._peer = peer, self
 
     async def read(self, n: int) -> bytes:
@@ -292,7 +292,7 @@ class PipeStream(_Stream):
         self._check_open()
 
     def close(self) -> None:
-        """Begin to close, as `aclose` does."""
+        """Start to close like `aclose`."""
         if not self._closed:
             self._leave(failed=False)
             self._peer._end(failed=False)
@@ -302,7 +302,7 @@ class PipeStream(_Stream):
         self.close()
 
     def abort(self) -> None:
-        """Break the stream: the other side sees a failure."""
+        """Break the stream: the peer sees a failure."""
         if not self._closed:
             self._leave(failed=True)
             self._peer._end(failed=True)
@@ -315,9 +315,9 @@ class PipeStream(_Stream):
 
 
 async def serve_upgrade(upgrade: Upgrade, stream: SocketStream | PipeStream) -> None:
-    """Let an upgrade talk, and close the stream with it; a failure breaks the stream and is raised.
+    """Run an upgrade, then close the stream; a failure breaks the stream and is raised.
 
-    When the other side is gone, reads and writes tell so; who goes on without them is cancelled after 30 seconds.
+    After the peer has closed, reads and writes fail; a handler that uses neither is cancelled after 30 seconds.
     """
     clock, patience = asyncio.get_running_loop().time, asyncio.timeout(None)
     try:
@@ -339,12 +339,12 @@ async def serve_upgrade(upgrade: Upgrade, stream: SocketStream | PipeStream) -> 
 
 
 def _nobody() -> None:
-    """Nobody is to be told."""
+    """Do nothing; removes the callback."""
 
 
 async def relay(one: DuplexStream, other: DuplexStream) -> None:
-    """Carry bytes between two streams, both ways, until one of them has ended; all that came before has been carried
-    then. Raises ConnectionError.
+    """Copy bytes between two streams in both directions until one of them ends; everything sent before the end of that
+    stream has then been copied. Raises ConnectionError.
     """
     await first_of(_carry(one, other), _carry(other, one))
 
@@ -355,7 +355,7 @@ async def _carry(source: DuplexStream, target: DuplexStream) -> None:
 
 
 def pipe() -> tuple[PipeStream, PipeStream]:
-    """The two ends of a stream within one process; 64 KiB wait in each direction at most."""
+    """Return the two ends of a stream within one process; each direction buffers at most 64 KiB."""
     one, other = PipeStream(), PipeStream()
     one.join(other)
     return one, other

@@ -1,7 +1,7 @@
 """The transport to one server over HTTP and TLS.
 
-What is answered at once goes over connections of our own, with a third of the CPU; watches, and whatever a proxy
-carries, through aiohttp.
+Requests use our own connections, which need a third of the CPU time of aiohttp. Watches, and requests through a
+proxy, use aiohttp.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from controller_manager.common.transport.transport import (
     with_offer,
 )
 
-_MOST_WORDS = 500  # characters of a reason
+_MOST_WORDS = 500  # characters of an error text
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 _PORTS = {"https": 443, "http": 80}
-_PLAIN = re.compile(r"[A-Za-z0-9_.~/:-]*")  # what is not escaped in a path
+_PLAIN = re.compile(r"[A-Za-z0-9_.~/:-]*")  # not escaped in a path
 _IDEMPOTENT = ("GET", "PUT", "DELETE")
 
 
 class EndpointTransport:
-    """Sends requests to one server; watches have connections of their own, so they never hold up a request.
+    """Sends requests to one server. Watches have their own connections, so they never delay a request.
 
-    A request fails after `connect` seconds without a connection or `read_timeout` seconds without a byte; of a watch
-    that holds until it has begun. Connections that are `shared` are used in place of its own. Raises `ConfigError` when
-    the authorities are unusable.
+    A request fails after `connect` seconds without a connection or `read_timeout` seconds without data; for a watch,
+    these limits apply until its response begins. `shared` connections replace its own. Raises `ConfigError` if the CA
+    certificates are unusable.
     """
 
     def __init__(self, endpoint: Endpoint, shared: Connections | None = None) -> None:
@@ -65,7 +65,9 @@ class EndpointTransport:
         return self._connections.authorities
 
     async def send(self, request: Request, credential: Credential = NO_CREDENTIAL) -> Response:
-        """The answer. Raises `TransportError`, and `ConfigError` for a certificate that is not of its key."""
+        """Return the response. Raises `TransportError`, and `ConfigError` for a certificate that does not match its
+        key.
+        """
         try:
             self._connections.refresh()
             if is_watch(request):
@@ -81,12 +83,12 @@ class EndpointTransport:
     async def upgrade(
         self, request: Request, credential: Credential = NO_CREDENTIAL
     ) -> tuple[Response, SocketStream | None]:
-        """See `Transport`. Not through a proxy, which raises `TransportError`."""
+        """See `Transport`. Raises `TransportError` if a proxy is configured."""
         offer = with_offer(request)
         try:
             self._connections.refresh()
             if self._endpoint.proxy_url:
-                raise TransportError("no protocol can be changed through a proxy")
+                raise TransportError("upgrades are not supported through a proxy")
             written = self._written(offer, credential)
             response, stream = await self._connections.pool.upgrade(self._origin(credential), written)
             if stream is not None and response.headers.get("upgrade", "").lower() not in offered_protocols(offer):
@@ -97,7 +99,7 @@ class EndpointTransport:
         return response, stream
 
     async def close(self) -> None:
-        """Close every connection that nobody else uses."""
+        """Close the connections, unless other transports share them."""
         if not self._closed:
             self._closed = True
             await self._connections.leave()
@@ -138,7 +140,7 @@ class EndpointTransport:
         return self._last[2]
 
     def _written(self, request: Request, credential: Credential) -> bytes:
-        """The request as it is sent (RFC 9112)."""
+        """Return the request in wire format (RFC 9112)."""
         lines = [("host", self.host), *credential.sign(request).header_lines()]
         if request.body or request.method in ("POST", "PUT", "PATCH"):
             lines.append(("content-length", str(len(request.body))))
@@ -158,8 +160,8 @@ class EndpointTransport:
 
 
 def head(request: Request, root: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    """The request line and the headers (RFC 9112), for a path below `root`. Raises `TransportError` for a header that
-    is none.
+    """Return the request line and headers (RFC 9112), for a path below `root`. Raises `TransportError` for a malformed
+    header.
     """
     lines = [f"{request.method} {root}{target(request)} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     text = "\r\n".join(lines)
@@ -169,7 +171,7 @@ def head(request: Request, root: str, headers: Iterable[tuple[str, str]]) -> byt
 
 
 def target(request: Request) -> str:
-    """Path and query, escaped, unless the request has them as they are to be sent."""
+    """Return the escaped path and query, or `request.target` unchanged if it is set."""
     if request.target:
         return request.target
     query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
@@ -178,7 +180,7 @@ def target(request: Request) -> str:
 
 
 class Chunks:
-    """The body of an answer as it comes in; `aclose()` drops the connection at once. `named` is its request."""
+    """The streamed body of a response; `aclose()` closes the connection at once. `named` describes the request."""
 
     def __init__(self, answer: aiohttp.ClientResponse, named: str) -> None:
         self._answer = answer
@@ -202,7 +204,7 @@ class Chunks:
 
 
 async def _body(answer: aiohttp.ClientResponse, largest: int) -> bytes:
-    """All of it; one that is too large is given up as soon as that is known."""
+    """Return the whole body; stop reading as soon as it is known to be too large."""
     parts, size, known = [], 0, answer.content_length or 0
     while known <= largest and (part := await answer.content.readany()):
         parts.append(part)
@@ -218,11 +220,11 @@ def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def reason(error: BaseException) -> str:
-    """In words; aiohttp's own would name the host once more, and the object that secures the connection."""
+    """Return an error as text. aiohttp's own text would repeat the host and include the TLS object."""
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         error = error.certificate_error
     elif isinstance(error, aiohttp.ClientConnectorError):
         error = error.os_error
-    return (str(error) or type(error).__name__)[:_MOST_WORDS]  # what is no HTTP is quoted at length
+    return (str(error) or type(error).__name__)[:_MOST_WORDS]  # errors about invalid HTTP quote a lot of it

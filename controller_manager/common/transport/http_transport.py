@@ -1,4 +1,4 @@
-"""The transport of a client over HTTP and TLS."""
+"""A client transport over HTTP and TLS."""
 
 from controller_manager.common.transport.authenticated import AuthenticatedTransport
 from controller_manager.common.transport.config import ClientConfig
@@ -12,9 +12,9 @@ from controller_manager.common.transport.transport import Credential
 class HttpTransport(AuthenticatedTransport):
     """Sends requests to one API server over HTTP and TLS.
 
-    A request fails after `connect` seconds without a connection or `read_timeout` seconds without a byte; of a watch
-    that holds until it has begun. `obtain` gives credentials in place of those of `config`; connections that are
-    `shared` are used in place of its own. Raises `ConfigError` when authorities or certificate are unusable.
+    A request fails after `connect` seconds without a connection or `read_timeout` seconds without data; for a watch,
+    these limits apply until its response begins. Credentials from `obtain` replace those of `config`; `shared`
+    connections replace its own. Raises `ConfigError` if CA certificates or client certificate are unusable.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class HttpTransport(AuthenticatedTransport):
         super().__init__(EndpointTransport(config, self._shared), source)
 
     def with_credentials(self, obtain: Obtain) -> "HttpTransport":
-        """A transport over the same connections, with the credentials that `obtain` gives; each is to be closed."""
+        """Return a transport over the same connections, with credentials from `obtain`. Close each transport."""
         return HttpTransport(self._config, obtain=obtain, shared=self._shared)
 
 
@@ -44,7 +44,7 @@ def _obtain(config: ClientConfig, metrics: TransportMetrics) -> Obtain:
 
 
 def _usable(obtain: Obtain, connections: Connections) -> Obtain:
-    """Refuses a certificate without its key, so that while files are renewed the pair before them stays in use."""
+    """Reject a certificate that does not match its key, so that the old pair stays in use while files are replaced."""
 
     async def obtain_usable(now: float) -> Credential:
         found = await obtain(now)

@@ -1,5 +1,5 @@
-"""Configuration of a client: in kubeconfig files, several of which are read as one, in the flags of a process, or in
-the pod it runs in.
+"""Client configuration from kubeconfig files (several are merged), from flags, or from the pod that the process runs
+in.
 """
 
 import base64
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class NamedExtension(Model):
-    """`extensions[]`, of which only the one for exec plugins is read."""
+    """`extensions[]`; only the one for exec plugins is used."""
 
     name: str
     extension: Any = None
 
 
 class ClusterEntry(Model, rename="kebab"):
-    """`clusters[].cluster`. We never ask for compression, so `disable-compression` changes nothing."""
+    """`clusters[].cluster`. `disable-compression` has no effect, since we never request compression."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -118,19 +118,19 @@ class _File(Model, rename="kebab"):
 
 
 class Located(msgspec.Struct, Generic[T], frozen=True):
-    """An entry and the file it stands in, against whose folder its paths are read."""
+    """An entry and its file; paths in the entry are relative to the file's folder."""
 
     value: T
     file: Path
     field: str
 
     def error(self, field: str, problem: str) -> ConfigError:
-        """Return what is wrong with one field of the entry."""
+        """Return an error about a field of the entry."""
         return ConfigError(f"{self.file}: {self.field}.{field} {problem}")
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """Several files as one: of entries with the same name the first one counts."""
+    """Merged files: of entries with the same name, the first one is used."""
 
     current_context: str
     clusters: Mapping[str, Located[ClusterEntry]]
@@ -139,7 +139,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 def read(paths: Sequence[Path]) -> Merged:
-    """Read and merge; raises `ConfigError` naming the file and the field."""
+    """Read and merge files. Raises `ConfigError` naming the file and the field."""
     current = ""
     clusters: dict[str, Located[ClusterEntry]] = {}
     users: dict[str, Located[UserEntry]] = {}
@@ -184,7 +184,7 @@ def _parse(path: Path) -> _File:
 
 
 def _unknown_fields(value: object, of: inspect.Type, path: str) -> Iterator[str]:
-    """Yield the paths of the fields in a converted tree that its type does not have."""
+    """Yield the paths of fields in a converted tree that the type does not have."""
     match value, of:
         case dict(), inspect.StructType():
             known = {field.encode_name: field.type for field in of.fields}
@@ -210,8 +210,8 @@ _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8
 
 
 def from_flags(path: str, master: str = "", *, environ: Mapping[str, str] = os.environ) -> ClientConfig:
-    """Return what `--clusterconfig` and `--master` say. If both are empty, return the current context of the files in
-    `$KUBECONFIG`, or the pod's own service account without that variable. Raises `ConfigError`.
+    """Return the configuration of `--clusterconfig` and `--master`. If both are empty, return the current context of
+    the files in `$KUBECONFIG`, or without that variable the pod's service account. Raises `ConfigError`.
     """
     if path:
         return load(path, master=master)
@@ -227,7 +227,7 @@ def load(
     master: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> ClientConfig:
-    """The configuration of one context, of a file or else of `$KUBECONFIG` or `~/.kube/config`.
+    """Return the configuration of a context, from a file, or else from `$KUBECONFIG` or `~/.kube/config`.
 
     `master` replaces the server. Raises `ConfigError` naming the file and the field.
     """
@@ -252,8 +252,8 @@ def load(
 
 
 def identities(path: Path) -> tuple[Mapping[str, ClientIdentity], str]:
-    """Return the users of a file by their names, and the name of that of the current context (empty without one).
-    Raises `ConfigError` naming the file and the field.
+    """Return the users of a file by name, and the name of the current context's user (empty without one). Raises
+    `ConfigError` naming the file and the field.
     """
     merged = read([path])
     context = merged.contexts.get(merged.current_context)
@@ -261,7 +261,7 @@ def identities(path: Path) -> tuple[Mapping[str, ClientIdentity], str]:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACCOUNT) -> ClientConfig:
-    """The configuration of a pod; its token and its authorities are read again at least once a minute."""
+    """Return the configuration of a pod; its token and CA file are reloaded at least once a minute."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError(
@@ -317,7 +317,7 @@ def _config(found: Located[ClusterEntry], identity: ClientIdentity, namespace: s
 
 
 def _cluster_info(cluster: ClusterEntry) -> Mapping[str, Any]:
-    """Return what exec plugins are told of a cluster, besides what `ClientConfig` holds."""
+    """Return the fields of a cluster that exec plugins get in addition to those of `ClientConfig`."""
     told: dict[str, Any] = {"disable-compression": True} if cluster.disable_compression else {}
     config = next((each.extension for each in cluster.extensions if each.name == _EXEC_EXTENSION), None)
     return told if config is None else {**told, "config": config}
@@ -384,7 +384,7 @@ def _plugin(found: Located[UserEntry], plugin: Exec) -> ExecPlugin:
         raise found.error("exec.apiVersion", f"is not one of {', '.join(_PLUGIN_VERSIONS)}")
     if plugin.interactive_mode not in ("Never", "IfAvailable"):
         raise found.error("exec.interactiveMode", "is neither Never nor IfAvailable, and there is no terminal here")
-    # A command with a slash is a path beside the file; one without is looked up in $PATH.
+    # A command with a slash is a path relative to the file; others are looked up in $PATH.
     command = _path(found, plugin.command) if os.sep in plugin.command else plugin.command
     return ExecPlugin(
         command=command,

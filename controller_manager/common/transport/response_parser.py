@@ -1,7 +1,7 @@
-"""Reads one HTTP/1.1 answer from the bytes of a connection as they come (RFC 9112); pure.
+"""An incremental parser for one HTTP/1.1 response (RFC 9112). It is pure.
 
-Strict, since whoever frames answers differently can't be followed: what is odd raises `TransportError`, and the
-connection is not used again.
+It is strict, since a response with unclear framing may be misread: anything unusual raises
+`TransportError`, and the connection is not used again.
 """
 
 import re
@@ -20,33 +20,33 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 
 
 class ServerDisconnected(TransportError):
-    """The server closed a connection before it said anything: maybe it never saw the request."""
+    """The server closed a connection without a response; it may not have received the request."""
 
 
 class ResponseParser:
-    """Fed until it gives the whole answer; `reusable` says then whether the connection can carry another one.
+    """Parses data until the response is complete; `reusable` is then True if the connection can carry another request.
 
-    The server may change to another protocol only if `may_switch`; its answer is whole with its head then. Its body may
-    have `largest_body` bytes, 1 GiB by default.
+    The server may switch protocols only if `may_switch`; a 101 response is complete after its head. The body is limited
+    to `largest_body` bytes, by default 1 GiB.
     """
 
     def __init__(self, may_switch: bool = False, largest_body: int | None = None) -> None:
         self._may_switch = may_switch
         self._largest_body = largest_body or LARGEST_BODY
         self._data = bytearray()
-        # The size of all heads: others may come before that of the answer.
+        # The size of all heads; informational responses may precede the final one.
         self._heads = 0
-        # Of the answer whose head was read: its status and headers, and how its body ends.
+        # Status, headers and framing of the response once its head is complete.
         self._status = 0
         self._headers: dict[str, str] = {}
         self._length: int | None = None
         self._chunked = False
-        # What the chunks brought so far.
+        # The body so far, of a chunked response.
         self._body = bytearray()
         self.reusable = False
 
     def feed(self, data: bytes) -> Response | None:
-        """Take in what was received; the answer once it is whole."""
+        """Add received data; return the response once it is complete."""
         self._data += data
         while not self._status:
             end = self._data.find(_BLANK)
@@ -63,11 +63,11 @@ class ResponseParser:
 
     @property
     def rest(self) -> bytes:
-        """Return what came behind an answer that changed the protocol."""
+        """Return the bytes after a response that switched protocols."""
         return bytes(self._data)
 
     def end(self) -> Response:
-        """The connection ended, as one does where nothing else says how long the body is."""
+        """Return the response at the end of the connection, which ends a body without a length."""
         if not self._heads and not self._data:
             raise ServerDisconnected("the server hung up")
         if not self._status or self._chunked or self._length is not None:
@@ -83,17 +83,17 @@ class ResponseParser:
         if status == _SWITCHING and not self._may_switch:
             raise UnaskedUpgrade
         if status < 200 and status != _SWITCHING:
-            return  # another answer follows (RFC 9110, section 15.2)
+            return  # an informational response; another one follows (RFC 9110, section 15.2)
         self._status, self._headers = status, _headers(lines)
         if status != _SWITCHING:
             self._frame(version)
 
     def _frame(self, version: str) -> None:
-        """Find the end of the body (RFC 9112, section 6.3). Raises `TransportError` for a coding but chunked."""
+        """Find the end of the body (RFC 9112, section 6.3). Raises `TransportError` for a coding except chunked."""
         length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
         self._chunked = coding is not None
         if self._chunked and (coding or "").lower() != "chunked":
-            raise TransportError(f"the server sent its answer in a coding nobody asked for: {coding!r}")
+            raise TransportError(f"unsupported transfer-encoding from server: {coding!r}")
         if self._status in _WITHOUT_BODY:
             self._length, self._chunked = 0, False
         elif length is not None and not self._chunked:
@@ -139,7 +139,7 @@ class ResponseParser:
             del data[: stop + 2]
 
     def _read_trailer(self, at: int) -> Response | None:
-        """Return what follows the last chunk: fields that nobody reads, and an empty line."""
+        """Skip the trailer after the last chunk and return the response, None if it is incomplete."""
         end = self._data.find(_BLANK, at)
         stop = end + len(_BLANK) if end >= 0 else len(self._data)
         _bound(stop - at, _LONGEST_HEAD, "what follows the answer")
@@ -150,12 +150,12 @@ class ResponseParser:
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
-    """Names in lower case; of a header that comes several times the values are joined (RFC 9110, section 5.3)."""
+    """Return headers by lower-case name; the values of a repeated header are joined (RFC 9110, section 5.3)."""
     found: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise TransportError(f"the server sent a header that is none: {line[:80]!r}")
+            raise TransportError(f"malformed header line from server: {line[:80]!r}")
         name, value = name.lower(), value.strip(" \t")
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found

@@ -1,4 +1,4 @@
-"""Sessions of aiohttp that add nothing to what they carry, and have connections of a dialer where there is one."""
+"""aiohttp sessions that do not modify requests and responses; optionally with connections from a dialer."""
 
 import socket
 from typing import Any
@@ -19,15 +19,15 @@ def session(
     to_one: int = 0,
     dialed: "DialedSockets | None" = None,
 ) -> aiohttp.ClientSession:
-    """Return a session that adds nothing to what it carries, of at most so many connections, and so many `to_one`
-    server; 0 sets no bound. Of each answer it holds about twice `read_buffer`. With `dialed`, URLs have its names.
+    """Return a session that adds no headers. It has at most `connections` connections, and at most `to_one` to each
+    server; 0 means no limit. It buffers about twice `read_buffer` of each response. With `dialed`, URLs use its names.
     """
     return aiohttp.ClientSession(
         connector=_connector(connections, to_one, dialed),
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
-        auto_decompress=False,  # nothing compressed is asked for: a few bytes must not become a gigabyte
+        auto_decompress=False,  # we never request compression, and a few bytes must not expand to a gigabyte
         read_bufsize=read_buffer,
         trust_env=False,
     )
@@ -46,8 +46,8 @@ def _connector(connections: int, to_one: int, dialed: "DialedSockets | None") ->
 
 
 class DialedSockets(AbstractResolver):
-    """Has a session use connections of a dialer: it dials where the session resolves a name, and hands the socket over
-    where that makes one. The session asks for addresses of `name_of`, since it would resolve no others.
+    """Lets a session use connections from a dialer: it dials when the session resolves a name, and returns the socket
+    when the session creates one. The URLs must contain `name_of(host)`; the session does not resolve other forms.
     """
 
     def __init__(self, dialer: Dialer) -> None:
@@ -57,7 +57,7 @@ class DialedSockets(AbstractResolver):
 
     @staticmethod
     def name_of(host: str) -> str:
-        """Return the name by which a session asks for a host."""
+        """Return the name to use for a host in the URLs of the session."""
         return host.encode().hex() + _NAMED
 
     async def resolve(
@@ -75,18 +75,18 @@ class DialedSockets(AbstractResolver):
         ]  # fmt: skip
 
     def take(self, address: tuple[Any, ...]) -> socket.socket:
-        """Return the socket of an address; called by the session."""
+        """Return the socket for an address; called by the session."""
         return _Connected(fileno=self._dialed.pop(address[4][1]).detach())
 
     async def close(self) -> None:
-        """Close what the session did not take."""
+        """Close sockets that the session did not use."""
         for one in self._dialed.values():
             one.close()
         self._dialed.clear()
 
 
 class _Connected(socket.socket):
-    """A socket that is connected already."""
+    """A socket that is already connected."""
 
     def connect(self, address: object) -> None:
         """Called by the loop."""

@@ -1,4 +1,4 @@
-"""Requests that are passed on: bodies and answers of any size go through as they come, a few at a time in memory."""
+"""Forwards requests: bodies and responses of any size are streamed, with little data in memory."""
 
 import resource
 from collections.abc import AsyncIterator
@@ -15,22 +15,22 @@ from controller_manager.common.transport.http import FAILURES, Chunks, head, rea
 from controller_manager.common.transport.session import DialedSockets, session
 from controller_manager.common.transport.transport import TransportError, UnaskedUpgrade, with_offer
 
-_BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that
+_BUFFER = 64 * 1024  # buffered bytes of a response; aiohttp may hold about twice that
 _CONNECT = 10.0  # seconds
-_LARGEST_REFUSAL = 1 << 20  # bytes of the answer of a server that does not change the protocol
-_HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says something
+_LARGEST_REFUSAL = 1 << 20  # bytes of the response of a server that rejects an upgrade
+_HANDSHAKE = 60.0  # seconds until a server must answer an upgrade request
 _MOST = 2000
 _SWITCHING = 101
 _NO_BODY = (204, 304)
 
 
 class StreamingTransport:
-    """Sends requests to any origin that shows the certificate it should; connections are used again.
+    """Sends requests to any origin whose certificate is valid; connections are reused.
 
-    The headers of a request are sent as they are, but for `host`, which names the origin unless it is asked to
-    `keep_host`. Nothing bounds the time of an answer that has begun but whoever reads it. There are at most so many
-    `connections`, and half of them to one origin; as many again leave HTTP. Who finds none for `connect` seconds fails.
-    Without a `dialer` connections are direct.
+    The headers of a request are sent unchanged, except `host`, which is the origin unless `keep_host` is set. The time
+    to read a response is not limited. There are at most `connections` connections, half of them to one origin, and as
+    many upgraded ones. A request without a free connection fails after `connect` seconds. Without a `dialer`
+    connections are direct.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class StreamingTransport:
     async def send(
         self, origin: ConnectionTarget, request: Request, body: AsyncIterator[bytes] | None = None
     ) -> Response:
-        """Return the answer, whose body is a stream; `body` is that of the request where it is not in memory.
+        """Return the response with a streamed body; `body` is the request body if it is not in memory.
 
         Raises `TransportError`.
         """
@@ -88,12 +88,12 @@ class StreamingTransport:
         return Response(answer.status, folded, Chunks(answer, f"{request.method} {url}"), repeated)
 
     async def upgrade(self, origin: ConnectionTarget, request: Request) -> tuple[Response, SocketStream | None]:
-        """Return the answer to a request that offers another protocol, and the stream in it if that is 101, on a
-        connection of its own. Raises `TransportError`.
+        """Return the response to an upgrade request, and the stream on its own connection if the status is 101. Raises
+        `TransportError`.
         """
         offer = with_offer(request)
         if self._streams >= self._most:
-            raise TransportError("too many connections have left HTTP")
+            raise TransportError("too many upgraded connections")
         try:
             host = (self._keep_host and offer.headers.get("host")) or authority(origin)
             written = head(offer, "", [("host", host), *_headers(offer)]) + offer.body
@@ -112,7 +112,7 @@ class StreamingTransport:
         self._streams -= 1
 
     async def close(self) -> None:
-        """Close every connection; what goes on over one breaks."""
+        """Close every connection; running transfers break."""
         self._pool.close()
         if self._session is not None:
             await self._session.close()
@@ -120,13 +120,13 @@ class StreamingTransport:
 
 
 def _connections() -> int:
-    """Return how many connections leave room for the other files of the process."""
+    """Return a number of connections that leaves enough file descriptors for the rest of the process."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if most == resource.RLIM_INFINITY else min(most // 10, _MOST)
 
 
 class _Once:
-    """A body that can be sent once: a connection that breaks under it does not have the rest of it sent again."""
+    """A body that can be sent once: if its connection breaks, the rest is not sent on another one."""
 
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body: AsyncIterator[bytes] | None = body
@@ -139,7 +139,7 @@ class _Once:
 
 
 def url_of(origin: ConnectionTarget, request: Request) -> str:
-    """Return what a request is sent to."""
+    """Return the URL of a request."""
     return f"{'https' if origin.tls else 'http'}://{authority(origin)}{target(request)}"
 
 
@@ -148,7 +148,7 @@ def _headers(request: Request) -> list[tuple[str, str]]:
 
 
 def _folded(headers: CIMultiDictProxy[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return headers by their names in lower case, joined, and those that came several times apart."""
+    """Return headers by lower-case name with joined values, and separately the values of repeated headers."""
     apart: dict[str, tuple[str, ...]] = {}
     for name, value in headers.items():
         apart[name.lower()] = (*apart.get(name.lower(), ()), value)

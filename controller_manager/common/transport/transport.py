@@ -1,4 +1,4 @@
-"""Transports carry a request to a server and bring back the answer: over a network, or within one process."""
+"""Transports carry a request to a server and return the response, over a network or within one process."""
 
 import math
 import ssl
@@ -31,24 +31,24 @@ _EARLY = 60.0  # seconds
 
 
 class ConfigError(CannotStart, ValueError):
-    """The configuration of a client is unusable; the message is one sentence naming the file and the field."""
+    """The client configuration is unusable; the message is one sentence naming the file and the field."""
 
 
 class TransportError(ConnectionError):
-    """No whole answer arrived: the server can't be reached, hung up early, took too long or sent nonsense."""
+    """No complete response arrived: the server is unreachable, disconnected, timed out or sent invalid data."""
 
 
 class UnaskedUpgrade(TransportError):
-    """The server left HTTP where nobody offered that."""
+    """The server switched protocols without an offer from the client."""
 
     def __init__(self) -> None:
-        super().__init__("the server changed to a protocol nobody asked for")
+        super().__init__("the server switched to a protocol that was not requested")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a server: its URL, and how its certificate is verified. An empty `ca` (PEM) means the authorities
-    of the system; a client reads those of `ca_file` again while it runs.
+    """The address of a server: its URL, and how to verify its certificate. An empty `ca` (PEM) means the CA
+    certificates of the system; a client reloads `ca_file` while it runs.
     """
 
     server: str
@@ -61,9 +61,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A proof of identity; times are wall seconds. Two are equal when they prove the same.
+    """A credential; times are wall seconds. Two are equal if they prove the same identity.
 
-    `impersonate` are the header lines that name the user to act as.
+    `impersonate` holds the impersonation headers.
     """
 
     token: str = field(default="", repr=False)
@@ -75,13 +75,13 @@ class Credential:
 
     @classmethod
     def until(cls, expires: float, now: float, *, token: str, certificate: bytes, key: bytes) -> "Credential":
-        """A credential that is renewed a minute before it expires, or when a quarter of a short life is left."""
+        """Return a credential that is renewed a minute before it expires, or after 3/4 of a short lifetime."""
         renew_at = expires - min(_EARLY, max(expires - now, 0.0) / 4) if math.isfinite(expires) else expires
         return cls(token=token, certificate=certificate, key=key, renew_at=renew_at, expires=expires)
 
     def sign(self, request: Request) -> Request:
-        """Return the request with the bearer token, if there is one (RFC 6750, section 2.1), and the user to act as,
-        unless the request names one itself.
+        """Return the request with the bearer token, if any (RFC 6750, section 2.1), and with the impersonation headers,
+        unless the request has its own.
         """
         if self.token:
             request = replace(request, headers={**request.headers, "authorization": f"Bearer {self.token}"})
@@ -94,46 +94,46 @@ NO_CREDENTIAL = Credential()
 
 
 class Transport(Protocol):
-    """Carries requests; a refusal of the API is an answer, too."""
+    """Carries requests. An error response of the API is a response, not an exception."""
 
     @property
     def host(self) -> str:
-        """Return whom it talks to, for metrics."""
+        """Return the host and port of the server, for metrics."""
 
     @property
     def authorities(self) -> bytes:
-        """Return whose certificates (PEM) it believes the server by; empty if those of the system, or if none are
-        shown.
+        """Return the CA certificates (PEM) that verify the server; empty for those of the system, or without
+        TLS.
         """
 
     async def send(self, request: Request) -> Response:
-        """The answer; the body of a watch is a stream. Raises `TransportError`."""
+        """Return the response; the body of a watch is a stream. Raises `TransportError`."""
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
-        """The answer, and if that is 101 the stream on a connection of its own (RFC 9110, section 7.8).
+        """Return the response, and if its status is 101 the stream on its own connection (RFC 9110, section 7.8).
 
-        The request offers protocols in its `upgrade` header; any other answer is one as of `send`. Raises
+        The request offers protocols in its `upgrade` header. Any other response is like that of `send`. Raises
         `TransportError`.
         """
 
     async def close(self) -> None:
-        """Give back every connection; running requests fail and streams break."""
+        """Close every connection; running requests fail and streams break."""
 
 
 def is_watch(request: Request) -> bool:
-    """Return True if the answer is an endless stream."""
+    """Return whether the response is an endless stream."""
     return any(name == "watch" and value not in ("0", "false") for name, value in request.query)
 
 
 def with_offer(request: Request) -> Request:
-    """The request with the header that makes its `upgrade` header count. Raises ValueError without one."""
+    """Return the request with the header that makes its `upgrade` header effective. Raises ValueError without one."""
     if not request.headers.get("upgrade"):
         raise ValueError("the request offers no protocol in an upgrade header")
     return replace(request, headers={**request.headers, "connection": "upgrade"})
 
 
 async def whole_body(response: Response) -> bytes:
-    """The body of an answer in one piece, at most 1 GiB."""
+    """Return the whole body of a response, at most 1 GiB."""
     if isinstance(response.body, bytes):
         return response.body
     if isinstance(response.body, Upgrade):
@@ -151,7 +151,7 @@ async def whole_body(response: Response) -> bytes:
 
 
 async def close_body(response: Response) -> None:
-    """Tell the sender of a streamed body that nobody reads on."""
+    """Tell the sender of a streamed body that reading has stopped."""
     close = getattr(response.body, "aclose", None)
     if close is not None:
         await close()
@@ -162,7 +162,7 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 
 class HandlerTransport:
-    """Calls `handle`, as the holder of `certificate` or of none."""
+    """Calls `handle` as the owner of `certificate`, or anonymously."""
 
     host = "in-process"
     authorities = b""
@@ -174,7 +174,7 @@ class HandlerTransport:
         self._streams: set[PipeStream] = set()
 
     async def send(self, request: Request, credential: Credential = NO_CREDENTIAL) -> Response:
-        """The answer, with a streamed body passed through."""
+        """Return the response; a streamed body is passed through."""
         response = await self._exchange(request, credential)
         if isinstance(response.body, Upgrade):
             raise UnaskedUpgrade
@@ -183,7 +183,7 @@ class HandlerTransport:
     async def upgrade(
         self, request: Request, credential: Credential = NO_CREDENTIAL
     ) -> tuple[Response, PipeStream | None]:
-        """See `Transport`; the stream is a pair of pipes in memory, at whose other end the server talks."""
+        """See `Transport`; the stream is an in-memory pipe to the server."""
         offer = with_offer(request)
         response = await self._exchange(offer, credential)
         check_offered(offer, response)
@@ -204,7 +204,7 @@ class HandlerTransport:
         return await self._handle(replace(credential.sign(request), certificate=self._certificate))
 
     async def close(self) -> None:
-        """Break the streams; there is nothing else to give back."""
+        """Break the streams."""
         for stream in tuple(self._streams):
             stream.abort()
         if self._upgrades is not None:
@@ -213,23 +213,25 @@ class HandlerTransport:
 
 
 def known_length(response: Response) -> int | None:
-    """Return how long an answer says that its body is, in bytes; None if it does not."""
+    """Return the content length of a response in bytes; None if it is unknown."""
     length = response.headers.get("content-length", "")
     return int(length) if len(length) < _DIGITS and length.isascii() and length.isdigit() else None
 
 
 def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """A context that trusts the authorities of an endpoint and shows `certificate` (PEM, with `key`), if any."""
+    """Return a context that trusts the CA certificates of an endpoint and sends `certificate` (PEM, with `key`), if
+    any.
+    """
     try:
-        # What is not ASCII can only be a comment, over which `ssl` would stumble.
+        # Only comments may contain non-ASCII characters, which `ssl` rejects.
         authorities = endpoint.ca.decode("ascii", "ignore") if endpoint.ca else None
-        if authorities is None and endpoint.insecure:  # those of the system take a tenth of a second to read
+        if authorities is None and endpoint.insecure:  # loading those of the system takes a tenth of a second
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         else:
             context = ssl.create_default_context(cadata=authorities)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"certificate-authority of {endpoint.server} holds no usable PEM certificate") from error
-    # Newer Pythons ask for extensions that the authorities of many clusters lack.
+    # Newer Python versions require extensions that the CA certificates of many clusters lack.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if endpoint.insecure:
         context.check_hostname = False
@@ -240,7 +242,7 @@ def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SS
 
 
 def is_of_tls(error: BaseException | None) -> bool:
-    """Return whether TLS is behind an error, whatever library it went through."""
+    """Return whether an error was caused by TLS, through any library."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__
     return error is not None
@@ -251,4 +253,4 @@ def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         with memory_file(certificate + b"\n" + key) as pair:
             context.load_cert_chain(pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigError("client-certificate and client-key are no matching, unencrypted PEM pair") from error
+        raise ConfigError("client-certificate and client-key must be a matching, unencrypted PEM pair") from error

@@ -282,8 +282,8 @@ General flags:
   -h, --help
           Print this help and exit.
       --version version[=true]
-          Print the version and exit; --version=raw prints all there is to say
-          of it; --version=v1.36.Z... sets the version that is reported.
+          Print the version and exit; --version=raw prints detailed version
+          information; --version=v1.36.Z... sets the version that is reported.
           (default false)
 
 Flags accepted without effect (needs a cloud):

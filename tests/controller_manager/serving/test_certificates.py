@@ -223,7 +223,7 @@ def test_comments_in_a_bundle_of_authorities_do_no_harm(files, tmp_path):
     contexts = Contexts(files.source, authorities=lambda: bundle)
     alice = client(None, tls.issue(CA, "alice", client=True), tmp_path)
     assert Talk(contexts(HOME), alice).server.getpeercert()
-    with pytest.raises(ValueError, match="authorities of clients"):
+    with pytest.raises(ValueError, match="client CA bundle"):
         Contexts(files.source, authorities=lambda: b"nonsense")
 
 

@@ -1,4 +1,4 @@
-"""The core group, as far as controllers read it; every name is imported from here."""
+"""The core group with the fields that controllers read; import every name from here."""
 
 from controller_manager.common.api.core.configuration import (
     CONFIG_MAPS,

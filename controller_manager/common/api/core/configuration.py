@@ -1,4 +1,4 @@
-"""What pods are given to work with: config maps, secrets, and service accounts with their tokens."""
+"""Config maps, secrets, and service accounts with their tokens."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ class ServiceAccount(Object):
 
 
 class TokenRequestSpec(Model):
-    """The requested validity in seconds; the server answers with what it grants, at most so much."""
+    """The requested validity in seconds; the server may grant less."""
 
     expiration_seconds: int = 0
 
@@ -42,7 +42,7 @@ class TokenRequestStatus(Model):
 
 
 class TokenRequest(Object):
-    """A token of the account that the path names; sent to its subresource `token`."""
+    """A request for a token of the service account in the path; sent to the subresource `token`."""
 
     spec: TokenRequestSpec = TokenRequestSpec()
     status: TokenRequestStatus = TokenRequestStatus()

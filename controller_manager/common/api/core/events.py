@@ -1,4 +1,4 @@
-"""Events, and references to objects, which events, endpoints and service accounts carry."""
+"""Events, and object references, which events, endpoints and service accounts contain."""
 
 from controller_manager.common.api.model import Model, Object
 from controller_manager.common.api.resource import Resource
@@ -27,7 +27,7 @@ class EventSeries(Model):
 
 
 class Event(Object):
-    """Something that happened, in its core form (API concepts, Event resource: the deprecated fields' names)."""
+    """An event in its core form (API concepts, Event resource: with the deprecated fields)."""
 
     involved_object: ObjectReference = ObjectReference()
     type: str = ""
@@ -49,7 +49,7 @@ EVENTS = Resource("", "v1", "events", "Event", True, Event)
 
 
 def reference_to(obj: Object) -> ObjectReference:
-    """Return a reference to `obj` as events and endpoints carry it."""
+    """Return a reference to `obj` for events and endpoints."""
     meta = obj.metadata
     return ObjectReference(
         api_version=obj.api_version,

@@ -1,4 +1,4 @@
-"""Namespaces, and the quotas of what is in them."""
+"""Namespaces and resource quotas."""
 
 from collections.abc import Mapping
 
@@ -48,7 +48,7 @@ class ResourceQuotaStatus(Model):
 
 
 class ResourceQuota(Object):
-    """Limits of what the objects of a namespace may take together."""
+    """Limits on the total usage of the objects in a namespace."""
 
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()

@@ -1,4 +1,4 @@
-"""Nodes: what they say of themselves, and what is said of them."""
+"""Nodes: spec, status and taints."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from controller_manager.common.api.model import Model, Object
 from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.resource import Resource
 
-# Labels that place a node.
+# Labels for the location of a node.
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 HOSTNAME = "kubernetes.io/hostname"
 VIRTUAL_POOL = f"virtual-node.x-{GROUP_DOMAIN}/pool"
-"""The label of virtual nodes: which of them belong together."""
+"""The label of virtual nodes with the name of their pool."""
 
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
 """The declared feature of nodes that restart all containers of a pod when one exits (KEP-5532)."""
@@ -51,7 +51,7 @@ class NodeAddress(Model):
 
 
 class AttachedVolume(Model):
-    """`status.volumesAttached[]`, complete; the name is a unique one of the volume."""
+    """`status.volumesAttached[]`, complete; the name is the unique volume name."""
 
     name: str
     device_path: str = ""

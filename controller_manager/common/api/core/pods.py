@@ -1,4 +1,4 @@
-"""Pods: their containers and volumes, what they ask of nodes, and what became of them."""
+"""Pods: containers, volumes, resource requests and status."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ class Container(Model):
 
 
 class Toleration(Model):
-    """`spec.tolerations[]`, complete; without a `key` it is for every taint, without `toleration_seconds` for good."""
+    """`spec.tolerations[]`, complete; no `key` means every taint, no `toleration_seconds` means forever."""
 
     key: str = ""
     operator: str = ""
@@ -39,14 +39,14 @@ class Toleration(Model):
 
 
 class NodeSelectorTerm(Model):
-    """`nodeSelectorTerms[]`, complete: conditions on the labels and on the fields of a node."""
+    """`nodeSelectorTerms[]`, complete: requirements for labels and fields of a node."""
 
     match_expressions: tuple[SelectorRequirement, ...] = ()
     match_fields: tuple[SelectorRequirement, ...] = ()
 
 
 class NodeSelector(Model):
-    """Nodes that meet one of the terms."""
+    """Selects the nodes that match one of the terms."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -65,7 +65,7 @@ class PersistentVolumeClaimVolumeSource(Model):
 
 
 class PersistentVolumeClaimTemplate(Model):
-    """The claim of a generic ephemeral volume: the metadata it gets, and its spec as JSON, which loses no field."""
+    """The claim template of an ephemeral volume: metadata, and the spec as JSON, so that no field is lost."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = EMPTY_RAW
@@ -76,7 +76,7 @@ class EphemeralVolumeSource(Model):
 
 
 class VolumeSources(Model):
-    """The sources that volumes of pods and persistent volumes share, each as JSON; of a volume one is there."""
+    """The sources that volumes of pods and persistent volumes share, as JSON; exactly one is set."""
 
     aws_elastic_block_store: msgspec.Raw = EMPTY_RAW
     azure_disk: msgspec.Raw = EMPTY_RAW
@@ -102,7 +102,7 @@ class Volume(VolumeSources):
 
 
 class PodResourceClaim(Model):
-    """An entry for a claim to devices: an object, or one that is made of a template."""
+    """A reference to a device claim: an object, or a template for one."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -124,7 +124,7 @@ class PodSpec(Model):
 
 
 class PodTemplateSpec(Model):
-    """The template of pods: the metadata they get, and their spec as JSON, of which no field is lost."""
+    """A pod template: metadata, and the spec as JSON, so that no field is lost."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = EMPTY_RAW
@@ -157,14 +157,14 @@ class ContainerStatus(Model):
 
 
 class PodResourceClaimStatus(Model):
-    """The claim that was made for an entry; None if none is needed."""
+    """The claim created for an entry; None if none is needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class ContainerExtendedResourceRequest(Model):
-    """`requestMappings[]`, complete: the request of a claim by which a container is given an extended resource."""
+    """`requestMappings[]`, complete: the claim request that provides an extended resource to a container."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -172,7 +172,7 @@ class ContainerExtendedResourceRequest(Model):
 
 
 class ExtendedResourceClaimStatus(Model):
-    """The claim that a scheduler made for the extended resources of a pod."""
+    """The claim that the scheduler created for the extended resources of a pod."""
 
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
     resource_claim_name: str = ""
@@ -202,10 +202,10 @@ PODS = Resource("", "v1", "pods", "Pod", True, Pod)
 
 
 def is_pod_ready(pod: Pod) -> bool:
-    """Tell whether the condition Ready of a pod is True."""
+    """Return whether the condition Ready of a pod is True."""
     return is_condition_true(pod.status.conditions, "Ready")
 
 
 def is_pod_terminal(pod: Pod) -> bool:
-    """Tell whether all containers of a pod have ended for good: its phase is Succeeded or Failed."""
+    """Return whether all containers of a pod have ended permanently: its phase is Succeeded or Failed."""
     return pod.status.phase in ("Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""Services, and the endpoints behind them."""
+"""Services and Endpoints."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from controller_manager.common.api.model import EMPTY_RAW, Model, Object
 from controller_manager.common.api.resource import Resource
 
 TCP = "TCP"
-"""The protocol of a port that names none."""
+"""The default protocol of a port."""
 
 
 class ServicePort(Model):
@@ -49,7 +49,7 @@ class PortStatus(Model):
 
 
 class LoadBalancerIngress(Model):
-    """`status.loadBalancer.ingress[]`, complete: an address or a name at which a service is reached."""
+    """`status.loadBalancer.ingress[]`, complete: an IP address or host name of a service."""
 
     ip: str = ""
     hostname: str = ""

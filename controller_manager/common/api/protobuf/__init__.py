@@ -1,6 +1,6 @@
-"""Objects written in protobuf (API concepts, Protobuf envelope): an envelope names a type, and holds its message.
+"""Objects in protobuf (API concepts, Protobuf envelope): an envelope contains a type and a message.
 
-The API server answers in it, and reads it (`apiserver_stub/encode/protobuf`); clients send it: `body`.
+The API server reads and writes it (`apiserver_stub/encode/protobuf`); clients send it with `body`.
 """
 
 from functools import cache, lru_cache
@@ -16,18 +16,18 @@ __all__ = ["MAGIC", "MEDIA_TYPE", "RAW", "SILENT", "begin", "body", "envelope", 
 MEDIA_TYPE = f"application/vnd.{VENDOR}.protobuf"
 MAGIC = b"k8s\0"
 RAW = 2
-"""The field of an envelope that holds the object; in lists it is that of the items."""
+"""The envelope field with the object; also the field of items in lists."""
 SILENT = scalar(3, "string")("") + scalar(4, "string")("")
-"""The end of an envelope that does not say how its content is encoded."""
+"""The end of an envelope without a content encoding."""
 
 
 def knows(api_version: str, kind: str) -> bool:
-    """Tell whether objects of that type have a message; lists do, and whatever else is answered."""
+    """Return whether a type has a protobuf message; also for lists and other response types."""
     return table().message_of(api_version, kind) is not None
 
 
 def body(api_version: str, kind: str, data: bytes) -> bytes | None:
-    """Return the JSON of an object as a body; None where its message has no place for all of it."""
+    """Return the JSON of an object as a protobuf body; None if the message cannot hold all of its fields."""
     if not fits(api_version, kind, data):
         return None
     return envelope(api_version, kind, object_writer(api_version, kind)(msgspec.json.decode(data)))
@@ -35,8 +35,8 @@ def body(api_version: str, kind: str, data: bytes) -> bytes | None:
 
 @lru_cache(maxsize=512)
 def object_writer(api_version: str, kind: str) -> FieldWriter:
-    """Return what writes an object (a tree) as a message, with the tag of field 2, as envelopes and lists hold it.
-    Raises `LookupError` for types nobody knows.
+    """Return the function that writes an object (a tree) as a message in field 2, as envelopes and lists contain it.
+    Raises `LookupError` for unknown types.
     """
     name = table().message_of(api_version, kind)
     if name is None:
@@ -45,13 +45,13 @@ def object_writer(api_version: str, kind: str) -> FieldWriter:
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """Return an object as a body, from what its `object_writer` made of it."""
+    """Return a body with an object that `object_writer` has written."""
     return b"%b%b%b" % (begin(api_version, kind), raw, SILENT)
 
 
 @lru_cache(maxsize=512)
 def begin(api_version: str, kind: str) -> bytes:
-    """Return how an envelope begins."""
+    """Return the start of an envelope."""
     return MAGIC + sized(1, writers()["runtime.TypeMeta"].message)({"apiVersion": api_version, "kind": kind})
 
 

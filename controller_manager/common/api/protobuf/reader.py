@@ -1,4 +1,4 @@
-"""Readers of protobuf messages, made from a table that describes them."""
+"""Readers of protobuf messages, built from a table."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -14,8 +14,8 @@ _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 
 class FieldBudget:
-    """The bounds of one body: how many of its `most` fields may still come, and how deep in its messages the reader
-    is.
+    """The limits of one body: `most` is the remaining number of fields; the nesting depth is tracked as
+    well.
     """
 
     __slots__ = ("depth", "fields", "most")
@@ -25,23 +25,23 @@ class FieldBudget:
         self.fields = self.most = most
 
     def take(self, count: int) -> None:
-        """Count so many fields more. Raises `RequestEntityTooLarge`."""
+        """Count fields. Raises `RequestEntityTooLarge`."""
         self.fields -= count
         if self.fields < 0:
             raise RequestEntityTooLarge(f"the object has more than {self.most} fields")
 
 
 Read = Callable[[Any, FieldBudget], Any]
-"""Returns the JSON value of what was on the wire."""
+"""Returns the JSON value of a wire value."""
 _Put = Callable[[Tree, Any, FieldBudget], None]
-"""Puts a field into an object."""
+"""Sets a field of an object."""
 Convert = Callable[[Tree], Any]
-"""Returns the JSON value of a message that is no object in JSON from its fields; None for no value."""
+"""Returns the JSON value of a message that is not an object in JSON, from its fields; None for no value."""
 _NONE: Mapping[str, Convert] = MappingProxyType({})
 
 
 class MessageReaders:
-    """The readers of all messages, each made when first asked for; `converters` by message."""
+    """The readers of all messages, created on demand; `converters` by message."""
 
     def __init__(
         self, fields: Mapping[str, Mapping[str, list[str]]], converters: Mapping[str, Convert] = _NONE
@@ -58,7 +58,7 @@ class MessageReaders:
 
 
 class MessageReader:
-    """The reader of one message: by tag, what puts its fields into an object. A tag is a field's number and
+    """The reader of one message: a setter for each tag. A tag is a field's number and
     wire type.
     """
 
@@ -70,15 +70,15 @@ class MessageReader:
         self.convert = convert
 
     def read(self, data: bytes, budget: FieldBudget) -> Any:
-        """Return the JSON value of a message. Raises as `fill`."""
+        """Return the JSON value of a message. Raises like `fill`."""
         tree: Tree = {}
         self.fill(tree, data, budget)
         return self.convert(tree) if self.convert else tree
 
     def fill(self, tree: Tree, data: bytes, budget: FieldBudget) -> None:
-        """Put the fields of a message into an object; unknown fields are skipped.
+        """Set the fields of an object from a message; unknown fields are skipped.
 
-        Raises `ValueError`, or `RequestEntityTooLarge` when there are more than room is for.
+        Raises `ValueError`, or `RequestEntityTooLarge` if there are too many fields.
         """
         budget.depth += 1
         if budget.depth > _DEEPEST:
@@ -103,7 +103,7 @@ class MessageReader:
         return found
 
     def _fields_on_wire(self, name: str, kind: str, label: str = "") -> Iterator[tuple[int, _Put]]:
-        """Yield the wire types a field may have, and what puts it into an object."""
+        """Yield the allowed wire types of a field, with setters."""
         if kind in SCALARS:
             written, read = SCALARS[kind]
             yield written, _LABELS[label](name, read)
@@ -159,7 +159,7 @@ def _map(name: str, read: Read) -> _Put:
 
 
 def _object(name: str, message: MessageReader) -> _Put:
-    """Return what reads an embedded message: repeated ones are merged; one without a name is inlined."""
+    """Return the setter of an embedded message: repeated ones are merged; one without a name is inlined."""
 
     def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         message.fill(tree.setdefault(name, {}) if name else tree, value, budget)

@@ -1,5 +1,5 @@
-"""The wire format of protobuf: numbered fields and the scalars that their bytes are, and writers of messages from JSON
-values by a table that describes them (`table`).
+"""The protobuf wire format: fields and scalar values, and writers of messages from JSON values, built from a table
+(`table`).
 """
 
 import math
@@ -17,7 +17,7 @@ from controller_manager.common.api.timestamps import parse_time
 from controller_manager.common.api.tree import Tree
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-# What Go escapes within texts of JSON, beside what everybody must: it could mean something in HTML or JavaScript.
+# Characters that Go escapes in JSON text in addition to the required ones, for use in HTML and JavaScript.
 _ESCAPED = tuple((one.encode(), f"\\u{ord(one):04x}".encode()) for one in "<>&\u2028\u2029")
 _FIRST, _LAST = 1 << 3, 0xFFFF_FFFF
 
@@ -25,7 +25,7 @@ Value = int | bytes
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the fields of a message as they come: tag (number and wire type) and value. Raises `ValueError`."""
+    """Yield the fields of a message in order: tag (number and wire type) and value. Raises `ValueError`."""
     at, end = 0, len(data)
     while at < end:
         tag = data[at]
@@ -62,7 +62,7 @@ def _size(wire: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at a position, and where it ends. Raises `ValueError`."""
+    """Return the varint at a position, and its end. Raises `ValueError`."""
     value = 0
     for shift, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << 7 * shift
@@ -80,7 +80,7 @@ def varints(data: bytes) -> Iterator[int]:
 
 
 def _integer(value: int, _: Any) -> int:
-    """Return the signed number: it is written as 64 bits, in the complement of two."""
+    """Return a signed number from its 64-bit two's complement."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     return value - (1 << 64) if value >> 63 else value
 
@@ -101,17 +101,17 @@ SCALARS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = MappingProxyType(
     "bytes": (BYTES, lambda value, _: b64encode(value).decode()),
     "raw": (BYTES, lambda value, _: value),
 })  # fmt: skip
-"""Of each scalar type its wire type, and its JSON value."""
+"""Wire type and JSON value of each scalar type."""
 
 
 FieldWriter = Callable[[Any], bytes]
-"""Returns a value as it is on the wire."""
+"""Returns the wire format of a value."""
 
 _ONE_BYTE = tuple(bytes([number]) for number in range(0x80))
 
 
 def number(value: int) -> bytes:
-    """Return an integer of at most 64 bits as it is written; one below zero takes ten bytes."""
+    """Return an integer of at most 64 bits as varint; a negative one takes ten bytes."""
     if 0 <= value < 0x80:
         return _ONE_BYTE[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
@@ -124,12 +124,12 @@ def number(value: int) -> bytes:
 
 
 def head(field: int, size: int) -> bytes:
-    """Return what stands before the bytes of a field: its tag, and how many there are."""
+    """Return the tag and the size of a length-delimited field."""
     return number(field << 3 | BYTES) + number(size)
 
 
 def sized(field: int, write: FieldWriter) -> FieldWriter:
-    """Return a field of bytes: its tag, their size, and what `write` makes of the value."""
+    """Return a writer of length-delimited fields: tag, size, and the value from `write`."""
     heads = _heads(field)
 
     def put(value: Any) -> bytes:
@@ -142,12 +142,12 @@ def sized(field: int, write: FieldWriter) -> FieldWriter:
 
 @cache
 def _heads(field: int) -> tuple[bytes, ...]:
-    """Return the heads of short fields by size, shared by all fields of one number."""
+    """Return the tag and size of short fields by size, shared by all fields with the same number."""
     return tuple(head(field, size) for size in range(0x80))
 
 
 def scalar(field: int, kind: str) -> FieldWriter:
-    """Return a field of a scalar type."""
+    """Return the writer of a scalar field."""
     if kind in _BYTES:
         return sized(field, _BYTES[kind])
     tag = number(field << 3 | SCALARS[kind][0])
@@ -169,7 +169,7 @@ _ABSENT = frozenset({"pointer", "list", "map"})
 
 
 class MessageWriters:
-    """The writers of all messages, each made when first asked for."""
+    """The writers of all messages, created on demand."""
 
     def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
         self._fields = fields
@@ -183,7 +183,7 @@ class MessageWriters:
 
 
 class MessageWriter:
-    """Writes one message, its fields in the order of their numbers; what is no pointer is written even when absent."""
+    """Writes one message, with fields in the order of their numbers; fields other than pointers are always written."""
 
     def __init__(self, name: str, described: Mapping[str, list[str]], writers: MessageWriters) -> None:
         self._described = described
@@ -191,7 +191,7 @@ class MessageWriter:
         self._parts = _PARTS.get(name)
 
     def message(self, value: Any) -> bytes:
-        """Return the message of a JSON value; fields nobody knows are passed over, and null is absence."""
+        """Return the message of a JSON value; unknown fields are skipped, and null means absent."""
         tree = value if self._parts is None else self._parts(value)
         puts = self._puts
         found = self._absent.copy()
@@ -205,7 +205,7 @@ class MessageWriter:
 
     @cached_property
     def empty(self) -> bytes:
-        """The message of an absent value."""
+        """Return the message of an absent value."""
         return self.message({} if self._parts is None else None)
 
     @cached_property
@@ -225,7 +225,7 @@ class MessageWriter:
 
     @cached_property
     def _absent(self) -> dict[str, bytes]:
-        """By name, in order, what is written for each field that is absent."""
+        """Return the bytes for each absent field by name, in order."""
         return {field[0]: self._zero(int(number), *field[1:]) for number, field in self._described.items()}
 
     def _zero(self, number: int, kind: str, label: str = "") -> bytes:
@@ -280,7 +280,7 @@ def _json_parts(value: Any) -> Tree:
 
 
 def _extension_parts(value: Any) -> Tree:
-    """Return what servers in Go compare by its bytes, as they write them."""
+    """Return the parts of a value that Go servers compare by bytes, in their format."""
     return {} if value is None else {"raw": escaped(msgspec.json.encode(value))}
 
 
@@ -317,4 +317,4 @@ _PARTS: Mapping[str, Callable[[Any], Tree]] = MappingProxyType({
     "runtime.RawExtension": _extension_parts,
     "util.intstr.IntOrString": _int_or_string_parts,
 })  # fmt: skip
-"""By message that is no object in JSON, what makes its fields of its value, or of None."""
+"""Functions that return the fields for a value (or None), by message that is not an object in JSON."""

@@ -1,5 +1,5 @@
-"""Resource quotas, as the API server, which holds writes to them, and the controller, which counts, both understand
-them: evaluators of objects, which are plain trees; pure.
+"""Resource quotas, for the API server, which enforces them, and the controller, which counts usage: evaluators of
+objects as plain trees. They are pure.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ NOT_COUNTED = frozenset({
     f"subjectaccessreviews.authorization.{GROUP_DOMAIN}", f"selfsubjectaccessreviews.authorization.{GROUP_DOMAIN}",
     f"localsubjectaccessreviews.authorization.{GROUP_DOMAIN}", f"selfsubjectrulesreviews.authorization.{GROUP_DOMAIN}",
 })  # fmt: skip
-"""Resources that no quota counts: of what is not kept, and events."""
+"""Resources that quotas do not count: those that are not stored, and events."""
 _UNDER_THEIR_PLURAL = ("configmaps", "replicationcontrollers", "resourcequotas", "secrets")
 
 
@@ -57,7 +57,7 @@ class Evaluators:
         self._known: dict[str, Evaluator] = {one.resource: one for one in (*special, *by_number)}
 
     def of(self, resource: str) -> Evaluator:
-        """Return the evaluator of a resource (`plural.group`); most count by number alone."""
+        """Return the evaluator of a resource (`plural.group`); by default it counts objects."""
         return self._known.get(resource) or Evaluator(resource)
 
     def __iter__(self) -> Iterator[Evaluator]:

@@ -1,5 +1,5 @@
-"""How claims to devices count in resource quotas (KEP-4381, KEP-5004): by number, and by the devices of each class that
-they may be given at most, under the name of the class and of the extended resource that it stands for.
+"""Quota usage of device claims (KEP-4381, KEP-5004): number of claims, and the maximum number of devices of each class,
+counted for the class and for the extended resource of the class.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,47 +15,47 @@ from controller_manager.common.base.clock import utc_now
 
 RESOURCE_CLAIMS = f"resourceclaims.resource.{GROUP_DOMAIN}"
 EXTENDED_CLAIM = f"resource.{PLATFORM_DOMAIN}/extended-resource-claim"
-"""The annotation of claims that are made for the extended resources of a pod, which they belong to."""
+"""The annotation of claims created for the extended resources of a pod."""
 _OF_CLASS = f".deviceclass.resource.{GROUP_DOMAIN}/devices"
-_MOST_DEVICES = 32  # that a claim can be given
+_MOST_DEVICES = 32  # devices per claim
 
 
 class DeviceClasses(NamedTuple):
-    """The names of the extended resources that classes of devices stand for, by class; None for those of none."""
+    """The extended resource of each device class, by class name; None if the class has none."""
 
     extended: Mapping[str, str | None]
 
     @classmethod
     def of(cls, classes: Iterable[FrozenTree]) -> "DeviceClasses":
-        """Return what the objects say."""
+        """Return the classes of these objects."""
         return cls({one["metadata"]["name"]: (one.get("spec") or {}).get("extendedResourceName") for one in classes})
 
     def name_of(self, device_class: str) -> str:
-        """Return the extended resource of a class; empty if there is none."""
+        """Return the extended resource of a class; empty if it has none."""
         return self.extended.get(device_class) or ""
 
     def stands_for(self, resource: str) -> bool:
-        """Return whether a resource that pods request means the devices of a class."""
+        """Return whether a requested resource of a pod means devices of a class."""
         if resource.startswith(DEVICE_CLASS):
             return resource.removeprefix(DEVICE_CLASS) in self.extended
         return resource in self.extended.values()
 
 
 class Cluster(Protocol):
-    """What is known of the cluster that a claim is in."""
+    """The other objects of the cluster that the evaluation needs."""
 
     def device_classes(self) -> DeviceClasses:
-        """Return the classes of devices that there are."""
+        """Return the device classes."""
 
     def pod(self, namespace: str, name: str) -> FrozenTree | None:
-        """Return a pod."""
+        """Return a pod, or None."""
 
     def device_claims(self, namespace: str) -> Iterable[FrozenTree]:
-        """Return the claims to devices of a namespace."""
+        """Return the device claims of a namespace."""
 
 
 class DeviceClaimEvaluator(Evaluator):
-    """Claims to devices, in a cluster."""
+    """Evaluates device claims in a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(RESOURCE_CLAIMS)
@@ -77,7 +77,7 @@ class DeviceClaimEvaluator(Evaluator):
         return Measured({**usage, **self._extended(obj, devices)})
 
     def _extended(self, claim: FrozenTree, devices: Amounts) -> Amounts:
-        """Return the devices under the names of extended resources, but for those that count with the pod already."""
+        """Return the devices by extended resource, without those that the pod already counts."""
         if not devices:
             return {}
         classes, pod = self._cluster.device_classes(), self._pod_of(claim)
@@ -94,8 +94,8 @@ class DeviceClaimEvaluator(Evaluator):
         return {name: amount for name, amount in left.items() if amount.number > 0}
 
     def _pod_of(self, claim: FrozenTree) -> FrozenTree | None:
-        """Return the pod whose extended resources a claim is for: its owner, unless that has another such claim, or an
-        earlier one.
+        """Return the pod that a claim for extended resources belongs to: its owner, unless the owner has another or an
+        earlier claim.
         """
         owner = _owner(claim)
         if owner is None:
@@ -112,7 +112,7 @@ class DeviceClaimEvaluator(Evaluator):
 
 
 def _owner(claim: FrozenTree) -> FrozenTree | None:
-    """Return the reference of a claim for extended resources to its pod."""
+    """Return the reference from a claim for extended resources to its pod."""
     metadata = claim.get("metadata") or {}
     if (metadata.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
         return None
@@ -127,7 +127,9 @@ def _age(claim: FrozenTree) -> tuple[str, str]:
 
 
 def _devices(request: FrozenTree) -> Amounts:
-    """Return how many devices of each class a request may be given; of alternatives the most of each class."""
+    """Return the maximum number of devices of each class for a request; with alternatives, the maximum of each
+    class.
+    """
     if alternatives := request.get("firstAvailable"):
         return largest(*map(_of_one, alternatives))
     exactly = request.get("exactly")

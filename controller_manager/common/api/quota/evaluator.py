@@ -1,4 +1,4 @@
-"""How objects count in resource quotas: any kind by number, services and claims to volumes for more than that."""
+"""Quota usage of objects: all kinds count by number; services and volume claims also by other resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -16,14 +16,16 @@ _NO_CLASSES: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 
 class QuotaScope(NamedTuple):
-    """A requirement of a quota of the objects that it is meant for (`scopeSelector.matchExpressions[]`)."""
+    """A scope requirement of a quota (`scopeSelector.matchExpressions[]`)."""
 
     name: str
     operator: str = "Exists"
     values: tuple[str, ...] = ()
 
     def selects(self, names: frozenset[str]) -> bool:
-        """Return whether one of the classes of an object is selected; `NotIn` also holds where there is none."""
+        """Return whether one of the class names of an object is selected; `NotIn` also matches an object without
+        any.
+        """
         match self.operator:
             case "Exists":
                 return bool(names)
@@ -38,7 +40,7 @@ class QuotaScope(NamedTuple):
 
 
 def scope_of(requirement: FrozenTree) -> QuotaScope:
-    """Return a scope of a tree."""
+    """Return a scope from its tree."""
     values = tuple(requirement.get("values") or ())
     return QuotaScope(requirement.get("scopeName", ""), requirement.get("operator", ""), values)
 
@@ -53,8 +55,8 @@ def scopes_of(spec: FrozenTree) -> list[QuotaScope]:
 
 
 class Measured(NamedTuple):
-    """What an object counts for: its `usage` until a moment (None: for good), and what is left of that `afterwards`;
-    the `scopes` it is in, and its names in scopes that select `classes`.
+    """The usage of an object: `usage` until a time (None: forever), `afterwards` from then on; the `scopes` it is in,
+    and its class names for scopes that select `classes`.
     """
 
     usage: Amounts
@@ -64,7 +66,7 @@ class Measured(NamedTuple):
     afterwards: Amounts = _NOTHING
 
     def usage_at(self, now: datetime) -> Amounts:
-        """Return what the object counts for at a moment."""
+        """Return the usage at a time."""
         return self.afterwards if self.until is not None and now > self.until else self.usage
 
     def is_in(self, scope: QuotaScope) -> bool:
@@ -73,15 +75,15 @@ class Measured(NamedTuple):
         return scope.name in self.scopes if names is None else scope.selects(names)
 
     def is_in_all(self, scopes: Iterable[QuotaScope]) -> bool:
-        """Return whether the object is in each of the scopes."""
+        """Return whether the object is in all scopes."""
         return all(map(self.is_in, scopes))
 
 
 class Evaluator:
-    """Objects of one resource (`plural.group`) count by number, under `count/RESOURCE` and the aliases."""
+    """Counts objects of one resource (`plural.group`) under `count/RESOURCE` and aliases."""
 
     has_scopes = False
-    """Whether scopes are for these objects at all."""
+    """Whether scopes apply to these objects."""
 
     def __init__(self, resource: str, *names: str) -> None:
         self.resource = resource
@@ -89,20 +91,20 @@ class Evaluator:
         self._names = frozenset({self.object_count, *names})
 
     def counts(self, name: str) -> bool:
-        """Return whether objects count for a resource of a quota."""
+        """Return whether objects use a resource of a quota."""
         return name in self._names
 
     def measure(self, obj: FrozenTree) -> Measured:
-        """Return what an object counts for. Raises `ValueError` for a quantity that is none."""
+        """Return the usage of an object. Raises `ValueError` for an invalid quantity."""
         return Measured(dict.fromkeys(self._names, ONE))
 
     def unsaid(self, obj: FrozenTree, names: Sequence[str]) -> str:
-        """Return what an object has to say, but does not, where these resources are limited; empty if nothing."""
+        """Return the missing fields of an object that limits on these resources require; empty if there are none."""
         return ""
 
 
 class ServiceEvaluator(Evaluator):
-    """Services count for their load balancers and node ports too."""
+    """Counts load balancers and node ports of services too."""
 
     _BALANCERS, _NODE_PORTS = "services.loadbalancers", "services.nodeports"
 
@@ -129,8 +131,8 @@ _CLASS_ANNOTATION = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
 
 
 class VolumeClaimEvaluator(Evaluator):
-    """Claims to volumes count for their storage, and both number and storage also for their storage class; scopes
-    select the classes of attributes that they have or want.
+    """Counts the storage of volume claims too, in total and by storage class; scopes select their current and desired
+    volume attributes classes.
     """
 
     has_scopes = True
@@ -157,7 +159,7 @@ class VolumeClaimEvaluator(Evaluator):
 
 
 def _storage(spec: FrozenTree, status: FrozenTree) -> Quantity | None:
-    """Return the bytes that a claim asks for, or those that it was given while it grew, if these are more."""
+    """Return the requested bytes of a claim, or the allocated ones during an expansion if they are larger."""
     asked = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if asked is None:
         return None

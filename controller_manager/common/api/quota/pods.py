@@ -1,5 +1,5 @@
-"""How pods count in resource quotas: by number, and while they have not ended for what they request and are limited
-to.
+"""Quota usage of pods: by number, and until they have ended by their requests and
+limits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,16 @@ from controller_manager.common.api.tree import FrozenTree
 
 REQUESTS, LIMITS = "requests.", "limits."
 DEVICE_CLASS = f"deviceclass.resource.{PLATFORM_DOMAIN}/"
-"""Begins the name of a resource that stands for the devices of a class (KEP-5004)."""
+"""Prefix of the resource for the devices of a class (KEP-5004)."""
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 _PAGES = (HUGE_PAGES, REQUESTS + HUGE_PAGES)
-_TO_BE_SAID = frozenset({"cpu", "memory"})  # by every container, where a quota limits them
+_TO_BE_SAID = frozenset({"cpu", "memory"})  # required for every container if a quota limits them
 _ENDED = frozenset({"Succeeded", "Failed"})
 _AFFINITIES = ("podAffinity", "podAntiAffinity")
 
 
 class PodEvaluator(Evaluator):
-    """Pods; their scopes follow from deadline, quality of service, priority class and affinity."""
+    """Evaluates pods; scopes depend on deadline, QoS class, priority class and affinity."""
 
     has_scopes = True
 
@@ -52,8 +52,8 @@ class PodEvaluator(Evaluator):
         )
 
     def unsaid(self, obj: FrozenTree, names: Sequence[str]) -> str:
-        """As `Evaluator.unsaid`: each container has to say how much it takes of processors and memory that are limited,
-        unless the pod does so as a whole.
+        """See `Evaluator.unsaid`: each container must set limited CPU and memory, unless the pod has pod-level
+        resources.
         """
         spec = obj.get("spec") or {}
         if has_whole_resources(spec):
@@ -69,12 +69,12 @@ class PodEvaluator(Evaluator):
 
 
 def is_extended_request(name: str) -> bool:
-    """Return whether a resource of a quota is the request of an extended resource, or of the devices of a class."""
+    """Return whether a quota resource is the request of an extended resource, or of the devices of a class."""
     return name.startswith(REQUESTS + DEVICE_CLASS) or (name.startswith(REQUESTS) and _is_extended(name))
 
 
 def is_terminating(pod: FrozenTree) -> bool:
-    """Return whether a pod ends by itself."""
+    """Return whether a pod has a deadline (scope Terminating)."""
     seconds = (pod.get("spec") or {}).get("activeDeadlineSeconds")
     return seconds is not None and seconds >= 0
 
@@ -96,7 +96,7 @@ def _compute(pod: FrozenTree) -> Amounts:
 
 
 def _end(metadata: FrozenTree) -> datetime | None:
-    """Return the moment from which on a pod that is still being deleted counts no more."""
+    """Return the time from which a pod that is still being deleted is not counted."""
     deleted, grace = time_of(metadata.get("deletionTimestamp")), metadata.get("deletionGracePeriodSeconds")
     return None if deleted is None or grace is None else deleted + timedelta(seconds=grace)
 

@@ -1,4 +1,4 @@
-"""Structured logs in the forms users of Kubernetes know: configured once, one bound logger a component."""
+"""Structured logs in the formats of Kubernetes: configured once, with one bound logger per component."""
 
 from controller_manager.common.base.log.formats import MASKED, quote, without_secrets
 from controller_manager.common.base.log.logger import DEBUG, Levels, Logger

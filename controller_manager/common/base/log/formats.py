@@ -1,4 +1,4 @@
-"""The forms of a line: as klog writes it, or as JSON."""
+"""Log line formats: klog text and JSON."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.base.errors import describe, words
 from controller_manager.common.base.log.logger import DEBUG
 
-# The last look at a line: what has the form of a secret is not written, whoever said it.
+# The last step before a line is written: secrets are masked, whatever their source.
 
 MASKED = "<masked>"
 _SIGNS = ("earer ", "asic ", "eyJ", "://", "PRIVATE KEY")
@@ -33,24 +33,24 @@ _SECRETS = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """The text with `<masked>` in place of tokens, passwords in addresses and private keys."""
+    """Return the text with `<masked>` in place of tokens, passwords in URLs and private keys."""
     if not any(sign in text for sign in _SIGNS):
         return text
     return _SECRETS.sub(lambda found: f"{found['scheme'] or found['url'] or found['key'] or ''}{MASKED}", text)
 
 
-# One line of the log before it has a form, read from what a component or Python's own `logging` said.
+# A log line before it is formatted, made from an event of a component or a record of Python's `logging`.
 
 _SEVERITY = {"debug": "I", "info": "I", "warning": "W", "error": "E", "critical": "F"}
 JSON_TYPES = frozenset({type(None), bool, int, float, list, tuple, dict})
-"""The types written as JSON; everything else by its `str`, named tuples such as keys of objects among it."""
+"""Types written as JSON. Other values are written as `str`, including named tuples such as object keys."""
 _JSON = json.JSONEncoder(default=words, skipkeys=True, separators=(",", ":"))
 
 _OURS = ("structlog.", "controller_manager.common.base.log.")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`severity` is I, W, E or F; `verbatim` is a message without fields, shown as it is."""
+    """`severity` is I, W, E or F; `verbatim` is True for a message without fields that is not quoted."""
 
     severity: str
     time: float
@@ -66,7 +66,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def from_event(method: str, event: MutableMapping[str, Any]) -> Line:
-    """The line a component said: what structlog hands to processors. Takes out of `event` what is no field."""
+    """Return the line for a structlog event. Removes from `event` everything that is not a field."""
     frame = _caller()
     raised = _exception(event.pop("exc_info", None))
     return Line(
@@ -85,7 +85,7 @@ def from_event(method: str, event: MutableMapping[str, Any]) -> Line:
 
 
 def from_record(record: logging.LogRecord) -> Line:
-    """The line another library said."""
+    """Return the line for a record of another library."""
     raised = _exception(record.exc_info)
     level = min(record.levelno // 10 * 10, logging.CRITICAL)
     severity = _SEVERITY.get(logging.getLevelName(level).lower(), "I")
@@ -102,7 +102,7 @@ def from_record(record: logging.LogRecord) -> Line:
 
 
 def _caller() -> FrameType:
-    """The innermost frame that is not of the log itself."""
+    """Return the innermost frame outside of this package."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back
@@ -122,7 +122,7 @@ def _exception(said: object) -> BaseException | None:
 
 
 def _trace(raised: BaseException | None) -> str:
-    """Without the variables of its frames: they may hold tokens and keys."""
+    """Return the traceback without the variables of its frames, which may hold tokens and keys."""
     return "".join(traceback.format_exception(raised)).rstrip("\n") if raised is not None else ""
 
 
@@ -136,8 +136,8 @@ _SHORT |= {'"': r"\"", "\\": r"\\"}
 def as_text(line: Line) -> str:
     """Return `I1120 18:48:04.123456   12345 site.py:42] "message" err="reason" key="value"`, ending in a newline.
 
-    Nothing in a message or a value can begin a line of its own: what has several
-    lines is indented.
+    A message or a value cannot start a new log line: multi-line values are
+    indented.
     """
     when = datetime.fromtimestamp(line.time).strftime("%m%d %H:%M:%S.%f")  # noqa: DTZ006 - klog writes local time
     where = line.file.rpartition("/")[2]
@@ -153,14 +153,14 @@ def as_text(line: Line) -> str:
 
 
 def quote(text: str) -> str:
-    """In double quotes, as Go writes a string: one line, all of it printable."""
+    """Return the text in double quotes as a Go string: one line of printable characters."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return f'"{"".join(_SHORT.get(one) or _visible(one) for one in text)}"'
 
 
 def _assigned(value: Any) -> str:
-    """A field's value with what joins it to its name."""
+    """Return the part of a field after its name: `=` and the value."""
     if type(value) in JSON_TYPES:
         return f"={_JSON.encode(value)}"
     text = words(value)
@@ -171,7 +171,7 @@ def _assigned(value: Any) -> str:
 
 
 def _visible(one: str) -> str:
-    """A character as it is, or what stands for one that can't be seen."""
+    """Return a character, or an escape sequence if it is not printable."""
     if one.isprintable() or one == "\t":
         return one
     code = ord(one)
@@ -181,8 +181,8 @@ def _visible(one: str) -> str:
 
 
 def as_json(line: Line) -> str:
-    """Return the line as an object, ending in a newline. `ts` is in milliseconds since the epoch; `v` is not said of
-    errors, and `severity` of those lines only that `err` and `v` don't tell apart.
+    """Return the line as a JSON object, ending in a newline. `ts` is in milliseconds since the epoch. Errors have no
+    `v`; only warnings and fatal errors have a `severity`.
     """
     said: dict[str, Any] = {"ts": round(line.time * 1000, 3)}
     if line.logger:

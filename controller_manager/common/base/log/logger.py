@@ -1,4 +1,4 @@
-"""The logger of components: structlog's, with the levels of `-v` and `--vmodule` in front."""
+"""The logger of components: structlog with the levels of `-v` and `--vmodule`."""
 
 import sys
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ Pattern = tuple[str, int]
 
 
 class Levels:
-    """`verbosity` holds everywhere; in a file that one of `patterns` matches, so does the level of the first such.
+    """`verbosity` applies to all files. The first of `patterns` that matches a file may raise the level of that file.
 
-    A pattern (`*`, `?`, `[...]`) is compared with the name of the file without `.py`; one with slashes with as many
-    parts of its path, from the end. It only ever adds to what is said (kube-controller-manager options, `--vmodule`).
+    A pattern (`*`, `?`, `[...]`) is compared with the file name without `.py`. A pattern with slashes is compared with
+    the same number of path segments from the end. It never lowers the level (kube-controller-manager, `--vmodule`).
     """
 
     def __init__(self, verbosity: int = 0, patterns: Sequence[Pattern] = ()) -> None:
         self.verbosity = verbosity
         self._patterns = tuple((tuple(pattern.split("/")), level) for pattern, level in patterns)
         self.most = max((verbosity, *(level for _, level in self._patterns)))
-        """The highest level of which lines are written from any file."""
+        """The highest level that is written from any file."""
         self._of_file: dict[str, int] = {}
 
     def shows(self, level: int, file: str) -> bool:
-        """Return whether lines of this level are written when they come from `file`."""
+        """Return whether lines of `level` from `file` are written."""
         return level <= self.verbosity or (bool(self._patterns) and level <= self._level_of(file))
 
     def _level_of(self, file: str) -> int:
@@ -44,26 +44,26 @@ def _matches(parts: list[str], pattern: tuple[str, ...]) -> bool:
 
 
 class Logger(BoundLoggerBase):
-    """A message and fields: `log.info("serving", port=1)`. `error=` is the reason of a failure, in words or
-    as the exception itself, which is told with its type.
+    """Logs a message and fields: `log.info("serving", port=1)`. `error=` is the reason of a failure, as text or as an
+    exception, which is logged with its type.
 
-    Levels as users count them: what `info` says is 0, what `debug` says 4, unless `v` is given.
+    The level of `info` is 0, the level of `debug` is 4 unless `v` is given.
     """
 
     levels: ClassVar[Levels] = Levels()
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Log what helps to understand the program at work; costs next to nothing where nobody listens."""
+        """Log details for debugging. It costs almost nothing if the level is disabled."""
         level, levels = fields.get("v", DEBUG), self.levels
         if level <= levels.most and levels.shows(level, sys._getframe(1).f_code.co_filename):
             self._proxy_to_logger("debug", event, **fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Log what who runs the program wants to know."""
+        """Log information for the operator."""
         self._proxy_to_logger("info", event, **fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Log what may need somebody's attention if it goes on."""
+        """Log something that needs attention if it continues."""
         self._proxy_to_logger("warning", event, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
@@ -75,10 +75,10 @@ class Logger(BoundLoggerBase):
         self._proxy_to_logger("error", event, **{"exc_info": True, **fields})
 
     def critical(self, event: str, **fields: Any) -> None:
-        """Log the reason why the process ends."""
+        """Log the reason why the process exits."""
         self._proxy_to_logger("critical", event, **fields)
 
     def shows(self, v: int) -> bool:
-        """Return whether the calling file may say things of level `v`: for what is costly to put into words."""
+        """Return whether lines of level `v` of the calling file are written. Use it for expensive fields."""
         levels = self.levels
         return v <= levels.most and levels.shows(v, sys._getframe(1).f_code.co_filename)

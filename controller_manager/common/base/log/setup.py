@@ -1,4 +1,4 @@
-"""The one place where logging is configured, for components and for other libraries alike."""
+"""Configures logging for components and for other libraries."""
 
 import atexit
 import logging
@@ -13,23 +13,23 @@ from controller_manager.common.base.clock import running_loop
 from controller_manager.common.base.log.formats import Line, as_json, as_text, from_event, from_record, without_secrets
 from controller_manager.common.base.log.logger import Levels, Logger
 
-# The destinations of finished lines: one stream, or two of which that for information may be buffered.
+# Destinations of formatted lines: one stream, or two of which the one for information may be buffered.
 
 
 class TextStream(Protocol):
-    """Anything text can be written to."""
+    """An object with the `write` and `flush` methods of a text stream."""
 
     def write(self, text: str, /) -> object:
-        """Take it."""
+        """Write text."""
 
     def flush(self) -> None:
-        """Pass on what was taken."""
+        """Flush buffered text."""
 
 
 class Streams:
-    """Warnings and worse go to `error` at once; the rest to `info`, or to the same stream where there is none.
+    """Writes warnings and errors to `error`, other lines to `info`, or to `error` if `info` is None.
 
-    What can't be written is lost: a broken pipe ends no process.
+    Write errors are ignored: a broken pipe must not end the process.
     """
 
     def __init__(self, error: TextStream, info: TextStream | None = None) -> None:
@@ -37,22 +37,22 @@ class Streams:
         self._info = info or error
 
     def write(self, severity: str, line: str) -> None:
-        """Write one line, its newline included."""
+        """Write one line, which ends in a newline."""
         stream = self._info if severity == "I" else self._error
         with suppress(OSError, ValueError):  # ValueError: the stream is closed
             stream.write(line)
             stream.flush()
 
-    debug = info = warning = error = critical = write  # what structlog calls
+    debug = info = warning = error = critical = write  # called by structlog
 
     def close(self) -> None:
-        """Write what is still buffered."""
+        """Write all buffered lines."""
         if isinstance(self._info, Buffered):
             self._info.drain()
 
 
 class Buffered:
-    """Holds up to `size` characters back, no line for longer than `seconds` while a loop runs."""
+    """Buffers up to `size` characters. No line is buffered for longer than `seconds` while a loop runs."""
 
     def __init__(self, stream: TextStream, size: int, seconds: float) -> None:
         self._stream = stream
@@ -63,7 +63,7 @@ class Buffered:
         self._is_due = False
 
     def write(self, text: str) -> None:
-        """Keep it, or write it with all that was kept."""
+        """Buffer the text. Write the buffer first if the text does not fit."""
         if self._size + len(text) > self._limit:
             self.drain()
         if not self._held:
@@ -72,12 +72,12 @@ class Buffered:
         self._size += len(text)
 
     def flush(self) -> None:
-        """Nothing happens: that is what it is for."""
+        """Write the buffer only if it is full or no loop is running; otherwise keep it, since it is a buffer."""
         if self._size >= self._limit or running_loop() is None:
             self.drain()
 
     def drain(self) -> None:
-        """Write all that was kept."""
+        """Write all buffered text."""
         held, self._held, self._size = self._held, [], 0
         with suppress(OSError, ValueError):
             self._stream.write("".join(held))
@@ -95,14 +95,14 @@ class Buffered:
 
 
 class CurrentStderr:
-    """Whatever standard error is at the moment: tests exchange it."""
+    """Standard error, looked up for each write, since tests replace it."""
 
     def write(self, text: str) -> object:
-        """Take it."""
+        """Write text."""
         return sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Pass on what was taken."""
+        """Flush buffered text."""
         sys.stderr.flush()
 
 
@@ -110,18 +110,18 @@ Form = Callable[[Line], str]
 
 
 def configure(*, json: bool = False, levels: Levels | None = None, streams: Streams | None = None) -> None:
-    """Write every line as klog does, or as JSON, to `streams` (standard error) from now on, those of other libraries
-    from warnings on.
+    """Configure logging: klog text or JSON, to `streams` (default: standard error). Lines of other libraries are
+    written from level warning on.
     """
     form, to = as_json if json else as_text, streams or Streams(CurrentStderr())
-    _use(form, levels or Levels(), to, hidden=("process",))  # the header, or the collector of the log, tells it
+    _use(form, levels or Levels(), to, hidden=("process",))  # the header or the log collector has it already
     logging.basicConfig(level=logging.WARNING, handlers=[_Handler(form, to)], force=True)
     atexit.register(to.close)
 
 
 def get_logger(component: str) -> Logger:
-    """A logger that says which component speaks. Where nobody has configured logs, as in a test, debug lines are left
-    out and the others go to what is standard error then.
+    """Return a logger for a component. If logging is not configured, as in a test, debug lines are dropped and other
+    lines go to the current standard error.
     """
     if not structlog.is_configured():
         _use(as_text, Levels(), Streams(CurrentStderr()), hidden=())
@@ -139,7 +139,7 @@ def _use(form: Form, levels: Levels, streams: Streams, *, hidden: tuple[str, ...
 
 
 class _Render:
-    """The only processor: makes of an event what `Streams.write` takes."""
+    """The only structlog processor: turns an event into the arguments of `Streams.write`."""
 
     def __init__(self, form: Form, hidden: tuple[str, ...]) -> None:
         self._form = form
@@ -153,7 +153,7 @@ class _Render:
 
 
 class _Handler(logging.Handler):
-    """Writes what other libraries say."""
+    """Writes the log records of other libraries."""
 
     def __init__(self, form: Form, streams: Streams) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The tables that libraries of functions are: functions, their overloads, and what calls of them cost."""
+"""Function libraries as tables: functions, overloads and costs."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import msgspec
 from controller_manager.common.cel.types import ObjectType, Type
 from controller_manager.common.cel.values import Duration, EvaluationError, Timestamp
 
-UNBOUNDED = 2**64 - 1  # the maximum of estimates without a bound
-STRING_TRAVERSAL = 0.1  # the cost of looking at one character or byte
-REGEX_LENGTH = 0.25  # expressions in a regular expression per character
-LIST_BASE, MAP_BASE, STRUCT_BASE = 10, 30, 40  # the costs of making an empty one
+UNBOUNDED = 2**64 - 1  # maximum of estimates without a bound
+STRING_TRAVERSAL = 0.1  # cost per character or byte
+REGEX_LENGTH = 0.25  # cost per character of a regular expression
+LIST_BASE, MAP_BASE, STRUCT_BASE = 10, 30, 40  # cost of creating an empty one
 
 
 class Estimate(NamedTuple):
-    """A range of a size or of a cost, in numbers that stay at `UNBOUNDED` once they reach it."""
+    """A range of sizes or costs; the numbers saturate at `UNBOUNDED`."""
 
     min: int
     max: int
 
     def plus(self, other: Estimate) -> Estimate:
-        """Return the sum of both ends."""
+        """Return the sum of both bounds."""
         return Estimate(min(self.min + other.min, UNBOUNDED), min(self.max + other.max, UNBOUNDED))
 
     def times(self, other: Estimate) -> Estimate:
-        """Return the product of both ends."""
+        """Return the product of both bounds."""
         return Estimate(min(self.min * other.min, UNBOUNDED), min(self.max * other.max, UNBOUNDED))
 
     def scaled(self, factor: float) -> Estimate:
-        """Return both ends times a factor, rounded up."""
+        """Return both bounds times a factor, rounded up."""
         return Estimate(_scaled(self.min, factor), _scaled(self.max, factor))
 
     def union(self, other: Estimate) -> Estimate:
-        """Return the range that holds both."""
+        """Return the range that contains both."""
         return Estimate(min(self.min, other.min), max(self.max, other.max))
 
 
@@ -51,19 +51,19 @@ UNKNOWN_SIZE = Estimate(0, UNBOUNDED)
 
 
 def fixed(value: int) -> Estimate:
-    """Return the range of exactly one number."""
+    """Return the range with a single number."""
     return Estimate(value, value)
 
 
 class CallEstimate(NamedTuple):
-    """What a call costs without its operands, and the size of its result, where that is a container or a text."""
+    """The cost of a call without its operands, and the size of its result if it is a container or text."""
 
     cost: Estimate
     result_size: Estimate | None = None
 
 
 class Operand(Protocol):
-    """An operand of a call as static estimates see it."""
+    """An operand of a call for static estimates."""
 
     @property
     def type(self) -> Type:
@@ -71,39 +71,39 @@ class Operand(Protocol):
 
     @property
     def size(self) -> Estimate:
-        """Return the size as far as it is known, `UNKNOWN_SIZE` if it is not."""
+        """Return the known size, or `UNKNOWN_SIZE`."""
 
     @property
     def computed_size(self) -> Estimate | None:
-        """Return the size that the expression itself tells; None if only declarations might."""
+        """Return the size given by the expression itself; None if only declarations may give it."""
 
     @property
     def element_size(self) -> Estimate:
-        """Return the size of an element of a list, as declarations tell it."""
+        """Return the declared size of a list's elements."""
 
     @property
     def literal(self) -> Any:
         """Return the value of a literal; `ABSENT` for other expressions."""
 
 
-# Arguments are in order, the receiver first; a function that failed has its EvaluationError as the result,
-# and so has an argument that failed.
+# Arguments are in order, the receiver first. The result of a failed function is its EvaluationError; the same holds
+# for failed arguments.
 RuntimeCost = Callable[[tuple[Any, ...], Any], int]
 # Operands are in order, the receiver first. None leaves the estimate to the evaluator: a cost of 1.
 CallEstimator = Callable[[tuple[Operand, ...]], CallEstimate | None]
 
 
 def unit_cost(arguments: tuple[Any, ...], result: Any) -> int:
-    """Return 1: what calls cost that say nothing, for overloads of functions that say something else."""
+    """Return 1, the default cost of a call, for overloads of functions with another cost."""
     return 1
 
 
 class Overload(msgspec.Struct, frozen=True):
-    """One signature of a function, what it does, and what that costs.
+    """A signature of a function with its implementation and cost.
 
-    Implementations get plain values in order, the receiver first, and raise EvaluationError. Without `cost`, and
-    without one of the function, a call costs 1. Errors reach an implementation that is not strict as arguments.
-    A call of an overload that is `ordered` ends at the first operand that fails; others look at all of them.
+    Implementations get plain values in order, the receiver first, and raise EvaluationError. Without a `cost` here or
+    in the function, a call costs 1. A non-strict implementation gets errors as arguments. A call of an `ordered`
+    overload stops at the first failing operand; otherwise all operands are evaluated.
     """
 
     id: str
@@ -118,11 +118,11 @@ class Overload(msgspec.Struct, frozen=True):
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function by its name, which may have dots in it, and its overloads in the order they are tried.
+    """A function with its name, which may contain dots, and its overloads in the order in which they are tried.
 
-    `cost` is that of calls of any overload, also where only the values tell which one it is; the `cost` of the
-    overload, where that is known, goes first. With an `implementation`, it stands for those of all overloads, and
-    judges its arguments itself, as those of a function that is not `guarded` do.
+    `cost` applies to all overloads, also if only the values determine the overload; the `cost` of a known overload
+    takes precedence. An `implementation` replaces those of all overloads and checks its arguments itself, like those of
+    a function that is not `guarded`.
     """
 
     name: str
@@ -133,9 +133,9 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """Functions that belong together, with the types they are about (by the names expressions may use).
+    """Related functions with their types (by type name).
 
-    `objects` finds the types of objects that expressions may make, by their names.
+    `objects` finds the types of objects that expressions may create, by name.
     """
 
     name: str
@@ -145,13 +145,13 @@ class Library(msgspec.Struct, frozen=True):
 
 
 def no_such_overload(function: str = "") -> EvaluationError:
-    """Return the error of arguments that a function is not for."""
+    """Return the error for arguments that a function does not accept."""
     return EvaluationError(f"no such overload: {function}" if function else "no such overload")
 
 
-RECEIVERS = (str, Timestamp, Duration)  # types with methods of their own, whose errors name no function
+RECEIVERS = (str, Timestamp, Duration)  # types with methods, whose errors name no function
 
 
 def unreachable(*_: Any) -> NoReturn:
-    """Stand for what the evaluator has closures of its own for."""
+    """A placeholder for functions that the evaluator implements with closures."""
     raise no_such_overload()

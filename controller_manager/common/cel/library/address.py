@@ -1,4 +1,4 @@
-"""IP addresses as Go's `netip` reads them: without leading zeros, and with what is wrong in its words."""
+"""IP addresses as in Go's `netip`: no leading zeros, and Go's error messages."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address
@@ -13,7 +13,7 @@ _IPV4_MAPPED = 0xFFFF
 
 
 class Address(msgspec.Struct, frozen=True):
-    """An address: its number, how many bits such addresses have (32 or 128), and its zone."""
+    """An address: its number, its number of bits (32 or 128), and its zone."""
 
     number: int
     bits: int
@@ -21,11 +21,11 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_mapped(self) -> bool:
-        """Return true for an IPv4 address in the form of an IPv6 address."""
+        """Return whether this is an IPv4-mapped IPv6 address."""
         return self.bits == 128 and self.number >> 32 == _IPV4_MAPPED
 
     def begins_with(self, prefix: int, length: int) -> bool:
-        """Return true if the first `length` bits are those of a number."""
+        """Return whether the first `length` bits equal those of `prefix`."""
         return self.number >> (self.bits - length) == prefix
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(text: str) -> Address:
-    """Return the address that a text is. Raises ValueError, in words of Go."""
+    """Parse an address. Raises ValueError with the message of Go."""
     first = _MARK.search(text)
     if first is None:
         raise _malformed(text, "unable to parse IP")
@@ -48,7 +48,7 @@ def _malformed(text: str, reason: str, at: str = "") -> ValueError:
 
 
 def _ipv4(text: str, fields: str) -> int:
-    """Return the number of four fields, which are a whole text or the end of one."""
+    """Return the number of four fields, which are a whole text or its end."""
     value, digits, number, count = 0, 0, 0, 0
     for index, character in enumerate(fields):
         if "0" <= character <= "9":
@@ -117,7 +117,7 @@ def _hexadecimal(text: str, rest: str) -> str:
 
 
 def _embedded(text: str, rest: str, before: int, ellipsis: bool) -> tuple[int, int]:
-    """Return the last two fields, which are written as an IPv4 address."""
+    """Return the last two fields, written as an IPv4 address."""
     if not ellipsis and before != 6:
         raise _malformed(text, "embedded IPv4 address must replace the final 2 fields of the address", rest)
     if before > 6:

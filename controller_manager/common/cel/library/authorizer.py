@@ -1,8 +1,8 @@
-"""Questions of expressions to the authorizer: `authorizer.group('').resource('pods').check('list').allowed()`.
+"""Authorization checks in expressions: `authorizer.group('').resource('pods').check('list').allowed()`.
 
-An evaluation cannot wait, and an authorizer may have to: so an `AuthorizerValue` holds a function that answers at
-once, or raises `Undecided`. `evaluate_decided` asks for what was undecided and evaluates again, which a check's cost
-bounds: an evaluation has room for two.
+An evaluation cannot await, but an authorizer may have to. An `AuthorizerValue` therefore has a function that returns a
+decision at once or raises `Undecided`. `evaluate_decided` then asks the authorizer and evaluates again. The cost of a
+check limits this: an evaluation has room for two.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from controller_manager.common.cel.values import EvaluationError, Opaque, size_o
 
 T = TypeVar("T")
 _CHECK_COST = 350_000
-_REQUIREMENTS = 0.5  # of a selector per character
+_REQUIREMENTS = 0.5  # requirements per character of a selector
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCheck:
-    """A question: about a path, or about a resource of a group in any version.
+    """A check of a path, or of a resource of a group in any version.
 
-    Selectors are texts as expressions have them; what is no selector counts as none (`AuthorizeWithSelectors`).
+    Selectors are the texts of the expression; invalid ones are ignored (`AuthorizeWithSelectors`).
     """
 
     verb: str = ""
-    service_account: tuple[str, str] | None = None  # namespace and name, of who is asked about instead of the caller
+    service_account: tuple[str, str] | None = None  # namespace and name, to check instead of the user
     path: str = ""
     group: str = ""
     resource: str = ""
@@ -60,7 +60,7 @@ class AuthorizationCheck:
 
 
 class _Incomparable(Opaque):
-    """A value that equals nothing, and is different from nothing."""
+    """A value that cannot be compared."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class _Incomparable(Opaque):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionValue(_Incomparable):
-    """An answer: whether it is allowed, why, and what error there was."""
+    """A decision: whether the check is allowed, the reason, and an error."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.Decision")
 
@@ -85,7 +85,7 @@ Decide = Callable[[AuthorizationCheck], DecisionValue]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuthorizerValue(_Incomparable):
-    """The value of the variable `authorizer`: it answers for the caller, or for a service account."""
+    """The value of the variable `authorizer`, for the user or a service account."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.Authorizer")
 
@@ -95,7 +95,7 @@ class AuthorizerValue(_Incomparable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathCheck(_Incomparable):
-    """A question about a path without its verb."""
+    """A check of a path without its verb."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.PathCheck")
 
@@ -105,7 +105,7 @@ class PathCheck(_Incomparable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCheck(_Incomparable):
-    """A question about a group without its resource."""
+    """A check of a group without its resource."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.GroupCheck")
 
@@ -115,7 +115,7 @@ class GroupCheck(_Incomparable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceCheck(_Incomparable):
-    """A question about a resource without its verb; the value of `authorizer.requestResource` is one."""
+    """A check of a resource without its verb, such as `authorizer.requestResource`."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.ResourceCheck")
 
@@ -124,7 +124,7 @@ class ResourceCheck(_Incomparable):
 
 
 class Undecided(Exception):
-    """An evaluation asked what was not decided yet."""
+    """An evaluation needs a decision that is not known yet."""
 
     def __init__(self, check: AuthorizationCheck) -> None:
         super().__init__(f"the authorizer was not asked about {check}")
@@ -134,9 +134,9 @@ class Undecided(Exception):
 async def evaluate_decided(
     evaluate: Callable[[Decide], T], ask: Callable[[AuthorizationCheck], Awaitable[DecisionValue]]
 ) -> T:
-    """Return what `evaluate` returns with a function that decides, which raises `Undecided` what is to be asked.
+    """Return the result of `evaluate`, which gets a function that decides or raises `Undecided` with the check.
 
-    `evaluate` is called again after each answer, so it begins with a new budget each time.
+    `evaluate` is called again after each decision, with a new budget each time.
     """
     known: dict[AuthorizationCheck, DecisionValue] = {}
 

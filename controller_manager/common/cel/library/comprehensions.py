@@ -1,4 +1,4 @@
-"""The function that comprehensions of two variables make maps with; their macros are in `macros.py`."""
+"""The function that two-variable comprehensions use to build maps; their macros are in `macros.py`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Conversions between types, as Go reads and writes numbers, times and durations."""
+"""Type conversions, with Go's formats of numbers, times and durations."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _to_int(value: Any) -> int:
 
 
 def _digits(text: str) -> int:
-    """Return the number of a text of digits, or one beyond all numbers for a text that is too long for any."""
+    """Return the number of a text of digits, or one above all limits if the text is too long."""
     return int(text) if len(text) < 100 else 10**100 if int(text.strip("+-0")[:1] or 0) else 0
 
 
@@ -126,7 +126,7 @@ def _to_bytes(value: Any) -> bytes:
 
 
 def to_timestamp(value: Any) -> Timestamp:
-    """Return the moment of seconds since 1970 or of a text. Raises EvaluationError."""
+    """Convert seconds since 1970 or a text to a timestamp. Raises EvaluationError."""
     if type(value) is Timestamp:
         return value
     if type(value) is int:
@@ -144,7 +144,7 @@ def to_timestamp(value: Any) -> Timestamp:
 
 
 def to_duration(value: Any) -> Duration:
-    """Return the duration of a text. Raises EvaluationError."""
+    """Convert a text to a duration. Raises EvaluationError."""
     if type(value) is Duration:
         return value
     if type(value) is str:
@@ -156,7 +156,7 @@ def to_duration(value: Any) -> Duration:
 
 
 def to_string(value: Any) -> str:
-    """Return a value as a text. Raises EvaluationError for bytes that are none."""
+    """Convert a value to text. Raises EvaluationError for bytes that are not UTF-8."""
     kind = type(value)
     if kind is bool:
         return "true" if value else "false"

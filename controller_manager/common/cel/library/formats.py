@@ -1,4 +1,4 @@
-"""Named formats of texts, as `format.dns1123Label()`: what is wrong is told in the words of Kubernetes 1.36."""
+"""Named text formats such as `format.dns1123Label()`, with the error messages of Kubernetes 1.36."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from controller_manager.common.cel.types import STRING, Kind, ListType, Optional
 from controller_manager.common.cel.values import NONE, Opaque, Optional, size_of
 
 _LABEL_LIMIT, _SUBDOMAIN_LIMIT = 63, 253
-_LONGEST_PATTERN = 128  # what static estimates count with
+_LONGEST_PATTERN = 128  # for static estimates
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OLD_LABEL = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -71,7 +71,7 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def label_problems(text: str) -> list[str]:
-    """Return what is wrong with a DNS label (RFC 1123)."""
+    """Return the errors of a DNS label (RFC 1123)."""
     problems = _too_long(text, _LABEL_LIMIT, "characters")
     if not _fits(_LABEL, text):
         problems.append("must not contain dots" if _fits(_SUBDOMAIN, text) else _LABEL_RULE)
@@ -79,7 +79,7 @@ def label_problems(text: str) -> list[str]:
 
 
 def subdomain_problems(text: str, unit: str = "characters") -> list[str]:
-    """Return what is wrong with a DNS subdomain (RFC 1123)."""
+    """Return the errors of a DNS subdomain (RFC 1123)."""
     problems = _too_long(text, _SUBDOMAIN_LIMIT, unit)
     return problems if _fits(_SUBDOMAIN, text) else [*problems, _SUBDOMAIN_RULE]
 
@@ -110,7 +110,7 @@ def _value_problems(text: str) -> list[str]:
 
 
 def _as_prefix(problems: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """Return the check of what is generated names are made of: they may end in a dash, since more follows."""
+    """Return the check of a name prefix: it may end in a dash, since a suffix follows."""
     return lambda text: problems(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -125,7 +125,7 @@ def _is_date(text: str) -> bool:
         return False
     year, month, day = map(int, found.groups())
     try:
-        date(year or 4, month, day)  # the year 0 is a leap year, which Go counts and Python does not
+        date(year or 4, month, day)  # year 0 is a leap year, which Go supports and Python does not
     except ValueError:
         return False
     return True
@@ -153,7 +153,7 @@ def _is_base64(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat(Opaque):
-    """A format: its name, what is wrong with a text, and the length of the expression that costs count with."""
+    """A format: its name, its check, and the length of its pattern for costs."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.NamedFormat")
 

@@ -1,6 +1,6 @@
-"""`format` of cel-go's extension `strings` in its version 2: clauses of a text are filled with values of a list.
+"""`format` of cel-go's extension `strings`, version 2: fills the clauses of a template with values from a list.
 
-Numbers are written as Go's printer for American English does: with commas between thousands, and powers of ten in
+Numbers are written like Go's printer for American English: with commas between thousands, and exponents in
 superscript.
 """
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Clause = tuple[str, int | None]  # the letter, and the precision
 
 _PRECISION = 6
-_MOST_DIGITS = 1074  # behind the point of a double
+_MOST_DIGITS = 1074  # after the decimal point of a double
 _TIMES_TEN = "\u00d710"
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -47,24 +47,24 @@ _TAKES: dict[str, tuple[frozenset[Kind], str]] = {
     ),
     "o": (_INTEGERS, "octal clause can only be used on integers"),
 }
-"""Which values a clause takes, and what is said of others."""
+"""The kinds of values for each clause, and the error for others."""
 
 
 def takes(clause: Clause, kind: Kind) -> bool:
-    """Return true if values of a kind may fill a clause; of texts, that is known at run time only."""
+    """Return whether a clause accepts a kind of values; texts are checked at run time."""
     return kind is Kind.DYN or kind in _TAKES[clause[0].lower()][0]
 
 
 def not_taken(clause: Clause, type_name: str) -> EvaluationError:
-    """Return the refusal of a value of a type that cannot fill a clause."""
+    """Return the error for a value type that a clause does not accept."""
     return _failed(f"{_TAKES[clause[0].lower()][1]}, was given {type_name}")
 
 
 def interpolate(template: str, argument: Callable[[int], T], count: int, write: Callable[[Clause, T], str]) -> str:
-    """Return the template with its clauses written, each with the next of `count` arguments.
+    """Return the template with each clause replaced by the next of `count` arguments.
 
-    Raises EvaluationError for a clause that is none, and for one too many. `argument` raises it for an index that
-    is out of range; who only checks a template gives something for any index.
+    Raises EvaluationError for an invalid clause, and for too many clauses. `argument` raises it for an index out of
+    range; a check of the template alone returns a placeholder for any index.
     """
     text = template.encode("utf-8", "surrogatepass")
     written, at, index, length = bytearray(), 0, 0, 0
@@ -150,15 +150,15 @@ def _double(letter: str, precision: int | None, value: float) -> str:
     require_short(width)
     if not math.isfinite(value):
         return ("NaN" if math.isnan(value) else "∞" if value > 0 else "-∞").rjust(width)
-    value = value or 0.0  # no sign of a negative zero
-    if letter == "e":  # in cel-go, what is meant to be the precision is the width
+    value = value or 0.0  # no negative zero
+    if letter == "e":  # cel-go uses the precision as width here
         mantissa, _, exponent = f"{value:.6e}".partition("e")
         return f"{mantissa}{_TIMES_TEN}{str(_two_digits(int(exponent))).translate(_SUPERSCRIPT)}".rjust(width)
     digits = _PRECISION if precision is None else precision
     text = f"{value:,.{min(digits, _MOST_DIGITS)}f}"
     if digits < 256:
         return text
-    whole, _, fraction = text.partition(".")  # Go's printer keeps how many digits there are at least in a byte
+    whole, _, fraction = text.partition(".")  # Go's printer stores the minimum number of digits in a byte
     fraction = fraction.rstrip("0").ljust(digits % 256, "0")
     return f"{whole}.{fraction}" if fraction else whole
 
@@ -168,7 +168,7 @@ def _two_digits(exponent: int) -> str:
 
 
 def _string(value: Any) -> str:
-    """Return a value as `%s` writes it."""
+    """Return a value in the format of `%s`."""
     if value is None:
         return "null"
     if isinstance(value, list):
@@ -193,7 +193,7 @@ def _key(key: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as it is written within a list or a map."""
+    """Return a value as element of a list or map."""
     match value:
         case str():
             return quote(value)

@@ -1,4 +1,4 @@
-"""Functions of IP addresses and of blocks of them (CIDR), in which there are no zones, and no IPv4 within IPv6."""
+"""Functions for IP addresses and CIDR blocks, without zones and IPv4-mapped addresses."""
 
 import math
 import re
@@ -52,7 +52,7 @@ class IP(Opaque):
 
 @dataclass(frozen=True, slots=True)
 class CIDR(Opaque):
-    """A block of addresses, named by one of them and the number of leading bits that they have in common."""
+    """A CIDR block: an address in it, and the length of its prefix."""
 
     type: ClassVar[Type] = OpaqueType("net.CIDR")
 
@@ -60,7 +60,7 @@ class CIDR(Opaque):
     prefix: int
 
     def __str__(self) -> str:
-        """Return the address and the length of the prefix."""
+        """Return the address and the prefix length."""
         return f"{self.address}/{self.prefix}"
 
     @property
@@ -69,18 +69,18 @@ class CIDR(Opaque):
         return math.ceil(self.prefix / 8)
 
     def masked(self) -> "CIDR":
-        """Return the block named by its first address."""
+        """Return the block with its first address."""
         host = self.address.bits - self.prefix
         return CIDR(Address(self.address.number >> host << host, self.address.bits), self.prefix)
 
     def holds(self, address: Address) -> bool:
-        """Return true if an address of the same family is in the block."""
+        """Return whether an address of the same family is in the block."""
         host = self.address.bits - self.prefix
         return address.bits == self.address.bits and address.number >> host == self.address.number >> host
 
 
 def parse_ip(text: str) -> IP:
-    """Return the address that a text is. Raises EvaluationError."""
+    """Parse an address. Raises EvaluationError."""
     try:
         address = parse_address(text)
     except ValueError as error:
@@ -93,7 +93,7 @@ def parse_ip(text: str) -> IP:
 
 
 def parse_cidr(text: str) -> CIDR:
-    """Return the block that a text is. Raises EvaluationError."""
+    """Parse a CIDR block. Raises EvaluationError."""
     context = "network address parse error during conversion from string: "
     try:
         address, prefix = _prefix(text)

@@ -1,6 +1,6 @@
-"""The libraries of Kubernetes' base environment of 1.36, in the order in which overloads of one function are tried.
+"""The libraries of Kubernetes' base environment 1.36, in the order in which overloads of a function are tried.
 
-Not in it are cel-go's extensions `math`, `encoders`, `bindings`, `protos` and `regex`.
+It does not include cel-go's extensions `math`, `encoders`, `bindings`, `protos` and `regex`.
 """
 
 from controller_manager.common.cel.library.authorizer import AUTHORIZERS, SELECTORS

@@ -1,4 +1,4 @@
-"""Functions of lists of cel-go's extension `lists` in its version 3: parts, order, and what is different."""
+"""List functions of cel-go's extension `lists`, version 3: slices, sorting and distinct elements."""
 
 from collections.abc import Callable
 from functools import cmp_to_key
@@ -40,7 +40,7 @@ from controller_manager.common.cel.values import (
     type_of,
 )
 
-_FEW = 12  # so many elements are sorted by insertion, which shows where some of them cannot be compared
+_FEW = 12  # lists up to this size use insertion sort, which determines the error for incomparable elements
 _T = TypeParameter("T")
 _LIST = ListType(_T)
 
@@ -62,7 +62,7 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 
 
 def _flatten(values: Any, depth: Any = 1) -> list[Any]:
-    """Return the elements of lists within a list, down to a depth."""
+    """Return the elements of nested lists down to a depth."""
     if not isinstance(values, list) or type(depth) is not int:
         arguments = type_of(depth).name if depth != 1 or type(depth) is not int else ""
         name = "map(dyn, dyn)" if isinstance(values, dict) else type_of(values).name
@@ -78,7 +78,7 @@ def _flatten(values: Any, depth: Any = 1) -> list[Any]:
 
 
 def _distinct(values: list[Any]) -> list[Any]:
-    """Return the elements that are equal to none before them."""
+    """Return the elements without duplicates of earlier ones."""
     require_affordable(2 * len(values) ** 2)
     if hashable_alike(values):
         return list(dict.fromkeys(values))
@@ -96,7 +96,7 @@ def _sort(values: Any) -> list[Any]:
 
 
 def _sort_by_keys(values: Any, keys: Any) -> list[Any]:
-    """Return the elements in the order of the keys beside them; what has equal keys keeps its order."""
+    """Return the elements sorted by the parallel list of keys; the sort is stable."""
     if not isinstance(values, list) or not isinstance(keys, list):
         raise no_such_overload()
     if len(values) != len(keys):
@@ -136,7 +136,7 @@ def _flatten_cost(arguments: Arguments, result: Any) -> int:
 
 
 def _compare_cost(keys: int) -> Callable[[Arguments, Any], int]:
-    """Return the cost of comparing the elements of an argument with one another."""
+    """Return the cost of comparing the elements of an argument with each other."""
 
     def cost(arguments: Arguments, result: Any) -> int:
         values = arguments[keys]
@@ -178,7 +178,7 @@ def _literal(operands: Operands, index: int, otherwise: int) -> int:
 
 
 def _sortings() -> tuple[Function, ...]:
-    """Return the functions whose overloads are named as the checker calls their types."""
+    """Return the sort functions; their overloads are named like the types in the checker."""
     types = tuple(COMPARABLE.values())
     return (
         Function(

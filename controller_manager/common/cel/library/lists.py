@@ -1,4 +1,4 @@
-"""Functions of lists that Kubernetes has of its own: in order, sums, extremes, and where something is."""
+"""List functions of Kubernetes: isSorted, sum, min, max and indexOf."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -39,7 +39,7 @@ from controller_manager.common.cel.values import (
     equal,
 )
 
-ORDERED = frozenset({int, float, bool, Uint, str, bytes, Duration, Timestamp})  # classes of values with an order
+ORDERED = frozenset({int, float, bool, Uint, str, bytes, Duration, Timestamp})  # Python types of ordered values
 _NUMBERS = frozenset({int, float, Uint})
 COMPARABLE = {
     "int": INT, "uint": UINT, "double": DOUBLE, "bool": BOOL, "duration": DURATION, "timestamp": TIMESTAMP,
@@ -49,7 +49,7 @@ _ZEROS: dict[str, Any] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": 
 
 
 def compare(left: Any, right: Any) -> int | None:
-    """Return -1, 0 or 1, or None for values of which none is greater: NaN, and values of different types."""
+    """Return -1, 0 or 1, or None for values without an order: NaN, and values of different types."""
     if type(left) in _NUMBERS and type(right) in _NUMBERS:
         return None if left != left or right != right else compare_numbers(left, right)
     if type(left) is not type(right):
@@ -63,7 +63,7 @@ def _require_order(value: Any) -> None:
 
 
 def is_sorted(values: list[Any]) -> bool:
-    """Tell whether no element is greater than the next. Raises EvaluationError for elements without an order."""
+    """Return whether no element is greater than the next. Raises EvaluationError for elements without an order."""
     if hashable_alike(values):
         return all(one <= other for one, other in pairwise(values))
     for index, value in enumerate(values):
@@ -118,7 +118,7 @@ _LIST_OF_A = ListType(_A)
 
 
 def _templated(id_: str, types: dict[str, Type], result: Type | None, implementation: Any) -> tuple[Overload, ...]:
-    """Return an overload for lists of each of the types, whose result is of that type unless it is said."""
+    """Return an overload for lists of each type; the result has the element type by default."""
     return tuple(
         Overload(
             id_.format(name), (ListType(of),), result or of,

@@ -1,4 +1,4 @@
-"""What expressions of mutating policies have besides (KEP-3962): `Object{...}`, `JSONPatch{...}`, keys of its paths."""
+"""Additions for mutating policies (KEP-3962): `Object{...}`, `JSONPatch{...}` and JSON pointer keys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _OBJECT = "Object"
 
 
 class PatchType(ObjectType):
-    """The type of a part of an object, which is called by the names that lead there: `Object.spec.template`.
+    """The type of a part of an object, named after its path: `Object.spec.template`.
 
-    It has a field of every name, of any type.
+    It has a field of any type for every name.
     """
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class PatchType(ObjectType):
 
 
 class PatchObject(Structure):
-    """A part of an object that an expression made; only fields of expressions that are declared so lead into it."""
+    """A part of an object created by an expression; only expressions with declared types access its fields."""
 
     __slots__ = ("_type", "fields")
     go_name = "*dynamic.ObjectVal"
@@ -42,16 +42,16 @@ class PatchObject(Structure):
 
     @property
     def type(self) -> Type:
-        """Return the type by whose name the expression made the object."""
+        """Return the type with the name used in the expression."""
         return self._type
 
     @property
     def empty(self) -> bool:
-        """Return true if there are no fields."""
+        """Return whether there are no fields."""
         return not self.fields
 
     def field(self, name: str, present_only: bool) -> Any:
-        """Return a field as plain JSON; null for one that was not given. Raises EvaluationError as `tree` does."""
+        """Return a field as plain JSON; null for an unset one. Raises EvaluationError like `tree`."""
         try:
             found = self.tree().get(name, ABSENT)
         except EvaluationError:
@@ -61,11 +61,11 @@ class PatchObject(Structure):
         return None if found is ABSENT and not present_only else found
 
     def tree(self) -> dict[str, Any]:
-        """Return the object as plain JSON. Raises EvaluationError for what JSON has no values for."""
+        """Return the object as plain JSON. Raises EvaluationError for values that JSON cannot represent."""
         return {name: _plain(name, value) for name, value in self.fields.items()}
 
     def misnamed(self) -> Iterator[str]:
-        """Yield what is wrong with the types of the objects within, which must be those of their paths."""
+        """Yield errors about nested objects whose type does not match their path."""
         return _misnamed(self, self.type.name)
 
     def __eq__(self, other: object) -> bool:
@@ -75,7 +75,7 @@ class PatchObject(Structure):
 
 
 class PatchOperation(Structure):
-    """One operation of a JSON patch (RFC 6902); `value` is ABSENT where none is given."""
+    """An operation of a JSON patch (RFC 6902); `value` is ABSENT if not given."""
 
     __slots__ = ("from_", "op", "path", "value")
     go_name = "*mutation.JSONPatchVal"
@@ -92,7 +92,7 @@ class PatchOperation(Structure):
         self.value = fields.get("value", ABSENT)
 
     def field(self, name: str, present_only: bool) -> Any:
-        """Return a field; an empty text is absent, if only presence is asked about."""
+        """Return a field; an empty text is absent if only presence is tested."""
         found = {"op": self.op, "path": self.path, "from": self.from_, "value": self.value}.get(name)
         if found is None and name != "value":
             raise EvaluationError(f"unsupported {'field' if present_only else 'indexer'}: {name}")
@@ -119,7 +119,7 @@ class PatchOperation(Structure):
 
 
 class _OperationType(ObjectType):
-    """The type of operations; fields that there are not are of a type that nothing is of."""
+    """The type of operations; unknown fields have a type without values."""
 
     __slots__ = ()
 
@@ -138,7 +138,7 @@ PATCH_OPERATIONS = ListType(PATCH_OPERATION)
 
 
 def _patch_type(name: str) -> ObjectType | None:
-    """Return the type of a name, if it is one of a mutation."""
+    """Return the type with a name, if it is one of mutations."""
     if name == PATCH_OPERATION.name:
         return PATCH_OPERATION
     return PatchType(name) if name == _OBJECT or name.startswith(f"{_OBJECT}.") else None
@@ -152,7 +152,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _native_type(value: Any) -> str:
-    """Return what Go calls the type that holds a value."""
+    """Return Go's name for the type of a value."""
     return _NATIVE_TYPES.get(type(value)) or go_type(value)
 
 
@@ -199,7 +199,7 @@ def _misnamed(value: Any, path: str) -> Iterator[str]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Return whether two parts of objects are the same to Go: no two lists are, nor values of different types."""
+    """Return whether two parts of objects are equal in Go: lists never are, nor values of different types."""
     if left is right:
         return True
     if type(left) is not type(right) or isinstance(left, list):
@@ -210,7 +210,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def escape_key(key: str) -> str:
-    """Return a key as it stands in a JSON pointer (RFC 6901)."""
+    """Return a key escaped for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 

@@ -1,4 +1,4 @@
-"""Operators: arithmetic and comparisons; logic, conditions and indices have closures of the planner's own."""
+"""Arithmetic and comparison operators; the planner implements logic, conditions and indexes."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ _Operator = Callable[[Any, Any], Any]
 
 
 def checked_int(value: int) -> int:
-    """Return a number of 64 bits. Raises EvaluationError for others."""
+    """Return a signed 64-bit number. Raises EvaluationError on overflow."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise EvaluationError("integer overflow")
 
 
 def checked_uint(value: int) -> Uint:
-    """Return an unsigned number of 64 bits. Raises EvaluationError for others."""
+    """Return an unsigned 64-bit number. Raises EvaluationError on overflow."""
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise EvaluationError("unsigned integer overflow")
 
 
 def added(left: Any, right: Any) -> Any:
-    """Return the sum of two values. Raises EvaluationError beyond the bounds of their type, and for what has none."""
+    """Return the sum of two values. Raises EvaluationError on overflow and for types without addition."""
     kind = type(left)
     if kind is type(right) and kind in (int, str, float, list, Uint, bytes, Duration):
         if kind is int:
@@ -103,7 +103,7 @@ _ADDABLE = (int, str, float, Uint, bytes, Duration, Timestamp)
 
 
 def _joined(left: list[Any], right: list[Any]) -> list[Any]:
-    """Return two lists as one: sets and lists of items with keys keep what they are."""
+    """Return the concatenation of two lists; sets and lists with keys keep their type."""
     if isinstance(left, SetList):
         known = set(left)
         added = []
@@ -237,11 +237,11 @@ def _both(arguments: tuple[Any, ...], _: Any) -> int:
     return math.ceil((size_of(arguments[0]) + size_of(arguments[1])) * STRING_TRAVERSAL)
 
 
-_CHEAP_ITEMS, _ITEMS_PER_COST = 1000, 100  # of lists that are added
+_CHEAP_ITEMS, _ITEMS_PER_COST = 1000, 100  # for list addition
 
 
 def _list_sum(arguments: tuple[Any, ...], result: Any) -> int:
-    """Return the cost of a sum of lists: 1, and more for long ones, which are copied here and views in Go."""
+    """Return the cost of list addition: 1, and more for long lists, which are copied here (Go uses views)."""
     if type(result) is not list or type(arguments[0]) is GrowingList:
         return 1
     return 1 + max(len(result) - _CHEAP_ITEMS, 0) // _ITEMS_PER_COST

@@ -1,4 +1,4 @@
-"""Functions and operators of values that may be absent: those of cel-go's `OptionalTypes`."""
+"""Functions and operators for optional values, as in cel-go's `OptionalTypes`."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ from controller_manager.common.cel.values import NONE, Duration, EvaluationError
 _K, _V = TypeParameter("K"), TypeParameter("V")
 _OPTIONAL, _LIST, _MAP = OptionalType(_V), ListType(_V), MapType(_K, _V)
 _OPTIONALS = ListType(_OPTIONAL)
-_YEAR_ONE = -62_135_596_800_000_000_000  # in nanoseconds: where Go's time begins
+_YEAR_ONE = -62_135_596_800_000_000_000  # Go's zero time in nanoseconds
 
 
 def is_zero(value: Any) -> bool:
-    """Return true for null, false, numbers of zero, and what is empty."""
+    """Return whether a value is null, false, zero or empty."""
     if isinstance(value, Structure):
         return value.empty
     if isinstance(value, Timestamp | Duration):
@@ -33,7 +33,7 @@ def is_zero(value: Any) -> bool:
 
 
 def value_of(optional: Optional) -> Any:
-    """Return the value. Raises EvaluationError if there is none."""
+    """Return the value. Raises EvaluationError for an empty optional."""
     if not optional.present:
         raise EvaluationError("optional.none() dereference")
     return optional.value

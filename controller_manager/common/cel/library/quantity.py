@@ -1,4 +1,4 @@
-"""Quantities, with the bounds of Go's arithmetic: what an integer of 64 bits holds, and what only decimals do."""
+"""Quantities with the limits of Go's arithmetic: 64-bit integers where possible, decimals otherwise."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _BINARY = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", 1)}
 _EXPONENT = re.compile("[eE]([+-]?[0-9]{1,5})")
 _NANO = -9
 _FAST_DIGITS, _FAST_BINARY_DIGITS = 18, 15
-_MOST_DIGITS, _MOST_EXPONENT = 1000, 10_000  # what is longer is nobody's, and would take long
+_MOST_DIGITS, _MOST_EXPONENT = 1000, 10_000  # longer numbers are useless, and slow to process
 
 _FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _SUFFIX = "unable to parse quantity's suffix"
@@ -26,11 +26,10 @@ _NUMERIC = "unable to parse numeric part of quantity"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantityValue(Opaque):
-    """A number, `unscaled` times ten to the power of `scale`, with the family of suffixes it is written with.
+    """A quantity, `unscaled` times ten to the power of `scale`, with its family of suffixes.
 
-    `small` numbers fit the integers that Go counts with: only those are integers to an expression. `text` is what
-    it was read from, where that is canonical. Sums are `computed`: upstream has another type for them, which is not
-    accepted at the right of `==`.
+    `small` numbers fit the integers that Go uses; only those are integers in expressions. `text` is the parsed text if
+    it is canonical. Sums are `computed`: Kubernetes has another type for them, which `==` does not accept on the right.
     """
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.Quantity")
@@ -43,7 +42,7 @@ class QuantityValue(Opaque):
     computed: bool = False
 
     def equals(self, other: Any) -> bool:
-        """Return what `self == other` is in an expression. Raises EvaluationError for all but read quantities."""
+        """Return the value of `self == other` in an expression. Raises EvaluationError except for parsed quantities."""
         if not isinstance(other, QuantityValue) or other.computed:
             raise no_such_overload()
         return self == other
@@ -63,12 +62,12 @@ class QuantityValue(Opaque):
         return Decimal((int(self.unscaled < 0), digits, self.scale))
 
     def at(self, scale: int) -> int:
-        """Return the number in units of a power of ten that is not greater than its own."""
+        """Return the number in units of a power of ten not greater than its own."""
         return int(self.unscaled * 10 ** (self.scale - scale))
 
 
 def parse(text: str) -> QuantityValue:
-    """Return the quantity that a text is. Raises EvaluationError."""
+    """Parse a quantity. Raises EvaluationError."""
     if not text:
         raise EvaluationError(_FORMAT)
     found = _PARTS.fullmatch(text)
@@ -95,7 +94,7 @@ def _interpreted(suffix: str) -> tuple[str, int]:
 
 
 def _small(sign: str, digits: str, fraction: str, family: str, exponent: int, text: str) -> QuantityValue | None:
-    """Return the quantity if an integer of 64 bits surely holds it, by the number of digits."""
+    """Return the quantity if a 64-bit integer certainly holds it, judged by the number of digits."""
     if family == "binary":
         scale, factor = 0, 1 << exponent
         if fraction or _FAST_BINARY_DIGITS - len(digits) - exponent * 3 // 10 - 1 < 0:
@@ -117,7 +116,7 @@ def _small(sign: str, digits: str, fraction: str, family: str, exponent: int, te
 
 
 def _large(unscaled: int, places: int, family: str, exponent: int) -> QuantityValue:
-    """Return the quantity as decimals: rounded away from zero to billionths, binary ones up to 64 bits."""
+    """Return the quantity as decimal: rounded away from zero to billionths; binary ones are limited to 64 bits."""
     sign, number, scale = (-1 if unscaled < 0 else 1), abs(unscaled), -places
     if family == "binary":
         number <<= exponent
@@ -134,7 +133,7 @@ def _large(unscaled: int, places: int, family: str, exponent: int) -> QuantityVa
 
 
 def is_quantity(text: str) -> bool:
-    """Tell whether a text is a quantity."""
+    """Return whether a text is a quantity."""
     try:
         parse(text)
     except EvaluationError:
@@ -150,7 +149,7 @@ def compare(one: QuantityValue, other: QuantityValue) -> int:
 
 
 def add(one: QuantityValue, other: QuantityValue | int) -> QuantityValue:
-    """Return the sum, in the family of the first one that is not zero."""
+    """Return the sum, in the family of the first nonzero operand."""
     if isinstance(other, int):
         other = QuantityValue(other, 0, "exponent", small=True)
     family = one.family if one.unscaled else other.family

@@ -1,4 +1,4 @@
-"""Functions that find parts of texts by regular expressions (RE2)."""
+"""Functions that find matches of regular expressions (RE2)."""
 
 from controller_manager.common.base.regex import Regex, compile_regex
 from controller_manager.common.cel.library import CallEstimate, Estimate, Function, Library, Overload
@@ -6,7 +6,7 @@ from controller_manager.common.cel.library.costs import Arguments, Operands, mat
 from controller_manager.common.cel.types import INT, STRING, ListType
 from controller_manager.common.cel.values import CostExceeded, EvaluationError, size_of
 
-_MOST_MATCHES = 100_000  # they cost nothing where the expression is short
+_MOST_MATCHES = 100_000  # matches of a short pattern have almost no cost
 
 
 def find(text: str, pattern: str) -> str:

@@ -14,13 +14,13 @@ from controller_manager.common.cel.values import INT_MAX, UINT_MAX, EvaluationEr
 _DIGITS = re.compile("[0-9]*")
 _IDENTIFIER = re.compile("[A-Za-z0-9-]*")
 
-Identifier = tuple[bool, int, str]  # numbers go before texts, and are compared as numbers
+Identifier = tuple[bool, int, str]  # numbers sort before texts, and are compared as numbers
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver(Opaque):
-    """A version; its build metadata has no part in comparisons."""
+    """A version; comparisons ignore its build metadata."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.Semver")
 
@@ -31,7 +31,7 @@ class Semver(Opaque):
     build: str = ""
 
     def __str__(self) -> str:
-        """Return the version as it is written."""
+        """Return the version as text."""
         text = f"{self.major}.{self.minor}.{self.patch}"
         if self.prerelease:
             text += "-" + ".".join(name if textual else str(number) for textual, number, name in self.prerelease)
@@ -51,8 +51,8 @@ class Semver(Opaque):
 
 
 def parse(text: str, normalize: bool = False) -> Semver:
-    """Return the version that a text is, after removing `v` and leading zeros, and adding parts that are missing,
-    where it is normalized. Raises EvaluationError.
+    """Parse a version; with `normalize`, remove `v` and leading zeros, and add missing parts. Raises
+    EvaluationError.
     """
     if normalize:
         text = _normalized(text)
@@ -80,7 +80,7 @@ def parse(text: str, normalize: bool = False) -> Semver:
 
 
 def is_semver(text: str, normalize: bool = False) -> bool:
-    """Tell whether a text is a version."""
+    """Return whether a text is a version."""
     try:
         parse(text, normalize)
     except EvaluationError:
@@ -135,7 +135,7 @@ def _compare(one: Semver, other: Semver) -> int:
 
 
 def _signed(number: int) -> int:
-    """Return an unsigned integer as Go converts it to a signed one."""
+    """Convert an unsigned integer to a signed one like Go."""
     return number - 2**64 if number > INT_MAX else number
 
 

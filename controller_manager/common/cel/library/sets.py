@@ -1,4 +1,4 @@
-"""Functions that compare lists as sets: those of cel-go's extension `sets`."""
+"""Set functions for lists, as in cel-go's extension `sets`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from controller_manager.common.cel.values import equal, size_of
 
 
 def contains(values: list[Any], part: list[Any]) -> bool:
-    """Tell whether every element of a part is equal to one of the list."""
+    """Return whether every element of `part` is in the list."""
     require_affordable(len(values) * len(part))
     if hashable_alike(values, part):
         return set(part) <= set(values)
@@ -18,12 +18,12 @@ def contains(values: list[Any], part: list[Any]) -> bool:
 
 
 def equivalent(left: list[Any], right: list[Any]) -> bool:
-    """Tell whether two lists contain one another."""
+    """Return whether two lists contain the same elements."""
     return contains(left, right) and contains(right, left)
 
 
 def intersects(left: list[Any], right: list[Any]) -> bool:
-    """Tell whether an element of one list is equal to one of the other."""
+    """Return whether two lists have a common element."""
     require_affordable(len(left) * len(right))
     if hashable_alike(left, right):
         return not set(left).isdisjoint(right)

@@ -1,4 +1,4 @@
-"""The functions and operators that every environment of CEL has."""
+"""The standard functions and operators of CEL."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _product(arguments: tuple[Any, ...], _: Any) -> int:
 
 
 def regex_cost(arguments: tuple[Any, ...], _: Any) -> int:
-    """Return the cost of matching the first argument with the second, a regular expression."""
+    """Return the cost of matching the first argument with the regular expression in the second."""
     text = math.ceil((1.0 + size_of(arguments[0])) * STRING_TRAVERSAL)
     return text * math.ceil(size_of(arguments[1]) * REGEX_LENGTH)
 

@@ -1,4 +1,4 @@
-"""What calls of operators and of standard functions are estimated to cost; their run-time costs stand with them."""
+"""Static cost estimates for operators and standard functions; their run-time costs are next to the functions."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -37,7 +37,7 @@ def _equality(operands: Operands) -> CallEstimate:
 
 
 def _affix(operands: Operands) -> CallEstimate:
-    """Estimate looking at each character of what a text is asked to begin or end with."""
+    """Estimate a test of each character of a prefix or suffix."""
     return CallEstimate(operands[-1].size.scaled(STRING_TRAVERSAL))
 
 
@@ -64,7 +64,7 @@ def _containment(operands: Operands) -> CallEstimate:
     return CallEstimate(text.times(part))
 
 
-# By the id of the overload.
+# By overload id.
 STANDARD_ESTIMATES: Mapping[str, CallEstimator] = MappingProxyType(
     {
         "add_string": _concatenation,

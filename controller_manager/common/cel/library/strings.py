@@ -1,4 +1,4 @@
-"""Functions of texts: those of cel-go's extension `strings` in its version 2, counting in characters."""
+"""Text functions of cel-go's extension `strings`, version 2; positions count characters."""
 
 import math
 from typing import Any
@@ -44,13 +44,13 @@ _QUOTED = {
 
 
 def char_at(text: str, index: int) -> str:
-    """Return a character; an empty text directly behind the last one."""
+    """Return a character; an empty text at the end of the text."""
     _require_index(index, text)
     return text[index : index + 1]
 
 
 def index_of(text: str, part: str, start: int = 0) -> int:
-    """Return where a part is found first, from `start` on, or -1."""
+    """Return the position of the first match from `start` on, or -1."""
     if not part:
         return start
     if start < 0:
@@ -59,7 +59,7 @@ def index_of(text: str, part: str, start: int = 0) -> int:
 
 
 def last_index_of(text: str, part: str, start: int | None = None) -> int:
-    """Return where a part is found last, at `start` or before it, or -1."""
+    """Return the position of the last match at or before `start`, or -1."""
     if start is None:
         return text.rfind(part)
     if not part:
@@ -101,7 +101,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def trim(text: str) -> str:
-    """Return the text without white space (of Unicode) at its ends."""
+    """Return the text without Unicode white space at its ends."""
     return text.strip(_SPACE)
 
 
@@ -111,7 +111,7 @@ def quote(text: str) -> str:
 
 
 def join(texts: list[Any], separator: str = "") -> str:
-    """Return the texts one behind the other."""
+    """Return the texts joined by a separator."""
     for text in texts:
         if not isinstance(text, str):
             raise EvaluationError(f"join: invalid input: {shown(text)}")
@@ -139,7 +139,7 @@ def _join_estimate(operands: Operands) -> CallEstimate:
 
 def _quote_estimate(operands: Operands) -> CallEstimate:
     size = operands[0].size
-    most = (size.max * 2 + 2) % 2**64  # for a text without bound it is 0, as in cel-go
+    most = (size.max * 2 + 2) % 2**64  # 0 for an unbounded text, as in cel-go
     return CallEstimate(size.scaled(STRING_TRAVERSAL), Estimate(size.min + 2, most))
 
 
@@ -160,8 +160,8 @@ def _replace_estimate(operands: Operands) -> CallEstimate:
 
 
 def _replaced(size: int, *, shortest: bool, by: int, kept: bool) -> tuple[int, int]:
-    """Return how often something is replaced in a text of a size, and how much of the text may stay besides."""
-    if shortest:  # an empty text is found around every character
+    """Return the number of replacements in a text of a size, and the size of the rest of the text."""
+    if shortest:  # an empty text matches around every character
         return min(size + 1, UNBOUNDED), size
     return (0, size) if kept else (min(math.ceil(float(size) / float(by)), UNBOUNDED), 0)
 

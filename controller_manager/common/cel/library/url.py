@@ -1,4 +1,4 @@
-"""URLs as Go reads them: absolute ones, and absolute paths."""
+"""URL parsing as in Go: absolute URLs, and absolute paths."""
 
 import re
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class _Malformed(Exception):
-    """A text is no URL."""
+    """A text is not a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Escaped:
-    """A part as it was written, and as it means: characters are bytes."""
+    """A part of a URL, escaped and unescaped; each character is a byte."""
 
     written: str = ""
     plain: str = ""
@@ -46,7 +46,7 @@ class _Escaped:
 
 @dataclass(frozen=True, slots=True)
 class URL(Opaque):
-    """A parsed URL; its parts are texts whose characters are bytes."""
+    """A parsed URL; its parts are texts with one character per byte."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.URL")
 
@@ -61,7 +61,7 @@ class URL(Opaque):
     fragment: _Escaped = _Escaped()
 
     def __str__(self) -> str:
-        """Return the URL in its normal form."""
+        """Return the normalized URL."""
         text = f"{self.scheme}:" if self.scheme else ""
         text += self.opaque or self._hierarchy(text)
         if self.has_query or self.query:
@@ -91,12 +91,12 @@ class URL(Opaque):
 
     @property
     def escaped_path(self) -> str:
-        """Return the path with what must be escaped."""
+        """Return the escaped path."""
         return "*" if self.path.plain == "*" else _written(self.path, _GOOD_PATH, _STAYS_IN_PATH)
 
     @property
     def host_and_port(self) -> tuple[str, str]:
-        """Return the name of the host, without brackets, and the port."""
+        """Return the host, without brackets, and the port."""
         name, port = self.host, ""
         colon = name.rfind(":")
         if colon >= 0 and _PORT.fullmatch(name[colon:]):
@@ -105,7 +105,7 @@ class URL(Opaque):
 
     @property
     def parameters(self) -> dict[str, list[str]]:
-        """Return the values of each parameter of the query; what is malformed is left out."""
+        """Return the values of each query parameter; malformed ones are omitted."""
         found: dict[str, list[str]] = {}
         pairs = self.query.split("&")
         if len(pairs) > _MOST_PARAMETERS:
@@ -122,7 +122,7 @@ class URL(Opaque):
 
 
 def parse(text: str) -> URL:
-    """Return the URL that a text is. Raises EvaluationError, in words of Go."""
+    """Parse an absolute URL or path. Raises EvaluationError with the message of Go."""
     try:
         _parse(_raw(text), absolute=True)
     except _Malformed as error:
@@ -131,7 +131,7 @@ def parse(text: str) -> URL:
 
 
 def parse_reference(text: str) -> URL:
-    """Return the URL that a text is, be it a relative one. Raises EvaluationError, in words of Go."""
+    """Parse a URL, which may be relative. Raises EvaluationError with the message of Go."""
     raw = _raw(text)
     rest, _, fragment = raw.partition("#")
     try:
@@ -146,7 +146,7 @@ def parse_reference(text: str) -> URL:
 
 
 def problem(text: str) -> str:
-    """Return what is wrong with a text as a URL, in words of Go, or an empty text."""
+    """Return the error of a text as a URL with the message of Go, or an empty text."""
     try:
         _parse(_raw(text), absolute=True)
     except _Malformed as error:
@@ -255,7 +255,7 @@ def _bad_escape(part: str) -> _Malformed:
 
 
 def _unescape_host(raw: str, allowed: re.Pattern[str] | None = None) -> str:
-    """Return a host without escapes, of which only those of bytes beyond ASCII are let pass, and `allowed` ones."""
+    """Return an unescaped host; only escapes of non-ASCII bytes and `allowed` ones are valid."""
     at = 0
     while at < len(raw):
         plain = _HOST.match(raw, at)
@@ -287,7 +287,7 @@ def _escape(plain: str, escaped: re.Pattern[str]) -> str:
 
 
 def _written(part: _Escaped, good: re.Pattern[str], escaped: re.Pattern[str]) -> str:
-    """Return a part as it was written if that is right, and else as it is written by default."""
+    """Return a part as written if that is valid, else with default escaping."""
     return part.written if good.fullmatch(part.written) else _escape(part.plain, escaped)
 
 

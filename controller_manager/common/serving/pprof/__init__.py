@@ -1,6 +1,6 @@
-"""Profiles of this process in the format of pprof: where its time and memory go, and what its tasks wait for.
+"""Profiles of this process in pprof format: CPU time, memory, and tasks with what they wait for.
 
-Nothing here shows the value of a variable: only the names of files, functions, types, threads and tasks.
+Profiles contain no values of variables, only names of files, functions, types, threads and tasks.
 """
 
 from controller_manager.common.serving.pprof.handler import PprofPages

@@ -1,7 +1,7 @@
-"""The CPU profile: the kernel's profiling timer interrupts whatever computes, and the interrupted stack is noted.
+"""The CPU profile: the kernel's profiling timer interrupts the process, and the interrupted stack is recorded.
 
-A thread that looks at other threads would only see where they let it run. The timer's signal is handled in the main
-thread, between two steps of the interpreter, so what a call into C code cost is found at the line that called it.
+A sampling thread would only see other threads where they release the GIL. The signal is handled in the main thread
+between two bytecode instructions, so the cost of a call into C code is attributed to the line of the call.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ from controller_manager.common.serving.pprof.tasks import Describe
 
 PERIOD = 10_000_000  # nanoseconds of CPU time between two ticks
 _UNITS = (Unit("samples", COUNT), Unit("cpu", NANOSECONDS))
-_LEAST = PERIOD // 10  # what a thread has spent since it was last seen is kept for later if it is less
-_MOST_STACKS = 20_000  # with their labels; ticks beyond are counted together
+_LEAST = PERIOD // 10  # less CPU time of a thread is recorded with its next sample
+_MOST_STACKS = 20_000  # with their labels; further samples are counted together
 C_CODE = (
     "C code has no frames of its own here: what it cost is found at the Python line that called it, or, if the event "
     "loop called it (sockets, TLS), at the frame that runs the loop or the next that Python ran."
 )
 
 Note = Callable[[Stack, SampleLabels, int], None]
-"""Is told where so many nanoseconds were spent."""
+"""Called with the nanoseconds spent at a stack."""
 
 
 @contextmanager
 def ticking(describe: Describe, note: Note) -> Iterator[None]:
-    """Note what has computed whenever this process has for another `PERIOD`.
+    """Record running stacks after each `PERIOD` of CPU time of this process.
 
-    Raises Conflict if somebody uses the timer already, ServiceUnavailable outside of the main thread.
+    Raises Conflict if the timer is in use, ServiceUnavailable outside of the main thread.
     """
     if signal.getsignal(signal.SIGPROF) not in (signal.SIG_DFL, signal.SIG_IGN):
         raise Conflict("another profile uses the profiling timer of this process: try again when it has ended")
@@ -57,11 +57,11 @@ def ticking(describe: Describe, note: Note) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, signal.SIG_IGN)  # one may be on its way, and the default is to end the process
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)  # a signal may be pending, and the default ends the process
 
 
 class _Meter:
-    """Finds out at each tick which threads have spent CPU time since they were last seen, and on which stacks."""
+    """Finds at each tick the threads that have used CPU time since the last one, and their stacks."""
 
     def __init__(self, describe: Describe, note: Note) -> None:
         self._loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class _Meter:
         self._spent = {ident: clock.thread_nanoseconds(ident) for ident in sys._current_frames()}
 
     def tick(self, interrupted: FrameType | None) -> None:
-        """The main thread was interrupted, in that frame."""
+        """Handle a signal that interrupted the main thread in that frame."""
         frames = sys._current_frames()
         self._spent = {ident: self._spent.get(ident, 0) for ident in frames}
         names = {thread.ident: thread.name for thread in threading.enumerate()} if len(frames) > 1 else {}
@@ -82,11 +82,11 @@ class _Meter:
                 self._note(running_stack(frame), labels_of({"thread": names.get(ident, "")}), nanoseconds)
 
     def _take(self, ident: int) -> int:
-        """Return what a thread has spent since it was last seen, if it is worth being noted."""
+        """Return the CPU time of a thread since it was last recorded, 0 if it is too small."""
         now, before = clock.thread_nanoseconds(ident), self._spent[ident]
-        if before - now > _LEAST:  # a new thread got the ident of one that has ended
+        if before - now > _LEAST:  # a new thread has the ident of an ended one
             before = 0
-        spent = now - before  # some kernels let a thread's clock go back a little
+        spent = now - before  # the clock of a thread may go back a little on some kernels
         if spent < _LEAST:
             return 0
         self._spent[ident] = now
@@ -98,7 +98,7 @@ class _Meter:
 
 
 async def cpu_profile(seconds: float, describe: Describe) -> Profile:
-    """Return what computes during the next seconds. Raises as `ticking`."""
+    """Return the CPU profile of the next seconds. Raises like `ticking`."""
     ticks = Tally(len(_UNITS), _MOST_STACKS)
     with ticking(describe, lambda stack, labels, nanoseconds: ticks.add(stack, labels, 1, nanoseconds)):
         await asyncio.sleep(seconds)

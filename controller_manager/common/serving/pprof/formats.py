@@ -1,6 +1,6 @@
-"""Profiles as pprof reads them (profile.proto of github.com/google/pprof, gzipped), and as text for people without it.
+"""Profiles in pprof format (profile.proto of github.com/google/pprof, gzipped) and as text.
 
-`?debug=1` asks for text, and for tasks `?debug=2` too.
+`?debug=1` selects text; tasks also support `?debug=2`.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from controller_manager.common.serving.pprof.tasks import TaskState
 
 MEDIA_TYPE = "application/octet-stream"
 
-_MESSAGES = {  # in the terms of `api.protobuf.table`
+_MESSAGES = {  # in the format of `api.protobuf.table`
     "pprof.Profile": {
         "1": ["sample_type", "pprof.ValueType", "list"], "2": ["sample", "pprof.Sample", "list"],
         "3": ["mapping", "pprof.Mapping", "list"], "4": ["location", "pprof.Location", "list"],
@@ -42,16 +42,16 @@ _MESSAGES = {  # in the terms of `api.protobuf.table`
 }  # fmt: skip
 _WRITER = MessageWriters(_MESSAGES)["pprof.Profile"]
 _NOTHING_TO_LOOK_UP = dict.fromkeys(("has_functions", "has_filenames", "has_line_numbers", "has_inline_frames"), True)
-_MOST_VALUES = 5  # of a label, shown for one stack
+_MOST_VALUES = 5  # label values shown per stack
 
 
 def encode(profile: Profile, program: str) -> bytes:
-    """The profile of `program` as a file that `go tool pprof` opens."""
+    """Return the profile of `program` as a file for `go tool pprof`."""
     return gzip.compress(_WRITER.message(_Tables().tree(profile, program)), compresslevel=3, mtime=0)
 
 
 class _Numbers(dict[Hashable, int]):
-    """Gives each value it has not seen yet the next number."""
+    """Assigns the next number to each new value."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -62,18 +62,18 @@ class _Numbers(dict[Hashable, int]):
 
 
 class _Tables:
-    """A profile with everything that repeats moved into the tables of the format."""
+    """Builds the tables of the format, which hold everything that repeats in a profile."""
 
     def __init__(self) -> None:
         self._modules = Modules()
         self._texts = _Numbers(0)
-        self._text("")  # the format wants it first
+        self._text("")  # must be first in the format
         self._frames = _Numbers(1)
         self._functions = _Numbers(1)
 
     def tree(self, profile: Profile, program: str) -> dict[str, Any]:
-        """The profile, as its message is described; tables come last, as each is complete only once all that refers
-        to it is there.
+        """Return the profile as a message. The tables are added last, since they are complete only after everything
+        that refers to them.
         """
         tree: dict[str, Any] = {
             "sample_type": [self._unit(unit) for unit in profile.units],
@@ -113,7 +113,7 @@ class _Tables:
 
 
 def as_text(name: str, profile: Profile) -> str:
-    """Stacks with their values, the largest first; equal stacks are one, with the labels they were seen with."""
+    """Return stacks with their values, the largest first; equal stacks are merged, with all their labels."""
     column = [unit.type for unit in profile.units].index(profile.main or profile.units[-1].type)
     sums, modules = Tally(len(profile.units)), Modules()
     seen: dict[Stack, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
@@ -130,7 +130,7 @@ def as_text(name: str, profile: Profile) -> str:
 
 
 def tasks_as_text(tasks: Iterable[TaskState]) -> str:
-    """Every task for itself, in order of their names."""
+    """Return every task separately, in order of their names."""
     return "\n\n".join((*_tasks(tasks), ""))
 
 

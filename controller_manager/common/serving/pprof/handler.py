@@ -1,4 +1,4 @@
-"""The pages below /debug/pprof/, as users of Go's net/http/pprof know them."""
+"""The pages below /debug/pprof/, like those of Go's net/http/pprof."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ from controller_manager.common.serving.pprof.trace import trace_profile
 
 LONGEST = 120  # seconds
 
-# A flag that is named like a secret, and values that are none: a truth value, a count, a time or the next flag.
+# A flag whose name suggests a secret, and values that are not secret: booleans, counts, durations or the next flag.
 _SECRET_NAME = re.compile(r"--?[\w-]*(token|password|passwd|secret|credential|api-?key)(?![\w-]*-(file|dir))[\w-]*")
 _HARMLESS = re.compile(r"[\d.]+[a-zµ]*(\d+[a-z]+)*|true|false|-.*|")
 FOLDER = "/debug/pprof/"
@@ -37,7 +37,7 @@ controller: see <code>-tags</code>, <code>-tagfocus</code> and <code>-tagroot</c
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """The query of a request; `seconds` is 0 for what there is now, and `debug` 0 asks for a file for pprof."""
+    """The query of a request; `seconds` is 0 for the current state, and `debug` 0 selects the pprof format."""
 
     seconds: int = 0
     debug: int = 0
@@ -45,9 +45,9 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 def parse_ask(request: Request, seconds: int = 0) -> Ask:
-    """Return what a request asks for, for so many seconds unless it says how many.
+    """Parse the query of a request; `seconds` is the default duration.
 
-    Raises BadRequest with one sentence; parameters nobody knows are ignored, as elsewhere.
+    Raises BadRequest with one sentence; unknown parameters are ignored.
     """
     query = dict(request.query)
 
@@ -63,8 +63,8 @@ def parse_ask(request: Request, seconds: int = 0) -> Ask:
 
 
 def shown_arguments(arguments: Sequence[str]) -> list[str]:
-    """Arguments as they may be shown: without credentials in addresses, and without the value of a flag that is named
-    like a secret, although it should be in a file.
+    """Return command-line arguments without secrets: credentials in URLs and the values of flags with names of secrets
+    are masked.
     """
     shown, is_value = [], False
     for argument in arguments:
@@ -80,19 +80,19 @@ def shown_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """One kind of profile; of those that take it `of` the same thing, one is taken at a time."""
+    """A kind of profile; kinds with the same `of` cannot be taken at the same time."""
 
     about: str
     of: str
     take: Callable[[Ask], Awaitable[Profile]]
     count: Callable[[], int] | None = None
-    seconds: int = 0  # where none are named; 0 is what there is now
+    seconds: int = 0  # default duration; 0 is the current state
 
 
 class PprofPages:
-    """Answers requests below `FOLDER` about the process `program`, which was started with `arguments`.
+    """Serves requests below `FOLDER` for the process `program`, which was started with `arguments`.
 
-    `describe` makes labels of the name of a task; `contention` is what /block shows.
+    `describe` returns the labels for the name of a task; `contention` is the content of /block.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class PprofPages:
         self._others: dict[str, Callable[[], Response]] = {
             "": self._index,
             "cmdline": lambda: _plain("\0".join(shown_arguments(arguments))),
-            # Zero means that there is nothing to look up: our profiles carry their names.
+            # Zero means that no lookup is needed: our profiles contain the names.
             "symbol": lambda: _plain("num_symbols: 0\n"),
         }
 
     async def answer(self, request: Request) -> Response:
-        """A profile, or a page about it. Raises NotFound, BadRequest, and Conflict while one of its kind is taken."""
+        """Return a profile or page. Raises NotFound, BadRequest, and Conflict while one of the same kind is taken."""
         name = request.path.removeprefix(FOLDER)
         if name in self._others:
             return self._others[name]()
@@ -149,7 +149,7 @@ class PprofPages:
 
 
 def _kinds(describe: tasks.Describe, contention: Contention) -> Mapping[str, _Kind]:
-    """Every kind of profile by its name."""
+    """Return every kind of profile by name."""
     allocated, in_use = partial(_memory, heap.ALLOCATED), partial(_memory, heap.IN_USE)
     task_look = partial(tasks.task_profile, describe)
     return {
@@ -187,7 +187,7 @@ async def _memory(main: str, ask: Ask) -> Profile:
 
 
 async def _look(look: Callable[[], Profile], ask: Ask) -> Profile:
-    """Return what is there now; with seconds, what changes during them."""
+    """Return the current state, or with seconds the changes during that time."""
     before = look()
     if not ask.seconds:
         return before

@@ -1,4 +1,4 @@
-"""The heap profile: the stacks that allocate memory while it is traced, or else a census of the objects in memory."""
+"""The heap profile: allocating stacks while tracemalloc is on, otherwise a census of the objects in memory."""
 
 import asyncio
 import gc
@@ -19,16 +19,16 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.stacks import StackFrame
 from controller_manager.common.serving.pprof.profile import BYTES, COUNT, Modules, Profile, Sample, Unit
 
-_CHUNK = 1_000  # objects looked into before others may go on
+_CHUNK = 1_000  # objects inspected before other tasks may run
 _MOST_REMEMBERED = 1_000_000
-# What refers to an object that has but one owner, while we ask: owner, list, variable, argument.
+# Reference count of an object with one owner during the census: owner, list, variable, argument.
 _ONE_OWNER = 4
 _LEAVES = frozenset({str, bytes, int, float, bool, NoneType, msgspec.Raw})
 IN_USE, ALLOCATED = "inuse_space", "alloc_space"
 _UNITS = (Unit("alloc_objects", COUNT), Unit(ALLOCATED, BYTES), Unit("inuse_objects", COUNT), Unit(IN_USE, BYTES))
-_FRAMES = 32  # kept of each traced stack
-_MOST_TRACES = 128 * 1024 * 1024  # bytes that traces may take before tracing ends early
-_LOOK = 0.25  # seconds between two looks at how much they take
+_FRAMES = 32  # frames per traced stack
+_MOST_TRACES = 128 * 1024 * 1024  # bytes of traces at which tracing ends early
+_LOOK = 0.25  # seconds between two checks of that size
 _LASTING = "What was freed again is not recorded: alloc_* are, like inuse_*, what is still held."
 _BY_TYPE = (
     "This is a census: a frame is a type, with how many objects of it there are and their own size, without what "
@@ -39,29 +39,29 @@ _EARLY = "Tracing ended early, since the traces took too much memory themselves.
 
 
 class Census(msgspec.Struct):
-    """Count and own size in bytes by type; an object counts once, however many refer to it. `cut` tells of an early
-    end.
+    """Count and own size in bytes by type; each object is counted once. `cut` is True if the census ended
+    early.
     """
 
     by_type: dict[type, tuple[int, int]] = {}
     cut: bool = False
 
     def count(self, objects: Sequence[Any]) -> None:
-        """Add objects that were not counted yet."""
+        """Add objects that were not counted before."""
         sizes = Counter(zip(map(type, objects), map(sys.getsizeof, objects, repeat(0)), strict=True))
         for (kind, size), count in sizes.items():
-            own = msgspec.Raw.__basicsize__ if kind is msgspec.Raw else size  # that answers with an address
+            own = msgspec.Raw.__basicsize__ if kind is msgspec.Raw else size  # its __sizeof__ returns an address
             before = self.by_type.get(kind, (0, 0))
             self.by_type[kind] = (before[0] + count, before[1] + count * own)
 
 
 async def take_census(most: int = _MOST_REMEMBERED) -> Census:
-    """Count everything; others go on meanwhile, so that this is no picture of one moment.
+    """Count all objects. Other tasks run meanwhile, so the result does not show a single moment.
 
-    The garbage collector lists only containers made after the start, and no object that it need not track. So the
-    walk begins at those, at the modules, the tasks and the threads, and follows what they refer to. What has but one
-    owner can be met only once, and need not be remembered: that is most of what informers hold. The walk ends early
-    when `most` objects have to be remembered.
+    The garbage collector lists only containers created after the start, and only tracked objects. The census therefore
+    starts with these, the modules, tasks and threads, and follows their references. An object with one owner is found
+    only once and need not be remembered; most objects in informers are like that. The census ends early when `most`
+    objects must be remembered.
     """
     census = Census()
     left = [*gc.get_objects(), sys.modules, *asyncio.all_tasks(), *threading.enumerate()]
@@ -88,12 +88,12 @@ def _referents(objects: Sequence[Any]) -> list[Any]:
         kind = type(one)
         if kind in _LEAVES:
             continue
-        if kind is dict:  # those with text for keys do not mention them
+        if kind is dict:  # dicts with text keys do not report the keys
             found += one.keys()
             found += one.values()
-        elif issubclass(kind, msgspec.Struct) and not gc.is_tracked(one):  # those tell the garbage collector nothing
+        elif issubclass(kind, msgspec.Struct) and not gc.is_tracked(one):  # these do not report their fields
             found += [getattr(one, name) for name in kind.__struct_fields__ if hasattr(one, name)]
-        elif issubclass(kind, ModuleType):  # that of asyncio mentions what it has freed (Python 3.12, 3.13)
+        elif issubclass(kind, ModuleType):  # the module of asyncio reports freed objects (Python 3.12, 3.13)
             found.append(vars(one))
         else:
             others.append(one)
@@ -102,7 +102,7 @@ def _referents(objects: Sequence[Any]) -> list[Any]:
 
 
 async def heap_profile(main: str) -> Profile:
-    """Return what is held now: by stack where the process was started with tracemalloc on, by type otherwise."""
+    """Return the memory in use: by stack if the process was started with tracemalloc, otherwise by type."""
     if tracemalloc.is_tracing():
         return await asyncio.to_thread(lambda: _by_stack(tracemalloc.take_snapshot(), main))
     census = await take_census()
@@ -114,7 +114,7 @@ async def heap_profile(main: str) -> Profile:
 
 
 async def allocation_profile(seconds: float, main: str) -> Profile:
-    """Return what is allocated in the next seconds and held at their end, by stack; slows the process down."""
+    """Return memory allocated in the next seconds and still in use at their end, by stack; slows the process down."""
     if tracemalloc.is_tracing():
         before = await heap_profile(main)
         await asyncio.sleep(seconds)
@@ -124,13 +124,13 @@ async def allocation_profile(seconds: float, main: str) -> Profile:
         early = await _sleep_while_small(seconds)
         snapshot = await asyncio.to_thread(tracemalloc.take_snapshot)
     finally:
-        tracemalloc.stop()  # at once: what follows allocates a lot itself
+        tracemalloc.stop()  # at once: the following code allocates a lot
     profile = await asyncio.to_thread(_by_stack, snapshot, main)
     return replace(profile, comments=(*profile.comments, _EARLY)) if early else profile
 
 
 async def _sleep_while_small(seconds: float) -> bool:
-    """Sleep; whether it ended early."""
+    """Sleep; return True if it ended early because of the traces."""
     until = clock.monotonic() + seconds
     while (left := until - clock.monotonic()) > 0:
         if tracemalloc.get_tracemalloc_memory() > _MOST_TRACES:
@@ -158,7 +158,7 @@ def _by_stack(snapshot: tracemalloc.Snapshot, main: str) -> Profile:
 
 @cache
 def _function(module: str, file: str, line: int) -> StackFrame:
-    """The innermost function that a line of a file belongs to."""
+    """Return the innermost function that contains a line of a file."""
     around = [one for one in _functions(module) if one.file == file and one.first_line <= line <= one.line]
     if not around:
         return StackFrame(f"line {line}", file, line, line)
@@ -167,14 +167,14 @@ def _function(module: str, file: str, line: int) -> StackFrame:
 
 @cache
 def _functions(module: str) -> tuple[StackFrame, ...]:
-    """Each function of a loaded module from its first to its last line; none if its loader does not tell."""
+    """Return each function of a loaded module with its first and last line; empty if the loader has no code."""
     spec = getattr(sys.modules.get(module), "__spec__", None)
     read = getattr(spec.loader, "get_code", None) if spec is not None else None
     return tuple(_functions_in(read(spec.name))) if spec is not None and read is not None else ()
 
 
 def _functions_in(code: CodeType | None) -> Iterator[StackFrame]:
-    """Yield what has no name is left out: a line alone does not tell it from the function around it."""
+    """Yield functions, without lambdas and comprehensions: a line alone cannot distinguish them from their function."""
     for inner in code.co_consts if code is not None else ():
         if isinstance(inner, CodeType):
             if not inner.co_name.startswith("<"):

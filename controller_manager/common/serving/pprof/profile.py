@@ -1,4 +1,4 @@
-"""A profile as a value: what was measured, for which stacks; pure."""
+"""A profile as a value: samples of measured units by stack. It is pure."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,32 +11,32 @@ from msgspec.structs import replace
 from controller_manager.common.base.stacks import Stack, StackFrame
 
 SampleLabels = tuple[tuple[str, str], ...]
-"""Names with values, sorted."""
-_REST = (StackFrame("(more stacks than are kept apart)"),)
+"""Names and values, sorted."""
+_REST = (StackFrame("(other stacks)"),)
 COUNT = "count"
 BYTES = "bytes"
 NANOSECONDS = "nanoseconds"
 
 
 class Modules:
-    """The modules that are loaded when this is made, by their files."""
+    """The modules loaded at creation, by file."""
 
     def __init__(self) -> None:
-        # Not by `getattr`: there are modules that load others when they are asked for what they do not have.
+        # Not with `getattr`: some modules load others when a missing attribute is requested.
         files = ((name, getattr(module, "__dict__", {}).get("__file__")) for name, module in tuple(sys.modules.items()))
         self._by_file = {file: name for name, file in files if isinstance(file, str)}
 
     def name(self, frame: StackFrame) -> str:
-        """A function with its module; for a file that is no module's, with the name of the file."""
+        """Return a function name with its module, or with the file name if the file is not a loaded module."""
         return f"{self.of(frame.file) or PurePath(frame.file).stem}.{frame.function}" if frame.file else frame.function
 
     def of(self, file: str) -> str:
-        """The module that a file holds; empty if there is none."""
+        """Return the module of a file; empty if there is none."""
         return self._by_file.get(file, "")
 
 
 class Sample(NamedTuple):
-    """The amount of each of the profile's units that was seen at a stack, the innermost frame first."""
+    """The values of each unit of the profile at a stack, the innermost frame first."""
 
     stack: Stack
     labels: SampleLabels
@@ -44,29 +44,29 @@ class Sample(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The type of a column of values, and the unit in which pprof shows it."""
+    """The name of a column of values, and its unit in pprof."""
 
     type: str
     unit: str
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """The samples of one look, or of one stretch of time; `main` is the column that a reader sees first.
+    """The samples of one moment or of a period of time; `main` is the default column.
 
-    `comments` say what the numbers do not hold. `period` is the CPU time in nanoseconds between two samples, where that
-    is how they are taken. Other times are in seconds, `time` since the Unix epoch.
+    `comments` explain the limits of the numbers. `period` is the CPU time in nanoseconds between two samples, for
+    profiles with a timer. Other times are in seconds, `time` since the Unix epoch.
     """
 
     units: tuple[Unit, ...]
     samples: tuple[Sample, ...]
     comments: tuple[str, ...] = ()
-    main: str = ""  # the last, if empty
+    main: str = ""  # empty: the last column
     period: int = 0
     time: float = 0.0
     duration: float = 0.0
 
     def since(self, before: "Profile") -> "Profile":
-        """Return what has been added since an earlier look of the same kind; what became less is negative."""
+        """Return the difference to an earlier profile of the same kind; decreases are negative."""
         sums = Tally(len(self.units))
         for sample in self.samples:
             sums.add(sample.stack, sample.labels, *sample.values)
@@ -76,7 +76,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """Adds up `columns` values by stack and labels, of at most `most` of them; what else comes is added up together."""
+    """Sums `columns` values by stack and labels, for at most `most` of them; further values are summed together."""
 
     def __init__(self, columns: int, most: float = float("inf")) -> None:
         self._most = most
@@ -84,7 +84,7 @@ class Tally:
         self._rest = [0] * columns
 
     def add(self, stack: Stack, labels: SampleLabels, *values: int) -> None:
-        """Add one value for each column."""
+        """Add one value per column."""
         sums = self._found.get((stack, labels))
         if sums is None:
             full = len(self._found) >= self._most
@@ -93,11 +93,11 @@ class Tally:
             sums[column] += value
 
     def total(self, column: int) -> int:
-        """The sum of one column."""
+        """Return the sum of a column."""
         return self._rest[column] + sum(sums[column] for sums in self._found.values())
 
     def samples(self) -> Iterator[Sample]:
-        """One for each stack with its labels, in order of appearance."""
+        """Yield one sample per stack and labels, in order of appearance."""
         for (stack, labels), values in self._found.items():
             yield Sample(stack, labels, tuple(values))
         if any(self._rest):
@@ -105,5 +105,5 @@ class Tally:
 
 
 def labels_of(values: Mapping[str, str]) -> SampleLabels:
-    """Labels in the one order that makes equal ones equal; those without text are left out."""
+    """Return non-empty labels in sorted order, so that equal label sets are equal."""
     return tuple(sorted((name, value) for name, value in values.items() if value != ""))

@@ -1,5 +1,5 @@
-"""The profile of tasks and threads as they are now, tasks being to this process what goroutines are to others, and the
-contention profile: the stacks that kept every other task waiting for the event loop.
+"""The profiles of current tasks and threads (tasks correspond to goroutines), and the contention profile: the stacks
+that blocked the event loop.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from controller_manager.common.base.watchdog import RECORDED, RECORDED_EVERY, Ho
 from controller_manager.common.serving.pprof.profile import COUNT, NANOSECONDS, Profile, Sample, Tally, Unit, labels_of
 
 RUNNING, READY, WAITING = "running", "ready", "waiting"
-_TASKS = (Unit("goroutine", COUNT),)  # as pprof and those who collect profiles call them
+_TASKS = (Unit("goroutine", COUNT),)  # the name in pprof and in profile collectors
 _THREADS = (Unit("threadcreate", COUNT),)
 _NOW = "A stack is what the thread is doing now, not what created it."
-# Where a suspended coroutine, generator or asynchronous generator keeps its frame and what it waits for.
+# The attributes of a suspended coroutine, generator or asynchronous generator for its frame and what it awaits.
 _SUSPENDED = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
-# Steps between two of them, such as that of `anext()`, tell only the garbage collector what they hold.
+# Steps between them, such as that of `anext()`, report their references only to the garbage collector.
 _STEPS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable")
 
 Describe = Callable[[str], dict[str, str]]
-"""Makes labels of the name of a task."""
+"""Returns the labels for the name of a task."""
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """The state of one task; `waits_for` names another task, or a type, and is empty unless it waits."""
+    """The state of a task; `waits_for` names another task or a type, and is empty unless the task waits."""
 
     name: str
     state: str
@@ -40,14 +40,14 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 def task_states() -> Iterator[TaskState]:
-    """Every task of the running loop, the one that asks among them."""
+    """Yield the state of every task of the running loop, including the current one."""
     me = asyncio.current_task()
     for task in asyncio.all_tasks():
         yield task_state(task, running=task is me)
 
 
 def task_state(task: "asyncio.Task[Any]", *, running: bool = False) -> TaskState:
-    """Return what one task is doing; a `running` one is the one that asks."""
+    """Return the state of a task; `running` marks the current task."""
     work: Any = task.get_coro()
     if running:
         return TaskState(task.get_name(), RUNNING, "", running_stack(sys._getframe(), within=_suspended(work)[0]))
@@ -59,7 +59,7 @@ def task_state(task: "asyncio.Task[Any]", *, running: bool = False) -> TaskState
 
 
 def waiting_stack(work: Any) -> Stack:
-    """The stack of a suspended coroutine: each waits for the next; innermost first, as all stacks are."""
+    """Return the stack of a suspended coroutine and of what it awaits, innermost frame first."""
     found: list[FrameType] = []
     for _ in range(4 * DEEPEST):
         frame, waits_for = _suspended(work)
@@ -71,11 +71,11 @@ def waiting_stack(work: Any) -> Stack:
 
 
 def _suspended(work: Any) -> tuple[FrameType | None, Any]:
-    """The frame of what is suspended, if it has one, and what that waits for, if it has a frame in turn."""
+    """Return the frame of a suspended object, if any, and the awaited object, if it has a frame."""
     for frame, waits_for in _SUSPENDED:
         if hasattr(work, frame):
             return getattr(work, frame), getattr(work, waits_for)
-    if type(work).__name__ not in _STEPS:  # a future, or something of its kind: nobody further to ask
+    if type(work).__name__ not in _STEPS:  # a future or similar object: the end of the chain
         return None, None
     return None, next((one for one in gc.get_referents(work) if _is_link(type(one))), None)
 
@@ -85,13 +85,13 @@ def _is_link(kind: type) -> bool:
 
 
 def task_profile(describe: Describe) -> Profile:
-    """One sample for each task."""
+    """Return one sample per task."""
     states = ((one.stack, {**describe(one.name), "state": one.state}) for one in task_states())
     return Profile(_TASKS, tuple(Sample(stack, labels_of(labels), (1,)) for stack, labels in states))
 
 
 def thread_profile() -> Profile:
-    """One sample for each thread that runs Python."""
+    """Return one sample per Python thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = ((running_stack(frame), names.get(ident, "")) for ident, frame in sys._current_frames().items())
     samples = tuple(Sample(stack, labels_of({"thread": name}), (1,)) for stack, name in stacks)
@@ -110,7 +110,7 @@ _NO_MUTEXES = "Empty, as it must be: tasks of one thread share what they have wi
 
 
 class Contention:
-    """The recorded delays, if recording is `on`; `describe` makes labels of a task's name."""
+    """The recorded delays, if recording is `on`; `describe` returns the labels for a task's name."""
 
     def __init__(self, describe: Describe, *, on: bool) -> None:
         self._describe = describe
@@ -118,20 +118,20 @@ class Contention:
         self._delays = Tally(len(_UNITS), _MOST_STACKS)
 
     def record(self, hold: Hold) -> None:
-        """Add what one delay has cost; it counts once, for the stack that was seen first."""
+        """Add a delay; it is counted once, for its first stack."""
         for place, (look, nanoseconds) in enumerate(hold.shares()):
             labels = labels_of(self._describe(look.task)) if look.task else ()
             self._delays.add(look.stack, labels, int(place == 0), nanoseconds)
 
     def profile(self) -> Profile:
-        """Return what was recorded so far."""
+        """Return the recorded delays."""
         return Profile(_UNITS, tuple(self._delays.samples()), self._comments)
 
     def __len__(self) -> int:
-        """Return how often the loop was held."""
+        """Return the number of recorded delays."""
         return self._delays.total(0)
 
 
 def mutex_profile() -> Profile:
-    """Empty, with the reason."""
+    """Return an empty profile with a comment that explains it."""
     return Profile(_UNITS, (), (_NO_MUTEXES,))

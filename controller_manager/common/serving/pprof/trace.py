@@ -1,4 +1,4 @@
-"""The trace profile: every task over some seconds, a sample for each stretch it spent in one state, by time."""
+"""The trace profile: all tasks over some seconds, with one sample per interval in one state, in order of time."""
 
 import asyncio
 from typing import Any
@@ -21,8 +21,8 @@ from controller_manager.common.serving.pprof.profile import (
 from controller_manager.common.serving.pprof.tasks import RUNNING, Describe, task_state
 
 _UNITS = (Unit("stretches", COUNT), Unit("time", NANOSECONDS))
-_PAUSE = 0.01  # seconds between two looks at the tasks, at least
-_SHARE = 20  # a look may take one part in so many of the time
+_PAUSE = 0.01  # minimum seconds between two samplings of the tasks
+_SHARE = 20  # sampling may take 1/20 of the time
 _MOST_STRETCHES = 50_000
 _ORDER = (
     "Samples are in order of time: the label start says when a stretch began, state what the task did, waits_for for "
@@ -33,7 +33,7 @@ _EARLY = "The trace ended early, at its bound."
 
 
 class _Stretch(msgspec.Struct):
-    """A time, in nanoseconds since the beginning, that one task spent in one state at one stack."""
+    """An interval, in nanoseconds since the start, that a task spent in one state at one stack."""
 
     begin: int
     end: int
@@ -42,22 +42,22 @@ class _Stretch(msgspec.Struct):
 
 
 class _Timeline:
-    """Looks at the tasks of the running loop, and is told what runs in between."""
+    """Samples the tasks of the running loop, and records what runs in between."""
 
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
         self._began = clock.elapsed_nanoseconds()
         self.stretches: list[_Stretch] = []
-        # By task: what it waited for when last seen, and the stretch that is growing since.
+        # By task: the awaited future when last sampled, and the current interval.
         self._open: dict[asyncio.Task[Any], tuple[object, _Stretch]] = {}
 
     @property
     def full(self) -> bool:
-        """Return whether no more can be kept."""
+        """Return whether the maximum number of intervals is reached."""
         return len(self.stretches) >= _MOST_STRETCHES
 
     def look(self) -> float:
-        """See what every other task waits for; whoever still waits for the same thing goes on with its stretch.
+        """Sample all other tasks; the interval of a task that still awaits the same future is extended.
 
         Returns the seconds it took.
         """
@@ -77,7 +77,7 @@ class _Timeline:
         return (self._now() - now) / 1e9
 
     def ran(self, stack: Stack, labels: SampleLabels, nanoseconds: int) -> None:
-        """Something has computed until now, for so long."""
+        """Record CPU time that was spent until now."""
         if not self.full:
             now, labels = self._now(), labels_of({**dict(labels), "state": RUNNING})
             self.stretches.append(_Stretch(max(0, now - nanoseconds), now, stack, labels))
@@ -87,7 +87,7 @@ class _Timeline:
 
 
 async def trace_profile(seconds: float, describe: Describe) -> Profile:
-    """Return what all tasks do during the next seconds. Raises as `cpu.ticking`."""
+    """Return a trace of the next seconds. Raises like `cpu.ticking`."""
     timeline = _Timeline(describe)
     until = clock.monotonic() + seconds
     with ticking(describe, timeline.ran):

@@ -1,4 +1,4 @@
-"""A client of gRPC servers, over Unix sockets and TCP."""
+"""A gRPC client, over Unix sockets and TCP."""
 
 from controller_manager.common.transport.grpc.channel import GrpcChannel, GrpcTls
 from controller_manager.common.transport.grpc.failures import GrpcError

@@ -1,5 +1,5 @@
-"""The answer to a call, and how messages are framed: by a byte that tells of compression, which is never asked for, and
-by their length (the protocol of gRPC over HTTP/2).
+"""The response to a call, and the framing of messages: a byte for compression, which we never request, and the
+length (gRPC over HTTP/2).
 """
 
 import asyncio
@@ -16,12 +16,12 @@ _PREFIX = Struct(">BI")
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message as it is sent."""
+    """Return a message with its prefix."""
     return _PREFIX.pack(0, len(message)) + message
 
 
 class Call:
-    """Receives the answer to a call, and takes messages out of it."""
+    """Receives the response to a call and extracts its messages."""
 
     def __init__(self, largest: int) -> None:
         self.stream: Http2Stream | None = None
@@ -33,35 +33,35 @@ class Call:
         self._headers.update(headers)
 
     def close(self) -> None:
-        """End the call unless it is over, and let go of the stream, which knows it: answers are large, and should not
-        wait for the garbage collector.
+        """Cancel the call unless it is over, and drop the reference to the stream. They refer to each other; responses
+        are large and should not wait for the garbage collector.
         """
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.reset()
 
     def _take(self, data: bytes) -> None:
-        """Keep what is of a message; the words of others than gRPC servers are not."""
+        """Buffer message data; the body of an error from a proxy is ignored."""
         if self._headers.get(":status") == "200":
             self._buffer += data
 
     def _size(self) -> int:
-        """Return how many bytes the message has that begins in the buffer, -1 while that is unknown. Raises
+        """Return the size of the first message in the buffer, -1 while it is unknown. Raises
         `GrpcError`.
         """
         if len(self._buffer) < _PREFIX.size:
             return -1
         compressed, size = _PREFIX.unpack_from(self._buffer)
         if compressed:
-            raise GrpcError("INTERNAL", "the message is compressed, which nobody has asked for")
+            raise GrpcError("INTERNAL", "the message is compressed, but compression was not requested")
         if 0 <= self._largest < size:
-            why = f"received a message of {size} bytes, and {self._largest} are the most"
+            why = f"received message larger than max ({size} vs. {self._largest})"
             raise GrpcError("RESOURCE_EXHAUSTED", why)
         return _PREFIX.size + int(size)
 
 
 class UnaryCall(Call):
-    """A call whose `answer` is one message."""
+    """A call whose response is one message, `answer`."""
 
     def __init__(self, largest: int) -> None:
         super().__init__(largest)
@@ -89,7 +89,7 @@ class UnaryCall(Call):
             self.answer.set_exception(failure)
 
     def expire(self) -> None:
-        """The time is over."""
+        """Fail the call with DEADLINE_EXCEEDED."""
         self._fail(GrpcError("DEADLINE_EXCEEDED", "there was no answer in time"))
 
     def _fail(self, failure: GrpcError) -> None:
@@ -99,18 +99,18 @@ class UnaryCall(Call):
 
 
 class StreamCall(Call):
-    """A call whose answer is messages, of which some may wait for their reader."""
+    """A call whose response is a stream of messages; some may wait for their reader."""
 
     def __init__(self, largest: int) -> None:
         super().__init__(largest)
         self._messages: deque[bytes] = deque()
-        self._allowed = 0  # bytes of the message that is not whole yet, for which others may come already
+        self._allowed = 0  # bytes of the incomplete message that already count as read for flow control
         self._over = False
         self._failed: GrpcError | None = None
         self._reader: asyncio.Future[None] | None = None
 
     async def next(self) -> bytes | None:
-        """Return the next message, None behind the last one. Raises `GrpcError`."""
+        """Return the next message, None at the end. Raises `GrpcError`."""
         while not self._messages:
             if self._failed is not None:
                 raise self._failed
@@ -125,7 +125,7 @@ class StreamCall(Call):
         return message
 
     def check(self) -> None:
-        """Raise `GrpcError` where the call is over."""
+        """Raise `GrpcError` if the call is over."""
         if self._failed is not None:
             raise self._failed
         if self._over:
@@ -158,7 +158,7 @@ class StreamCall(Call):
         self._finish(failure_of(self._headers, error))
 
     def _allow_part(self) -> None:
-        """Let the rest of a message come that is waited for."""
+        """Let the rest of an awaited message arrive."""
         if self.stream is not None and len(self._buffer) > self._allowed:
             self.stream.allow(len(self._buffer) - self._allowed)
             self._allowed = len(self._buffer)
@@ -174,8 +174,8 @@ class StreamCall(Call):
 
 
 def read_answer(method: Method, data: bytes) -> Tree:
-    """Return the message that `data` is. Raises `GrpcError`."""
+    """Decode a response message. Raises `GrpcError`."""
     try:
         return method.answer.read(data)
     except ValueError as error:
-        raise GrpcError("INTERNAL", f"the answer is not what it should be: {error}") from None
+        raise GrpcError("INTERNAL", f"malformed response message: {error}") from None

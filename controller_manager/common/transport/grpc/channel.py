@@ -1,6 +1,6 @@
-"""Connections to a server of gRPC, and the calls that are made on them.
+"""Connections to a gRPC server, and calls over them.
 
-Messages are dictionaries, read and written by our own tables.
+Messages are dictionaries, encoded and decoded by our own tables.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from controller_manager.common.transport.http2 import Http2Connection, Http2Erro
 from controller_manager.common.transport.transport import ConfigError, Endpoint, client_context
 
 LARGEST = 4 << 20
-"""Bytes of a message that is received, unless a channel is made for more."""
+"""Maximum bytes of a received message, unless a channel sets another limit."""
 Metadata = tuple[tuple[str, str], ...]
-"""Names and values that go with a call."""
+"""Names and values sent with a call."""
 LOOKAHEAD = 64 * 1024
-"""Bytes of a stream that may wait for their reader, unless a channel is made for more."""
+"""Bytes of a stream buffered for their reader, unless a channel sets another limit."""
 _CONNECTED_IN = 10.0  # seconds
-_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds in which nobody connects, after this has failed; doubled each time
+_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds without connection attempts after a failure; doubled each time
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcTls:
-    """The proofs of a connection over TLS (PEM). An empty `ca` means the authorities of the system; the server's
-    certificate is for `server_name`, or else for the host of the target.
+    """TLS settings of a connection (PEM). An empty `ca` means the CA certificates of the system. The server's
+    certificate must be valid for `server_name`, or else for the host of the target.
     """
 
     ca: bytes = field(default=b"", repr=False)
@@ -45,12 +45,12 @@ class GrpcTls:
 
 
 class GrpcChannel:
-    """Connections to one server: `unix:///path`, `unix-abstract:name` or `host:port`, without TLS unless that is given.
+    """Connections to one server: `unix:///path`, `unix-abstract:name` or `host:port`. They are plaintext without `tls`.
 
-    It connects when first used, through `dialer` if there is one, and again when a connection is lost. Where that
-    fails, calls fail at once for a while of at most two seconds. Messages of at most `largest` bytes are received
-    (-1: of any size). A connection on which nothing comes for `keepalive` seconds (0: it may rest for ever) has as
-    many to show that it lives, while there are calls.
+    It connects on first use, through `dialer` if given, and reconnects when a connection is lost. After a failed
+    attempt, calls fail at once for at most two seconds. Received messages are limited to `largest` bytes (-1:
+    unlimited). While calls are running, a connection without data for `keepalive` seconds is pinged and gets as many
+    seconds to respond (0: no keepalive).
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class GrpcChannel:
         self._old: list[Http2Connection] = []
         self._connecting = asyncio.Lock()
         self._pause = 0.0
-        self._refused: tuple[float, GrpcError] | None = None  # until when, and why
+        self._refused: tuple[float, GrpcError] | None = None  # end of the pause, and the error
         self._closed = False
 
     async def unary(
         self, service: Service, method: str, message: Tree, timeout: float, metadata: Metadata = ()
     ) -> Tree:
-        """Return the answer to a message, at most `timeout` seconds later. Raises `GrpcError`."""
+        """Return the response to a message within `timeout` seconds. Raises `GrpcError`."""
         called = service[method]
         body = called.request.write(message)
         headers = self._headers(called.path, (("grpc-timeout", f"{max(1, int(timeout * 1000))}m"), *metadata))
@@ -102,12 +102,12 @@ class GrpcChannel:
         return read_answer(called, answer)
 
     def stream(self, service: Service, method: str, metadata: Metadata = ()) -> GrpcStream:
-        """Begin a call whose messages go both ways until it is closed."""
+        """Start a call with messages in both directions; it runs until it is closed."""
         called = service[method]
         return GrpcStream(called, self._headers(called.path, metadata), self._connected, self.largest)
 
     async def close(self, grace: float = 0.0) -> None:
-        """Close the connections; calls that are still under way `grace` seconds later fail."""
+        """Close the connections; calls still running after `grace` seconds fail."""
         self._closed = True
         if self._connection is not None:
             self._old.append(self._connection)
@@ -150,7 +150,7 @@ class GrpcChannel:
             raise GrpcError("UNAVAILABLE", why, unsent=True) from None
 
     async def _connected(self) -> Http2Connection:
-        """Return a connection that takes a call. Raises `GrpcError`."""
+        """Return a connection that accepts a call. Raises `GrpcError`."""
         while True:
             connection = self._connection
             if connection is None or not connection.is_usable:
@@ -163,7 +163,7 @@ class GrpcChannel:
             return connection
 
     async def _connect(self) -> Http2Connection:
-        """Return the connection that somebody else has made meanwhile, or another one. Raises `GrpcError`."""
+        """Return the connection that another task has opened meanwhile, or open one. Raises `GrpcError`."""
         if self._closed:
             raise GrpcError("CANCELLED", "the channel was closed", unsent=True)
         if self._connection is not None:
@@ -212,7 +212,7 @@ class GrpcChannel:
 
 
 class _Address(msgspec.Struct, frozen=True):
-    """A Unix socket, or a host and port, and what requests call it."""
+    """A Unix socket, or host and port, and the `authority` of requests."""
 
     path: str
     host: str

@@ -1,4 +1,4 @@
-"""Why calls fail, by the statuses of gRPC, the ends of streams of HTTP/2 and the answers of proxies."""
+"""Reasons for failed calls: gRPC status codes, HTTP/2 stream errors and responses of proxies."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote
@@ -24,7 +24,7 @@ _CODES = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
-# What an end of the stream, or the answer of a proxy, means where nobody tells a status of gRPC.
+# The gRPC code for a stream error or a proxy's response without a gRPC status.
 _OF_RESETS: Mapping[int | None, str] = {
     None: "UNAVAILABLE",
     ErrorCode.REFUSED_STREAM: "UNAVAILABLE",
@@ -42,8 +42,8 @@ _OF_HTTP = {
 
 
 class GrpcError(Exception):
-    """A call failed; `code` is the canonical name of its status: `UNAVAILABLE`, `DEADLINE_EXCEEDED`. Of one that is
-    `unsent` the server has certainly done nothing.
+    """A failed call; `code` is the canonical name of its status, such as `UNAVAILABLE` or `DEADLINE_EXCEEDED`. If
+    `unsent`, the server has certainly not processed the call.
     """
 
     def __init__(self, code: str, message: str, *, unsent: bool = False) -> None:
@@ -54,8 +54,8 @@ class GrpcError(Exception):
 
 
 def failure_of(headers: Mapping[str, str], error: Http2Error | None) -> GrpcError | None:
-    """Return how a call failed that ended with these headers or this error, by the status that the server told, if it
-    did; None for one that did not.
+    """Return the error of a call that ended with these headers or this error; None if it succeeded. The status sent by
+    the server takes precedence.
     """
     status = headers.get("grpc-status")
     if status is not None:

@@ -1,4 +1,4 @@
-"""A call whose messages go both ways."""
+"""A bidirectional streaming call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from controller_manager.common.transport.http2 import Http2Connection
 
 
 class GrpcStream:
-    """A call whose messages go both ways. A task that is cancelled while it reads or writes ends the call."""
+    """A bidirectional streaming call. Cancelling a task that reads or writes ends the call."""
 
     def __init__(
         self, method: Method, headers: bytes, connect: Callable[[], Awaitable[Http2Connection]], largest: int
@@ -22,13 +22,13 @@ class GrpcStream:
         self._opening = asyncio.Lock()
 
     async def connected(self) -> None:
-        """Return once the call has reached the server. Raises `GrpcError`."""
+        """Return when the request was sent to the server. Raises `GrpcError`."""
         if self._call.stream is None:
             async with self._opening:
                 await self._open()
 
     async def read(self) -> Tree | None:
-        """Return the next message, None when the server has ended the call. Raises `GrpcError`."""
+        """Return the next message, None after the server has ended the call. Raises `GrpcError`."""
         try:
             await self.connected()
             data = await self._call.next()
@@ -38,7 +38,7 @@ class GrpcStream:
         return None if data is None else read_answer(self._method, data)
 
     async def write(self, message: Tree) -> None:
-        """Send a message, as soon as the server takes more. Raises `GrpcError`."""
+        """Send a message when flow control allows it. Raises `GrpcError`."""
         body = self._method.request.write(message)
         try:
             await self.connected()
@@ -52,13 +52,13 @@ class GrpcStream:
             raise
 
     async def end(self) -> None:
-        """Say that no message follows; the server may send others."""
+        """Signal that no more messages follow; the server may still send messages."""
         await self.connected()
         if self._call.stream is not None:
             self._call.stream.write(b"", end=True)
 
     def close(self) -> None:
-        """End the call at once; nothing happens to one that is over."""
+        """Cancel the call; does nothing if it is over."""
         self._call.close()
 
     async def _open(self) -> None:

@@ -1,7 +1,7 @@
-"""The client's side of HTTP/2 (RFC 9113): requests whose bodies go both ways, as windows allow.
+"""An HTTP/2 client (RFC 9113) with bodies in both directions and flow control.
 
-No header refers to an earlier one: the server is told to keep no table of them (RFC 7541, section 4.2), so that blocks
-of headers that are equal mean the same, and most are known already. `hpack` reads and writes the others.
+Header blocks do not refer to earlier ones: the server is asked to use no dynamic table (RFC 7541, section 4.2).
+Equal blocks therefore mean equal headers, and most are found in a cache. `hpack` handles the others.
 """
 
 from controller_manager.common.transport.http2.connection import Http2Connection

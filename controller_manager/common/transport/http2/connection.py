@@ -1,4 +1,4 @@
-"""The client's side of a connection of HTTP/2."""
+"""An HTTP/2 client connection."""
 
 import asyncio
 import ssl
@@ -36,14 +36,14 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _TABLE_SIZE, _ENABLE_PUSH, _MOST_STREAMS, _INITIAL_WINDOW, _LARGEST_FRAME, _LARGEST_HEADERS = range(1, 7)
 _SETTING, _NUMBER, _TWO_NUMBERS = Struct(">HI"), Struct(">I"), Struct(">II")
 _DEFAULT_WINDOW = 65_535
-_WINDOW = 16 << 20  # bytes that may come on a connection before more are allowed; each stream has bounds of its own
+_WINDOW = 16 << 20  # bytes that may arrive on a connection before a window update; streams have their own windows
 
 
 class Http2Connection(asyncio.Protocol):
-    """A connection to one server. An answer may run `stream_window` bytes ahead of who takes it.
+    """A connection to one server. A response may be `stream_window` bytes ahead of its reader.
 
-    One on which nothing comes for `keepalive` seconds (0: it may rest for ever) has as many to show that it lives,
-    while requests are under way.
+    While requests are running, a connection without data for `keepalive` seconds is pinged and gets as many seconds to
+    respond (0: no keepalive).
     """
 
     def __init__(self, stream_window: int = _DEFAULT_WINDOW, keepalive: float = 0.0) -> None:
@@ -53,7 +53,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._streams: dict[int, Http2Stream] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()  # requests for which there are too many others
+        self._waiting: deque[asyncio.Future[None]] = deque()  # requests that wait for a free stream
         self._blocked: dict[Http2Stream, None] = {}
         self._onlookers: list[asyncio.Future[None]] = []
         self._paused = False
@@ -62,7 +62,7 @@ class Http2Connection(asyncio.Protocol):
         self._frames, self._headers = FrameReader(), HeaderReader()
         self._window, self._peer_window = _DEFAULT_WINDOW, _DEFAULT_WINDOW
         self._frame = LARGEST_FRAME
-        self._most_streams = 100  # until the server tells
+        self._most_streams = 100  # until the server's settings arrive
         self._taken = 0
         self._heard = self._loop.time()
         self._pinged = False
@@ -70,25 +70,25 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes further requests."""
+        """Return whether it accepts further requests."""
         return self._transport is not None and not self._leaving and self._next <= LAST_STREAM
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Return whether no request is running."""
         return not self._streams
 
     async def idle(self) -> None:
-        """Return once nothing is under way."""
+        """Return when no request is running."""
         while self._streams:
             await self._change()
 
     async def ready(self) -> None:
-        """Return once the server has shown that it speaks HTTP/2. Raises `Http2Error`."""
+        """Return when the server has sent its HTTP/2 settings. Raises `Http2Error`."""
         await self._ready
 
     async def room(self) -> None:
-        """Return once the server takes another request. Raises `Http2Error` where it takes no more."""
+        """Return when another request can be sent. Raises `Http2Error` if the connection accepts no more."""
         while self.is_usable and len(self._streams) >= self._most_streams:
             waiting: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(waiting)
@@ -96,18 +96,18 @@ class Http2Connection(asyncio.Protocol):
                 await waiting
             except asyncio.CancelledError:
                 if not waiting.cancelled():
-                    self._admit()  # another one, in its place
+                    self._admit()  # pass the free stream to another request
                 raise
         if not self.is_usable:
             raise Http2Error(self._leaving or "the connection is used up", unsent=True)
 
     @property
     def has_room(self) -> bool:
-        """Whether the server takes another request at once."""
+        """Return whether a request can be sent at once."""
         return self.is_usable and len(self._streams) < self._most_streams
 
     def request(self, block: bytes, receiver: Receiver, body: bytes = b"", *, end: bool = False) -> Http2Stream:
-        """Begin a request with these headers (`header_block`), for which there must be room."""
+        """Send a request with a `header_block`; there must be a free stream."""
         assert self._transport is not None
         stream = Http2Stream(self, self._next, receiver, self._peer_window, self.stream_window)
         self._next += 2
@@ -126,36 +126,36 @@ class Http2Connection(asyncio.Protocol):
         return stream
 
     def send(self, stream: Http2Stream, data: bytes, *, end: bool) -> None:
-        """Send a part of a body, as soon as windows allow."""
+        """Send a part of a body when flow control allows it."""
         stream.sent_all = end
         stream.outgoing.append(memoryview(data))
         self._pump(stream)
 
     async def drained(self, stream: Http2Stream) -> None:
-        """Return once all of a stream has gone that was written."""
+        """Return when all written data of a stream has been sent."""
         while not stream.closed and (self._paused or stream.outgoing):
             await self._change()
 
     def allow(self, stream: Http2Stream) -> None:
-        """Tell the server how many bytes of a stream were taken."""
+        """Send a window update for the bytes of a stream that were read."""
         count, stream.to_allow = stream.to_allow, 0
         stream.allowance += count
         self._write(WINDOW_UPDATE, 0, stream.number, _NUMBER.pack(count))
 
     def reset(self, stream: Http2Stream, code: ErrorCode) -> None:
-        """End a stream."""
+        """Reset a stream."""
         self._write(RST_STREAM, 0, stream.number, _NUMBER.pack(code))
         self._forget(stream)
 
     def close(self, why: str = "the connection was closed") -> None:
-        """End the connection, and all that is under way."""
+        """Close the connection and end all requests."""
         if self._transport is not None:
             self._leaving = self._leaving or why
             self._write(GOAWAY, 0, 0, _TWO_NUMBERS.pack(0, ErrorCode.NO_ERROR))
             self._transport.close()
             self._lost(why)
 
-    # What the event loop calls
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -202,8 +202,8 @@ class Http2Connection(asyncio.Protocol):
 
     def _frame_received(self, found: Frame) -> None:
         if not self._ready.done() and found.kind != SETTINGS:
-            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "it does not begin with settings")
-        handler = _HANDLERS.get(found.kind)  # those that nobody knows are ignored
+            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        handler = _HANDLERS.get(found.kind)  # unknown types are ignored
         if handler is not None:
             handler(self, found)
 
@@ -218,7 +218,7 @@ class Http2Connection(asyncio.Protocol):
             return
         stream.allowance -= size
         if stream.allowance < 0:
-            raise ForbiddenError(ErrorCode.FLOW_CONTROL_ERROR, "more came than was allowed")
+            raise ForbiddenError(ErrorCode.FLOW_CONTROL_ERROR, "the server exceeded the flow control window")
         data = found.unpadded
         if len(data) < size:
             stream.allow(size - len(data))
@@ -263,7 +263,7 @@ class Http2Connection(asyncio.Protocol):
         self._pump_all()
 
     def _on_push(self, _: Frame) -> None:
-        raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "an answer to nothing")
+        raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "server push is disabled")
 
     def _on_ping(self, found: Frame) -> None:
         if not found.flags & ACK:
@@ -272,7 +272,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_goaway(self, found: Frame) -> None:
         last, code = found.numbers(_TWO_NUMBERS)
         said = found.payload[8:200].decode("utf-8", "replace")
-        self._leaving = f"the server goes away: {said or name_of(code)}"
+        self._leaving = f"the server sent GOAWAY: {said or name_of(code)}"
         for stream in [one for number, one in self._streams.items() if number > last]:
             self._forget(stream)
             stream.receiver.ended(Http2Error(self._leaving, code, unsent=True))
@@ -288,7 +288,7 @@ class Http2Connection(asyncio.Protocol):
             stream.window += count
             self._pump(stream)
 
-    # What is sent
+    # Sending
 
     def _write(self, kind: int, flags: int, number: int, payload: bytes | memoryview = b"") -> None:
         if self._transport is not None:
@@ -299,7 +299,7 @@ class Http2Connection(asyncio.Protocol):
             self._pump(stream)
 
     def _pump(self, stream: Http2Stream) -> None:
-        """Send of a stream what the windows allow now."""
+        """Send as much of a stream as flow control allows."""
         while stream.outgoing:
             found = stream.next_piece(min(self._window, self._frame))
             if found is None:
@@ -318,14 +318,14 @@ class Http2Connection(asyncio.Protocol):
         await waiting
 
     def _wake(self) -> None:
-        """Have all look again that wait for something to go, or to end."""
+        """Wake all tasks that wait for data to be sent or for a request to end."""
         onlookers, self._onlookers = self._onlookers, []
         for waiting in onlookers:
             if not waiting.done():
                 waiting.set_result(None)
 
     def _admit(self) -> None:
-        """Let requests that wait look whether there is room for them."""
+        """Wake as many waiting requests as there are free streams."""
         room = self._most_streams - len(self._streams) if self.is_usable else len(self._waiting)
         while self._waiting and room > 0:
             waiting = self._waiting.popleft()
@@ -333,11 +333,11 @@ class Http2Connection(asyncio.Protocol):
                 waiting.set_result(None)
                 room -= 1
 
-    # Ends
+    # End of streams and of the connection
 
     def _end(self, stream: Http2Stream) -> None:
-        """The answer is whole."""
-        if not stream.sent_all:  # the server wants no more of the request
+        """Handle the end of a response."""
+        if not stream.sent_all:  # the server does not need the rest of the request
             self._write(RST_STREAM, 0, stream.number, _NUMBER.pack(ErrorCode.NO_ERROR))
         self._forget(stream)
         stream.receiver.ended(None)
@@ -358,11 +358,11 @@ class Http2Connection(asyncio.Protocol):
             self._transport.close()
 
     def _break(self, problem: ForbiddenError) -> None:
-        """The server does not keep to the protocol."""
+        """Close the connection after a protocol error of the server."""
         self._write(GOAWAY, 0, 0, _TWO_NUMBERS.pack(0, problem.code) + str(problem).encode())
         if self._transport is not None:
             self._transport.close()
-        self._lost(f"the server sent what HTTP/2 forbids: {problem}", problem.code)
+        self._lost(f"the server violated HTTP/2: {problem}", problem.code)
 
     def _lost(self, why: str, code: int | None = None) -> None:
         if self._transport is None:
@@ -381,7 +381,7 @@ class Http2Connection(asyncio.Protocol):
         self._wake()
 
     def _look(self) -> None:
-        """See whether anything came lately."""
+        """Check when data last arrived; send a ping or close the connection."""
         silence = self._loop.time() - self._heard
         pause = self._keepalive - silence
         if pause <= 0 and self._pinged and self._transport is not None:

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 and blocks of headers, as bytes (RFC 9113, section 6; RFC 7541)."""
+"""HTTP/2 frames and header blocks as bytes (RFC 9113, section 6; RFC 7541)."""
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -13,16 +13,16 @@ DATA, HEADERS, _, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDAT
 END_STREAM = ACK = 1
 END_HEADERS, PADDED, PRIORITY = 4, 8, 32
 LARGEST_FRAME = 16_384
-"""Bytes of a frame, without its head, unless its receiver takes more."""
+"""Maximum payload bytes of a frame, unless the receiver allows more."""
 LARGEST_BLOCK = 64 << 10
-"""Bytes of headers."""
+"""Maximum bytes of a header block."""
 LAST_STREAM = (1 << 31) - 1
-_HEAD = Struct(">IBI")  # length and type, flags, number of the stream
-_KNOWN_BLOCKS = 64  # of headers that were read
+_HEAD = Struct(">IBI")  # length and type, flags, stream number
+_KNOWN_BLOCKS = 64  # decoded header blocks in the cache
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection was ended (RFC 9113, section 7)."""
+    """Error codes of streams and connections (RFC 9113, section 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -44,12 +44,12 @@ _ERROR_CODES = frozenset(ErrorCode)
 
 
 def name_of(code: int) -> str:
-    """Return what people call a code."""
+    """Return the name of an error code."""
     return ErrorCode(code).name if code in _ERROR_CODES else str(code)
 
 
 class ForbiddenError(Exception):
-    """A server does not keep to the protocol: `code` says what it is told."""
+    """The server violated the protocol; `code` is the error code to send."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class ForbiddenError(Exception):
 
 
 class Frame(NamedTuple):
-    """A frame as it came."""
+    """A received frame."""
 
     kind: int
     flags: int
@@ -66,16 +66,16 @@ class Frame(NamedTuple):
 
     @property
     def unpadded(self) -> bytes:
-        """Its payload without padding. Raises `ForbiddenError`."""
+        """Return the payload without padding. Raises `ForbiddenError`."""
         if not self.flags & PADDED:
             return self.payload
         end = len(self.payload) - self.payload[0] if self.payload else 0
         if end < 1:
-            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "more padding than there is room for")
+            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "padding is larger than the frame")
         return self.payload[1:end]
 
     def numbers(self, form: Struct) -> tuple[int, ...]:
-        """Return the numbers that its payload begins with. Raises `ForbiddenError`."""
+        """Return the numbers at the start of the payload. Raises `ForbiddenError`."""
         try:
             return form.unpack_from(self.payload)
         except error:
@@ -88,14 +88,14 @@ def frame(kind: int, flags: int, stream: int, payload: bytes | memoryview = b"")
 
 
 class FrameReader:
-    """Takes frames out of what comes in pieces. Headers in several frames become one."""
+    """Splits received data into frames. Headers in several frames are joined."""
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._headers: Frame | None = None  # that go on
+        self._headers: Frame | None = None  # headers that continue in the next frame
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are whole with these bytes. Raises `ForbiddenError`."""
+        """Yield the frames that are complete with this data. Raises `ForbiddenError`."""
         data = self._buffer + data if self._buffer else data
         at, size = 0, len(data)
         self._buffer = b""
@@ -118,7 +118,7 @@ class FrameReader:
         self._buffer = data[at:]
 
     def _joined(self, found: Frame) -> Frame | None:
-        """Return headers once they are whole, with those of the frames before."""
+        """Return headers when they are complete, joined with the previous frames."""
         first, self._headers = self._headers, None
         if found.kind == HEADERS and first is None:
             block = found.unpadded
@@ -127,7 +127,7 @@ class FrameReader:
             flags = first.flags | found.flags & END_HEADERS
             found = first._replace(flags=flags, payload=first.payload + found.payload)
         else:
-            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "headers are interrupted, or go on that did not begin")
+            raise ForbiddenError(ErrorCode.PROTOCOL_ERROR, "unexpected frame in or before a header block")
         if len(found.payload) > LARGEST_BLOCK:
             raise ForbiddenError(ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {LARGEST_BLOCK} bytes")
         if found.flags & END_HEADERS:
@@ -137,7 +137,7 @@ class FrameReader:
 
 
 class HeaderReader:
-    """Reads blocks of headers that refer to no others."""
+    """Decodes header blocks that do not refer to other blocks."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(LARGEST_BLOCK)
@@ -145,7 +145,7 @@ class HeaderReader:
         self._known: dict[bytes, Mapping[str, str]] = {}
 
     def read(self, block: bytes) -> Mapping[str, str]:
-        """Return the headers of a block. Raises `ForbiddenError`."""
+        """Decode a header block. Raises `ForbiddenError`."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -162,5 +162,5 @@ class HeaderReader:
 
 @lru_cache(maxsize=1024)
 def header_block(headers: tuple[tuple[str, str], ...]) -> bytes:
-    """Return headers as they are sent, which refer to no others."""
+    """Encode headers without references to other blocks."""
     return Encoder().encode([NeverIndexedHeaderTuple(*one) for one in headers], huffman=False)

@@ -1,4 +1,4 @@
-"""A request over HTTP/2 and its answer, of one connection."""
+"""An HTTP/2 request and its response on a connection."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from controller_manager.common.transport.http2.frames import ErrorCode
 
 
 class Http2Error(Exception):
-    """A request failed. `code` is what the server gave as reason, None where the connection was lost; `unsent` tells
-    that the server has certainly done nothing of it.
+    """A failed request. `code` is the error code from the server, None if the connection was lost. If `unsent`, the
+    server has certainly not processed the request.
     """
 
     def __init__(self, message: str, code: int | None = None, *, unsent: bool = False) -> None:
@@ -19,38 +19,38 @@ class Http2Error(Exception):
 
 
 class Receiver(Protocol):
-    """Is told of the answer to a request."""
+    """Receives the response to a request."""
 
     def headers_received(self, headers: Mapping[str, str]) -> None:
-        """Headers came, or trailers."""
+        """Called with headers or trailers."""
 
     def data_received(self, data: bytes) -> None:
-        """Some of the body came. For as many bytes as `Http2Stream.allow` is told, others may come."""
+        """Called with a part of the body. Call `Http2Stream.allow` when it was read, so that more can come."""
 
     def ended(self, error: Http2Error | None) -> None:
-        """Nothing more comes: the answer is whole, or failed."""
+        """Called when the response is complete (`error` is None) or has failed."""
 
 
 class Carrier(Protocol):
-    """The connection, as its streams know it."""
+    """The part of the connection that its streams use."""
 
     stream_window: int
 
     def send(self, stream: "Http2Stream", data: bytes, *, end: bool) -> None:
-        """Send a part of a body, as soon as windows allow."""
+        """Send a part of a body when flow control allows it."""
 
     async def drained(self, stream: "Http2Stream") -> None:
-        """Return once all of a stream has gone that was written."""
+        """Return when all written data of a stream has been sent."""
 
     def allow(self, stream: "Http2Stream") -> None:
-        """Tell the server how many bytes of a stream were taken."""
+        """Send a window update for the bytes of a stream that were read."""
 
     def reset(self, stream: "Http2Stream", code: ErrorCode) -> None:
-        """End a stream."""
+        """Reset a stream."""
 
 
 class Http2Stream:
-    """A request under way. What is written goes as the windows allow; `drained` waits until all has gone."""
+    """A running request. Written data is sent as flow control allows; `drained` waits until all of it is sent."""
 
     __slots__ = (
         "_connection",
@@ -68,25 +68,25 @@ class Http2Stream:
         self._connection = connection
         self.number = number
         self.receiver = receiver
-        self.window = window  # bytes that the server takes
-        self.allowance = allowance  # bytes that may come
-        self.to_allow = 0  # bytes that were taken, of which the server does not know yet
+        self.window = window  # bytes that the server accepts
+        self.allowance = allowance  # bytes that may arrive
+        self.to_allow = 0  # bytes that were read, but not yet reported to the server
         self.outgoing: deque[memoryview] = deque()
         self.sent_all = False
         self.closed = False
 
     def write(self, data: bytes, *, end: bool = False) -> None:
-        """Send a part of the body; with `end` it is the last one. Nothing happens once the stream is closed."""
+        """Send a part of the body; `end` marks the last one. Does nothing once the stream is closed."""
         if not self.closed and not self.sent_all:
             self._connection.send(self, data, end=end)
 
     async def drained(self) -> None:
-        """Return once the server, or the network, has taken what was written."""
+        """Return when the written data has been sent."""
         await self._connection.drained(self)
 
     def next_piece(self, room: int) -> tuple[memoryview, bool] | None:
-        """Take out what can be sent where there is room for so many bytes, and whether it is the last; None if that is
-        nothing.
+        """Remove and return up to `room` bytes that flow control allows, and whether they are the last; None if nothing
+        can be sent.
         """
         room = min(room, self.window)
         data = self.outgoing[0]
@@ -101,12 +101,12 @@ class Http2Stream:
         return piece, self.sent_all and not self.outgoing
 
     def allow(self, count: int) -> None:
-        """So many bytes that came were taken: as many others may come."""
+        """Report that `count` received bytes were read, so that as many may follow."""
         self.to_allow += count
         if not self.closed and self.to_allow * 2 >= self._connection.stream_window:
             self._connection.allow(self)
 
     def reset(self, code: ErrorCode = ErrorCode.CANCEL) -> None:
-        """End it at once; its receiver is told nothing more."""
+        """Reset the stream; its receiver is not called again."""
         if not self.closed:
             self._connection.reset(self, code)

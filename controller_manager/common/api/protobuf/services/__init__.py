@@ -1,9 +1,9 @@
-"""The gRPC services that this project speaks to: their methods and messages, as data.
+"""The gRPC services that this project calls: methods and messages as data.
 
-There is a file for each service, written by `reduce.py`: `methods` has by name the path of a method and the messages
-of its request and its answer, `messages` is a table as of objects (`api/protobuf/table.py`). Messages are plain
-dictionaries: bytes are bytes, enumerations are numbers, a field that is absent or zero may be missing, and of a `oneof`
-there is one field. What is there is written even if it is zero.
+`reduce.py` writes a file per service: `methods` holds by name the path of a method and its request and response
+messages, `messages` is a table like that of objects (`api/protobuf/table.py`). Messages are plain dictionaries: bytes
+are bytes, enums are numbers, absent or zero fields may be missing, and at most one field of a `oneof` is set. Fields
+that are present are written even if they are zero.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,18 +20,18 @@ from controller_manager.common.api.tree import Tree
 
 __all__ = ["Message", "Method", "Service", "service"]
 
-_MOST_FIELDS = 1_000_000  # of a message that was received
+_MOST_FIELDS = 1_000_000  # fields of a received message
 
 
 class Message(NamedTuple):
-    """A message: what writes it, and what reads it or raises `ValueError`."""
+    """The writer and the reader of a message; the reader raises `ValueError`."""
 
     write: Callable[[Tree], bytes]
     read: Callable[[bytes], Tree]
 
 
 class Method(NamedTuple):
-    """A method of a service: its path, and the messages of requests and answers."""
+    """A method of a service: its path, and its request and response messages."""
 
     path: str
     request: Message
@@ -49,7 +49,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 @cache
 def service(name: str) -> Service:
-    """Return a service: `etcd`, `external_jwt`, `kms_v2` or `konnectivity`. Raises `FileNotFoundError` for others."""
+    """Return a service: `etcd`, `external_jwt`, `kms_v2` or `konnectivity`. Raises `FileNotFoundError` otherwise."""
     found = msgspec.json.decode(files(__package__).joinpath(f"{name}.json").read_bytes(), type=_Described)
     writers, readers = MessageWriters(found.messages), MessageReaders(found.messages)
 

@@ -1,4 +1,4 @@
-"""Writes the tables of gRPC services from their public descriptions: `python reduce.py grpc.json`."""
+"""Generates the tables of gRPC services from their public descriptions: `python reduce.py grpc.json`."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _SERVICES: Mapping[str, str] = {"externaljwt": "external_jwt", "kms.v2": "kms_v2", "konnectivity": "konnectivity"}
-# The methods of etcd that are called.
+# The etcd methods in use.
 _ETCD = ("Range", "Txn", "Compact", "Watch", "LeaseGrant", "LeaseTimeToLive", "Status")
 _SCALARS: Mapping[str, str] = {
     "bool": "bool", "bytes": "raw", "double": "double", "int32": "int", "int64": "int", "string": "string",
@@ -20,7 +20,7 @@ Described = Mapping[str, Any]
 
 
 def main(source: str) -> None:
-    """Write the file of each service beside this one."""
+    """Write the file of each service next to this one."""
     found = json.loads(Path(source).read_text())
     for name, target in _SERVICES.items():
         write(target, reduced(found[name], target))
@@ -28,13 +28,13 @@ def main(source: str) -> None:
 
 
 def write(target: str, service: Mapping[str, Any]) -> None:
-    """Write one file."""
+    """Write the file of one service."""
     path = Path(__file__).with_name(f"{target}.json")
     path.write_text(json.dumps(service, separators=(",", ":"), sort_keys=True) + "\n")
 
 
 def etcd(rpc: Described, kv: Described) -> dict[str, Any]:
-    """Return the methods of etcd that are called, whose messages are of two packages, and what they are made of."""
+    """Return the etcd methods in use and their messages, which are in two packages."""
     found, values = reduced(rpc, "etcd"), reduced(kv, "mvccpb")["messages"]
     methods = {name: found["methods"][name] for name in _ETCD}
     known = found["messages"] | values
@@ -49,7 +49,7 @@ def etcd(rpc: Described, kv: Described) -> dict[str, Any]:
 
 
 def reduced(described: Described, prefix: str) -> dict[str, Any]:
-    """Return methods and messages of one description; messages are named behind a `prefix`."""
+    """Return methods and messages of a description; message names get a `prefix`."""
     package = f"{described['package']}." if described["package"] else ""
     methods = {
         method: [f"/{package}{service}/{method}", f"{prefix}.{request}", f"{prefix}.{answer}"]
