@@ -1,4 +1,4 @@
-"""The feature gates that the manager reads, and the version whose defaults it goes by."""
+"""The feature gates that the manager reads, and the version that determines their defaults."""
 
 import re
 from collections.abc import Mapping
@@ -66,9 +66,9 @@ READ: Mapping[str, str] = MappingProxyType(
         ROUTES_BY_WATCHES: "compares the routes of the cloud when nodes change, instead of periodically",
     }
 )
-"""The effect of each gate that the manager or one of its controllers reads; whoever reads another one adds it here."""
+"""The effect of each gate that the manager or one of its controllers reads. Add a gate here when you read it."""
 
-_OLDEST_STEP = 3  # an emulated version is at most so many minors older
+_OLDEST_STEP = 3  # maximum number of minor versions that an emulated version is older
 _VERSION = re.compile(r"(?:(?P<component>[^=]*)=)?v?(?P<major>\d+)\.(?P<minor>\d+)(?:\.0)?", re.ASCII)
 
 
@@ -92,7 +92,7 @@ class ManagerFeatureOptions(features.FeatureOptions):
 
     @property
     def version(self) -> Version:
-        """The version that is emulated: by default our own."""
+        """The emulated version, by default our own."""
         return _emulated(self.emulated_version)
 
 

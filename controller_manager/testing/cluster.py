@@ -113,9 +113,7 @@ class Cluster:
             server_flags = (*server_flags, "--feature-gates=APIServerIdentity=false")
         if not any("priority-and-fairness" in flag for flag in server_flags):  # so would these
             server_flags = (*server_flags, "--enable-priority-and-fairness=false")
-        if not any(
-            flag.startswith("--representation-cache-size") for flag in server_flags
-        ):  # few clients watch the same objects here
+        if not any(flag.startswith("--representation-cache-size") for flag in server_flags):  # few equal watches
             server_flags = ("--representation-cache-size=33554432", *server_flags)
         if not any(flag.startswith("--watch-cache-size") for flag in server_flags):  # no client lags far behind here
             server_flags = ("--watch-cache-size=16777216", *server_flags)
