@@ -104,8 +104,8 @@ class ClientOptions(Options):
     )
     adaptive_api_throttling: bool = flag(
         False,
-        "each controller sends fewer requests while the API server refuses some for want of room (429), down to a "
-        "twentieth of its rate, and soon as many again as before; one without a limit begins at 1000 a second",
+        "reduce the request rate of a controller while the API server is overloaded (429), down to a twentieth, then "
+        "raise it again step by step; controllers without a limit start at 1000 requests per second",
     )
     cluster_api_content_type: str = flag(
         PROTOBUF,

@@ -48,19 +48,19 @@ class ElectionOptions(Options):
     leader_elect: bool = flag(True, "run the controllers only while holding the lease; for replicas")
     leader_elect_per_controller: bool = flag(
         False,
-        "each controller has a lease of its own, and they are spread over the replicas, evenly and anew whenever one "
-        "comes or goes; replicas with another set of controllers or shards, or without this, stand by meanwhile",
+        "give each controller its own lease and distribute the controllers evenly over the replicas, again whenever a "
+        "replica joins or leaves; replicas with other controllers or shards, or without this flag, stand by",
     )
     controller_shards: StringMap = flag(
         {},
-        "controllers that are divided into so many shards (at most 64), each with a lease of its own, as in "
-        "deployment=4,job=2; workloads by their root owners, others by namespaces; with --leader-elect-per-controller",
+        "number of shards (at most 64) by controller, each with its own lease, such as deployment=4,job=2; workloads "
+        "are divided by root owner, others by namespace; requires --leader-elect-per-controller",
     )
     leader_elect_lease_duration: Duration = flag(
         "15s", "how long a standby waits after the last renewal it saw before it takes the lease", minimum=1
     )
     leader_elect_renew_deadline: Duration = flag(
-        "10s", "how long a leader that cannot renew the lease goes on trying before it stops", minimum=0.001
+        "10s", "how long a leader retries to renew the lease before it stops leading", minimum=0.001
     )
     leader_elect_retry_period: Duration = flag("2s", "time between two tries to take or renew the lease", minimum=0.001)
     leader_elect_resource_lock: str = flag("leases", "kind of the lock object: leases, the only one there is")

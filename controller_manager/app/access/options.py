@@ -24,7 +24,7 @@ class AuthenticationOptions(RequestHeaderOptions):
 
     authentication_clusterconfig: str = flag(
         "",
-        "client configuration file with the right to create tokenreviews; without it whoever shows a token is "
+        "client configuration file with permission to create tokenreviews; without it callers with a token are "
         "anonymous, and no authorities are looked up",
         aliases=("authentication-kubeconfig",),
         metavar="file",
@@ -40,8 +40,8 @@ class AuthenticationOptions(RequestHeaderOptions):
     )
     authentication_tolerate_lookup_failure: bool = flag(
         False,
-        "start although that cannot be looked up; until it can, nobody is known by a certificate that no flag names "
-        "the authority of",
+        "start even if that lookup fails; until it succeeds, only client certificates of authorities set by flags are "
+        "accepted",
     )
     authentication_token_webhook_cache_ttl: Duration = flag(
         "10s", "how long the API server's answer about a bearer token is remembered; 0 not at all", minimum=0
