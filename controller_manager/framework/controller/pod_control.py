@@ -119,7 +119,7 @@ def _check(owner: Object, pod: Pod) -> None:
     """Raise ValueError for a pod that the owner could not recognize as its own."""
     reference = controller_of(pod)
     if not pod.metadata.labels:
-        raise ValueError("a pod without labels is selected by nobody")
+        raise ValueError("the pod has no labels, so no selector can match it")
     if reference is None or not reference.uid or reference.uid != owner.metadata.uid:
         raise ValueError(f"the owner with the uid {owner.metadata.uid!r} does not control the pod")
     if not (reference.api_version and reference.kind and reference.block_owner_deletion):

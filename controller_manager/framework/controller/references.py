@@ -64,7 +64,7 @@ async def recheck_owner(client: Client, kind: Resource[T], owner: T) -> T:
     except NotFound:
         raise conflict(kind.group, kind.plural, name, "it is gone and owns nothing any more") from None
     if found.metadata.uid != uid:
-        raise conflict(kind.group, kind.plural, name, f"it was made anew and is not the owner with the uid {uid}")
+        raise conflict(kind.group, kind.plural, name, f"it was recreated and no longer has the uid {uid}")
     if found.metadata.deletion_timestamp is not None:
         raise conflict(kind.group, kind.plural, name, "it is being deleted and is to own nothing more")
     return found

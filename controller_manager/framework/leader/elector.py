@@ -153,7 +153,7 @@ class Elector:
     def _loss(self) -> str:
         if self.holder == self.me:
             return f"could not be renewed for {self._timings.renew:g} s"
-        return f"was taken: its holder is {self.holder}" if self.holder else "was released by somebody else"
+        return f"was taken: its holder is {self.holder}" if self.holder else "was released by another client"
 
     async def _renew_while_possible(self) -> None:
         renewed = True

@@ -305,7 +305,7 @@ class ControlLoop(Generic[K]):
         self._wake.set()
 
     def _release_unseen(self, entry: QueueEntry[K]) -> None:
-        self._log.warning("what was written has not come back; going on without", key=str(entry.key))
+        self._log.warning("cache has not observed our write in time; releasing key", key=str(entry.key))
         self._metrics.unsettled[self.name] += 1
         self._release(entry)
 
