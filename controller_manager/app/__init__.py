@@ -1,4 +1,4 @@
-"""The process `cluster-controller-manager`, put together from the floors below."""
+"""The process `cluster-controller-manager`, built from the packages `framework` and `common`."""
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
-"""The group of entry points that name packages of controllers."""
+"""The entry point group for packages of controllers."""

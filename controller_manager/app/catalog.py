@@ -1,4 +1,4 @@
-"""The controllers that are installed, built in or found by entry points, and the choice that `--controllers` makes."""
+"""The installed controllers (built-in or from entry points), and their selection by `--controllers`."""
 
 import pkgutil
 import sys
@@ -39,9 +39,9 @@ class CatalogOptions(Options):
 
 @cache
 def installed() -> tuple[AnySpec, ...]:
-    """Every built-in controller, and those of every package that an entry point of our group names, by name.
+    """Return all built-in controllers, and those of packages with an entry point of our group, sorted by name.
 
-    What is installed is looked up once: that takes longer than the rest of a start.
+    The result is cached, because the lookup takes longer than the rest of the start.
     """
     others = [entry for entry in entry_points(group=ENTRY_POINTS) if entry.dist is None or entry.dist.name != _OURS]
     packages = [builtin_package(), *(import_module(entry.value) for entry in others)]
@@ -49,21 +49,21 @@ def installed() -> tuple[AnySpec, ...]:
 
 
 def in_order(specs: Iterable[AnySpec]) -> tuple[AnySpec, ...]:
-    """Controllers by name; raises ValueError if two go by one."""
+    """Return controllers sorted by name. Raises ValueError if two have the same name."""
     found = tuple(sorted(specs, key=lambda spec: spec.name))
     _check_names(found)
     return found
 
 
 def discover(package: ModuleType) -> Iterator[AnySpec]:
-    """The `SPECS` of the modules of a package; a module whose name starts with an underscore is a helper."""
+    """Yield the `SPECS` of the modules of a package, except modules whose name starts with an underscore."""
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             yield from getattr(import_module(f"{package.__name__}.{module.name}"), "SPECS", ())
 
 
 def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
-    """The controllers that `--controllers` turns on, whose names are known ones."""
+    """Return the controllers that `--controllers` turns on; all names must be known."""
     names = _names(specs)
     mentions = [(names[name.removeprefix("-")], name in names) for name in wanted if name != "*"]
     first = dict(reversed(mentions))
@@ -71,7 +71,7 @@ def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
 
 
 def choose(specs: Sequence[AnySpec], parsed: Parsed) -> list[AnySpec]:
-    """The controllers that run in this process, as far as its features go and its flags ask for them."""
+    """Return the controllers that run in this process, by `--controllers`, feature gates and other flags."""
     enabled = parsed[ManagerFeatureOptions].enabled
     wanted = select(specs, parsed[CatalogOptions].controllers)
     on = [spec for spec in wanted if all(map(enabled, spec.gates))]
@@ -79,7 +79,7 @@ def choose(specs: Sequence[AnySpec], parsed: Parsed) -> list[AnySpec]:
 
 
 def names_known(specs: Sequence[AnySpec]) -> Check:
-    """The rule that `--controllers` names controllers that there are."""
+    """Return the check that `--controllers` names known controllers."""
     names = _names(specs)
 
     def check(parsed: Parsed) -> Iterator[str]:
@@ -92,7 +92,7 @@ def names_known(specs: Sequence[AnySpec]) -> Check:
 
 
 def not_enabled(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
-    """The controllers that `--controllers` turns on by name and whose feature gates are off, with these."""
+    """Return the controllers that `--controllers` names although their feature gates are off, with these gates."""
     enabled, wanted = parsed[ManagerFeatureOptions].enabled, parsed[CatalogOptions].controllers
     named = select(specs, [name for name in wanted if name != "*"])
     off = {spec.name: [gate for gate in spec.gates if not enabled(gate)] for spec in named}
@@ -100,13 +100,13 @@ def not_enabled(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
 
 
 def not_asked_for(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
-    """The controllers that `--controllers` turns on by name and that run only where other flags ask for them."""
+    """Return the controllers that `--controllers` names although other required flags are not set."""
     named = select(specs, [name for name in parsed[CatalogOptions].controllers if name != "*"])
     return [spec.name for spec in named if not spec.asked_for(parsed[spec.options])]
 
 
 def notes(specs: Sequence[AnySpec]) -> Mapping[str, str]:
-    """Return what `--help` says about controllers, by heading."""
+    """Return the paragraphs of `--help` about controllers, by heading."""
     texts = {
         "Controllers that are on by default": [spec.name for spec in specs if spec.default_on],
         "Controllers that are off by default": [spec.name for spec in specs if not spec.default_on],
@@ -115,7 +115,7 @@ def notes(specs: Sequence[AnySpec]) -> Mapping[str, str]:
 
 
 def _names(specs: Iterable[AnySpec]) -> dict[str, str]:
-    """The name of each controller by all the names it goes by."""
+    """Return the name of each controller by its name and its aliases."""
     return {name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}
 
 
@@ -129,20 +129,20 @@ def _check_names(specs: Iterable[AnySpec]) -> None:
 
 
 def builtin_package() -> ModuleType:
-    """The `controllers` that stands beside `controller_manager`.
+    """Return the package `controllers` beside `controller_manager`.
 
-    It goes by its own name unless a package of somebody else comes first under that: in the working directory or on
-    `PYTHONPATH`, as every project of an operator has one. Then it goes by a name of ours, and both can be imported.
+    Another package with this name may come first on `PYTHONPATH` or in the working directory, as many operator projects
+    have one. Then ours is imported under a private name, so that both can be imported.
     """
     home = Path(__file__).resolve().parents[2] / _NAME / "__init__.py"
     return import_module(_NAME) if _found_under(_NAME) == home else _load(home)
 
 
 def _found_under(name: str) -> Path | None:
-    """The file that `import name` loads, or has loaded."""
+    """Return the file that `import name` loads, or has loaded."""
     try:
         spec = find_spec(name)
-    except ValueError:  # something without a specification was put in its place
+    except ValueError:  # a module without a spec has replaced it
         return None
     return Path(spec.origin).resolve() if spec is not None and spec.origin else None
 

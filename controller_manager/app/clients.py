@@ -1,6 +1,4 @@
-"""The clients of one manager, and a transport for each client configuration that its flags name: clients share metrics,
-and each has its rate limit to itself.
-"""
+"""The clients of one manager and their transports. Clients share metrics; each component has its own rate limit."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,18 +34,18 @@ if TYPE_CHECKING:
 
 
 class Network(Protocol):
-    """Makes the transports of a process; whoever asks for one closes it."""
+    """Creates the transports of a process. The caller must close them."""
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
-        """A transport as the flags `--clusterconfig` and `--master` describe it, or as the flags of the same meaning.
+        """Return a transport for the values of `--clusterconfig` and `--master`, or of similar flags.
 
-        With `obtain` it shows the credentials that this gives, instead of those of the configuration. Raises
-        ConfigError with a sentence.
+        With `obtain` it uses the credentials that this returns instead of those of the configuration. Raises
+        ConfigError.
         """
 
 
 class HttpNetwork:
-    """The network there is outside of tests; who brings credentials shares the connections of a configuration."""
+    """The real network. Transports with their own credentials share the connections of a configuration."""
 
     def __init__(self, metrics: TransportMetrics | None = None) -> None:
         self._metrics = metrics or TransportMetrics()
@@ -56,7 +54,7 @@ class HttpNetwork:
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
         from controller_manager.common.transport.connections import Connections
-        from controller_manager.framework.client import HttpTransport  # --help does without its HTTP library
+        from controller_manager.framework.client import HttpTransport  # so that --help does not load the HTTP library
 
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
@@ -68,9 +66,9 @@ class HttpNetwork:
 
 
 _QPS, _BURST = 20.0, 30
-_UNLIMITED = 1000.0  # requests a second where the answers are the only limit
+_UNLIMITED = 1000.0  # initial requests per second of adaptive throttling without a limit
 _RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_READER_FACTOR = 4  # informers read for all controllers, and all of them begin at once
+_READER_FACTOR = 4  # informers read for all controllers, and all start at once
 
 
 class ClientOptions(Options):
@@ -106,8 +104,8 @@ class ClientOptions(Options):
     )
     adaptive_api_throttling: bool = flag(
         False,
-        "each controller sends fewer requests while the API server refuses some for want of room (429), down to a "
-        "twentieth of its rate, and soon as many again as before; one without a limit begins at 1000 a second",
+        "reduce the request rate of a controller while the API server is overloaded (429), down to a twentieth, then "
+        "raise it again step by step; controllers without a limit start at 1000 requests per second",
     )
     cluster_api_content_type: str = flag(
         PROTOBUF,
@@ -130,7 +128,7 @@ class ClientOptions(Options):
         return self
 
     def throttle(self, factor: int = 1, names: Sequence[str] = ()) -> Throttle:
-        """The limit of one client, or so many times that, or what is said of a controller with one of these names."""
+        """Return the throttle of a client: `factor` times the default, or the rate set for one of these names."""
         usual = self.cluster_api_qps or _QPS
         qps, burst = usual * factor, (self.cluster_api_burst or _BURST) * factor
         own = next((float(self.controller_api_qps[one]) for one in names if one in self.controller_api_qps), None)
@@ -142,7 +140,10 @@ class ClientOptions(Options):
 
 
 class Clients:
-    """`unlimited` renews the lease, which nothing must hold up; `reader` fills the informers. Both are the process."""
+    """The clients of a process. `unlimited` has no rate limit, for lease renewals; `reader` is for informers.
+
+    Both use the credentials of the process.
+    """
 
     def __init__(self, options: ClientOptions, network: Network, runtime: Runtime) -> None:
         self._options = options
@@ -165,9 +166,9 @@ class Clients:
             user_agent=f"{runtime.name}/informers", throttle=options.throttle(_READER_FACTOR)
         )
         self._tokens = self.unlimited.derive(user_agent=f"{runtime.name}/tokens", throttle=options.throttle())
-        # By the service account that acts through it.
+        # By the service account that uses it.
         self._accounts: dict[str, Transport] = {}
-        # By the component that it is the limit of.
+        # By the component that it limits.
         self._throttles: dict[str, Throttle] = {}
         if options.adaptive_api_throttling:
             runtime.registry.register(_Rates(self._throttles))
@@ -181,11 +182,11 @@ class Clients:
         unanswered: Callable[[], None] | None = None,
         aliases: Sequence[str] = (),
     ) -> Client:
-        """A client of the component `name`, with its `aliases`, for what only a leader may do; a busy one holds up no
-        other, and all clients of one component and account have one limit.
+        """Return a client of the component `name`, with its `aliases`, that writes only while `may_write()`.
 
-        It acts as the service account `account`, if it names one and the flags say so. `unanswered` is called for each
-        write that ends without an answer.
+        All clients of a component and account share one rate limit, independent of other components. With an `account`
+        and `--use-service-account-credentials` it acts as that service account. `unanswered` is called for each write
+        that ends without a response.
         """
         own = account if self._options.use_service_account_credentials else ""
         limited = f"{name} of {account}" if account else name
@@ -230,18 +231,18 @@ _RATE_LIMIT = Family(
 
 
 class _Rates(Collector):
-    """Reads the rates of adaptive throttles."""
+    """Collects the rates of adaptive throttles."""
 
     def __init__(self, throttles: Mapping[str, Throttle]) -> None:
         self._throttles = throttles
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry."""
+        """Yield the current rates; called by the registry."""
         yield Shown(_RATE_LIMIT, [((name,), throttle.rate) for name, throttle in self._throttles.items()])
 
 
 def rates_known(specs: Iterable[AnySpec]) -> Check:
-    """The rule that `--controller-api-qps` names controllers that there are."""
+    """Return the check that `--controller-api-qps` names known controllers."""
     names = {name for spec in specs for name in (spec.name, *spec.aliases)}
 
     def check(parsed: Parsed) -> Iterator[str]:

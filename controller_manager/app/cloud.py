@@ -1,4 +1,4 @@
-"""The provider of the cloud that a cluster runs in: its flags, and how it is found."""
+"""The cloud provider: its flags, and how the provider is loaded."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -11,12 +11,12 @@ from controller_manager.common.options import Check, Options, Parsed, flag
 from controller_manager.framework.cloud_provider import CloudContext, CloudProvider, MakeCloudProvider
 
 ENTRY_POINTS = "cluster_controller_manager.cloud_providers"
-# No provider, and one that another process works with.
+# No provider, or a provider that another process uses.
 _NONE, _EXTERNAL = "", "external"
 
 
 class CloudOptions(Options):
-    """Flags of the cloud that the cluster runs in."""
+    """Flags of the cloud provider."""
 
     title: ClassVar[str] = "Cloud provider"
 
@@ -31,7 +31,7 @@ class CloudOptions(Options):
 
 
 def provider_known(given: Mapping[str, MakeCloudProvider]) -> Check:
-    """The rule that `--cloud-provider` names none, an external one, one of those `given`, or an installed one."""
+    """Return the check that `--cloud-provider` is empty, `external`, one of those `given`, or an installed one."""
 
     def check(parsed: Parsed) -> Iterator[str]:
         name = parsed[CloudOptions].cloud_provider
@@ -48,7 +48,7 @@ def provider_known(given: Mapping[str, MakeCloudProvider]) -> Check:
 def make_provider(
     options: CloudOptions, given: Mapping[str, MakeCloudProvider], runtime: Runtime
 ) -> CloudProvider | None:
-    """The provider that `--cloud-provider` names, if controllers here work with it. Raises CannotStart."""
+    """Create the provider of `--cloud-provider`; None if it is empty or external. Raises CannotStart."""
     name = options.cloud_provider
     if name in (_NONE, _EXTERNAL):
         return None

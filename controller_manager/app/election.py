@@ -1,10 +1,10 @@
-"""Leader election: the locks this process competes for, and leader migration, where some controllers run under a second
-lock so that two kinds of managers can hand them over.
+"""Leader election and leader migration. Migration runs some controllers under a second lock, so that they can move
+between two kinds of managers.
 
-the file gives the controller    this process
-to nobody                        runs it under its main lock
-to this component, or to `*`     runs it under the lock of the migration
-to another component             does not run it
+owner in the migration file      this process
+none                             runs the controller under its main lock
+this component, or `*`           runs the controller under the migration lock
+another component                does not run the controller
 """
 
 import math
@@ -37,7 +37,7 @@ from controller_manager.framework.leader import (
 
 _LEASES = "leases"
 MOST_SHARDS = 64
-_RETRY_JITTER = 1.2  # a renewal is tried at most this much later than the retry period says
+_RETRY_JITTER = 1.2  # maximum factor by which a retry is later than the retry period
 
 
 class ElectionOptions(Options):
@@ -48,19 +48,19 @@ class ElectionOptions(Options):
     leader_elect: bool = flag(True, "run the controllers only while holding the lease; for replicas")
     leader_elect_per_controller: bool = flag(
         False,
-        "each controller has a lease of its own, and they are spread over the replicas, evenly and anew whenever one "
-        "comes or goes; replicas with another set of controllers or shards, or without this, stand by meanwhile",
+        "give each controller its own lease and distribute the controllers evenly over the replicas, again whenever a "
+        "replica joins or leaves; replicas with other controllers or shards, or without this flag, stand by",
     )
     controller_shards: StringMap = flag(
         {},
-        "controllers that are divided into so many shards (at most 64), each with a lease of its own, as in "
-        "deployment=4,job=2; workloads by their root owners, others by namespaces; with --leader-elect-per-controller",
+        "number of shards (at most 64) by controller, each with its own lease, such as deployment=4,job=2; workloads "
+        "are divided by root owner, others by namespace; requires --leader-elect-per-controller",
     )
     leader_elect_lease_duration: Duration = flag(
         "15s", "how long a standby waits after the last renewal it saw before it takes the lease", minimum=1
     )
     leader_elect_renew_deadline: Duration = flag(
-        "10s", "how long a leader that cannot renew the lease goes on trying before it stops", minimum=0.001
+        "10s", "how long a leader retries to renew the lease before it stops leading", minimum=0.001
     )
     leader_elect_retry_period: Duration = flag("2s", "time between two tries to take or renew the lease", minimum=0.001)
     leader_elect_resource_lock: str = flag("leases", "kind of the lock object: leases, the only one there is")
@@ -101,7 +101,7 @@ class ElectionOptions(Options):
 
 
 class Election:
-    """The shared part of the candidates for several locks of one process; `me` is their identity."""
+    """Creates the candidates for all locks of one process, with the identity `me`."""
 
     def __init__(self, options: ElectionOptions, client: Client, me: str, runtime: Runtime) -> None:
         self._options = options
@@ -111,14 +111,15 @@ class Election:
         self.me = me
 
     def candidate(self, lock: str = "") -> Elector | None:
-        """The candidate for the lock of that name, by default the main one; None where everybody leads."""
+        """Return the candidate for a lock, by default the main one; None without leader election."""
         if not self._options.leader_elect:
             return None
         return Elector(self._client, self._key(lock), self.me, self.timings, self._runtime, self._metrics)
 
     def shared(self, families: Mapping[str, str], make: Callable[[str, Lease], Work]) -> SharedElection:
-        """The part in sharing out locks with other replicas; `families` has the family of each, and `make` makes what
-        is done under one.
+        """Return the election of locks shared with other replicas.
+
+        `families` has the family of each lock; `make` creates the work of a lock.
         """
         locks, seconds = SharedLocks(self._key(), families), float(math.ceil(self.timings.lease))
         membership = Membership(self.me, families, seconds)
@@ -126,7 +127,7 @@ class Election:
 
     @property
     def timings(self) -> LeaseTimings:
-        """The durations that the flags say."""
+        """The durations set by the flags."""
         options = self._options
         return LeaseTimings(
             lease=options.leader_elect_lease_duration,
@@ -140,7 +141,7 @@ class Election:
 
 
 def shards_known(specs: Sequence[AnySpec]) -> Check:
-    """The rule that `--controller-shards` names controllers that can be divided, and that nothing else divides them."""
+    """Return the check of `--controller-shards`: known, shardable controllers, and no leader migration."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
     able = ", ".join(spec.name for spec in specs if spec.sharded_by is not None)
 
@@ -158,7 +159,7 @@ def shards_known(specs: Sequence[AnySpec]) -> Check:
 
 
 class LockSpec(msgspec.Struct, frozen=True):
-    """A lock and what runs under it: a controller, or one of its shards."""
+    """A lock for a controller, or for one of its shards."""
 
     name: str
     spec: AnySpec
@@ -166,12 +167,12 @@ class LockSpec(msgspec.Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """The locks that are shared out together: one name is of another family if it means other keys."""
+        """The family of the lock. It changes if the same lock name stands for other keys."""
         return f"{self.spec.name} {self.shard.way}" if self.shard is not None else self.spec.name
 
 
 def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
-    """Return the locks that replicas share out."""
+    """Return the locks that replicas share."""
     found: list[LockSpec] = []
     keyed = frozenset(spec.sharded_by.name for spec in specs if spec.sharded_by not in (None, NAMESPACES))
     for spec in specs:
@@ -228,18 +229,18 @@ class Migration(msgspec.Struct, frozen=True):
     owners: Mapping[str, str]
 
     def owner(self, spec: AnySpec) -> str:
-        """The component that a controller belongs to; empty for one that the migration is not about."""
+        """Return the component that owns a controller; empty if the migration does not name it."""
         return next((self.owners[name] for name in (spec.name, *spec.aliases) if name in self.owners), "")
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """Controllers by who runs them: those under each lock (empty is the main one), and who runs each of the others."""
+    """The controllers under each lock (empty: the main one), and the components that run the other controllers."""
 
     by_lock: Sequence[tuple[str, Sequence[AnySpec]]]
     elsewhere: Mapping[str, str] = {}
 
 
-# What a manager with controllers for cloud providers does before it hands them to another component.
+# The default migration: cloud controllers still belong to this manager.
 _DEFAULT = Migration(
     "cloud-provider-extraction-migration",
     dict.fromkeys(("node-route-controller", "service-lb-controller", "cloud-node-lifecycle-controller"), MANAGER_NAME)
@@ -248,7 +249,7 @@ _DEFAULT = Migration(
 
 
 def divide(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Parts:
-    """Return who runs which controller, by the flags. Raises ConfigError with a sentence that names file and field."""
+    """Return the assignment of controllers according to the flags. Raises ConfigError with file and field."""
     options, election = parsed[MigrationOptions], parsed[ElectionOptions]
     if election.leader_elect_per_controller:
         return Parts([])
@@ -265,7 +266,7 @@ def divide(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Parts:
 
 
 def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Parts:
-    """See the table above; this process is `component`, and stands in for the manager whose flags it understands."""
+    """Return the assignment by the table of the module. Controllers of kube-controller-manager also belong to us."""
     ours = {component, MANAGER_NAME, _ANY}
     owners = {spec.name: migration.owner(spec) for spec in specs}
     main = [spec for spec in specs if not owners[spec.name]]
@@ -275,7 +276,7 @@ def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Par
 
 
 def _read(path: Path) -> Migration:
-    from controller_manager.common.base.plain_yaml import read_yaml  # for which --help has no use
+    from controller_manager.common.base.plain_yaml import read_yaml  # --help does not need it
 
     try:
         return _checked(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))

@@ -1,4 +1,4 @@
-"""The feature gates that the manager reads, and the version whose defaults it goes by."""
+"""The feature gates that the manager reads, and the version that determines their defaults."""
 
 import re
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ READ: Mapping[str, str] = MappingProxyType(
         AUTOSCALER_TOLERANCE: "heeds the tolerances that a horizontal pod autoscaler sets for itself",
         AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
         TERMINATING_REPLICAS: "counts pods that are being deleted in the status of replica sets and deployments",
-        STATEFUL_MAX_UNAVAILABLE: "lets updates of stateful sets take as many pods at a time as may be unavailable",
+        STATEFUL_MAX_UNAVAILABLE: "allows rolling updates of stateful sets with maxUnavailable above 1",
         SUSPENDED_WITHOUT_START: "takes the start time from jobs that are suspended",
         SELINUX_CHANGE_POLICY: "allows the controller that warns of SELinux labels",
         VOLUME_ATTRIBUTES_CLASS: "keeps classes of volume attributes that are used",
@@ -61,14 +61,14 @@ READ: Mapping[str, str] = MappingProxyType(
         DEVICE_POOL_STATUS: "answers requests for the status of pools of devices (resource.k8s.io/v1alpha3)",
         DEVICE_TAINT_RULES: "heeds the device taint rules of resource.k8s.io/v1beta2, and writes their status",
         DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
-        TOLERATION_COMPARISON: "lets tolerations compare numbers, of pods evicted for taints and of daemon sets",
+        TOLERATION_COMPARISON: "supports numeric comparison in tolerations, for taint eviction and daemon sets",
         EXPECTED_NODES: "says of pods that wait for volumes or devices to which node they come",
         ROUTES_BY_WATCHES: "compares the routes of the cloud when nodes change, instead of periodically",
     }
 )
-"""The effect of each gate that the manager or one of its controllers reads; whoever reads another one adds it here."""
+"""The effect of each gate that the manager or one of its controllers reads. Add a gate here when you read it."""
 
-_OLDEST_STEP = 3  # an emulated version is at most so many minors older
+_OLDEST_STEP = 3  # maximum number of minor versions that an emulated version is older
 _VERSION = re.compile(r"(?:(?P<component>[^=]*)=)?v?(?P<major>\d+)\.(?P<minor>\d+)(?:\.0)?", re.ASCII)
 
 
@@ -92,7 +92,7 @@ class ManagerFeatureOptions(features.FeatureOptions):
 
     @property
     def version(self) -> Version:
-        """The version that is emulated: by default our own."""
+        """The emulated version, by default our own."""
         return _emulated(self.emulated_version)
 
 

@@ -1,4 +1,4 @@
-"""The controllers that run under one lock: started in order while this process holds it, stopped before it lets go."""
+"""The controllers under one lock: started in order when this process leads, stopped before it releases the lock."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ from controller_manager.framework.client.events import EventWriter
 from controller_manager.framework.controller.runner import Controller
 from controller_manager.framework.leader import Elector
 
-_FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
+_FLUSH_EVENTS = 2.0  # seconds to write the last events when it stops
 
 
 class LeaderGroup:
-    """Controllers, started `interval` seconds apart, and their lock; without an `elector` they need none."""
+    """Controllers, started `interval` seconds apart, and their lock. Without an `elector` they need no lock."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class LeaderGroup:
         runtime: Runtime,
     ) -> None:
         self.controllers = controllers
-        # Set while the controllers run, or are about to.
+        # Set while the controllers run or start.
         self.leading = asyncio.Event()
         self._elector = elector
         self._events = events
@@ -37,26 +37,26 @@ class LeaderGroup:
         self._stop = asyncio.Event()
 
     def may_write(self) -> bool:
-        """Return whether these controllers may change anything right now."""
+        """Return whether these controllers may write right now."""
         return self.leading.is_set() if self._elector is None else self._elector.leads()
 
     def overdue(self) -> bool:
-        """Return whether the controllers run although the lead is over: what the elector is about to end, or can't."""
+        """Return whether the controllers run although leadership has expired and the elector has not stopped them."""
         return self.leading.is_set() and not self.may_write()
 
     async def run(self) -> None:
-        """Wait for the lead, have the controllers work until `stop`, then let go of the lock.
+        """Wait for leadership, run the controllers until `stop`, then release the lock.
 
-        Raises LeadershipLost once the lead is lost and everything has ended.
+        Raises LeadershipLost after leadership was lost and all work has ended.
         """
         await (self._lead() if self._elector is None else self._elector.run(self._lead))
 
     def stop(self) -> None:
-        """Have `run` end, if the controllers run: what they work on is finished, the last events are written."""
+        """Make `run` return, if the controllers run, after running reconciles and the last events are done."""
         self._stop.set()
 
     def states(self) -> tuple[LockState, ...]:
-        """Return who leads, as far as it is known here."""
+        """Return the known holder of the lock."""
         return (self._state(),)
 
     def _state(self) -> LockState:
@@ -68,7 +68,7 @@ class LeaderGroup:
         return LockState(str(self._elector.key), self._elector.holder, since, self.may_write(), names)
 
     async def _lead(self) -> None:
-        """Run the controllers until asked to stop; being cancelled ends them at once."""
+        """Run the controllers until `stop`. Cancellation ends them at once."""
         self.leading.set()
         try:
             with self._telling_of_the_lead():
@@ -95,7 +95,7 @@ class LeaderGroup:
 
     @contextlib.contextmanager
     def _telling_of_the_lead(self) -> Iterator[None]:
-        """Record on the lease when it is taken and given back; who loses the lead can write no more."""
+        """Record events on the lease when it is acquired and released, but not after a loss of leadership."""
         lease = self._elector.lease if self._elector is not None else None
         if self._elector is None or lease is None:
             yield

@@ -1,4 +1,4 @@
-"""Loads all that a manager is made of, for whoever starts one a little later; it is imported for that alone."""
+"""Preloads all modules of a manager, for processes that start one later. Import it only for this effect."""
 
 import gc
 
@@ -6,5 +6,5 @@ from controller_manager.app import catalog, clients, main
 
 __all__ = ("catalog", "clients", "main")
 
-gc.disable()  # until the process has started, all that is made stays
+gc.disable()  # objects created before the process has started stay alive
 catalog.installed()

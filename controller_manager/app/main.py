@@ -1,4 +1,4 @@
-"""The process of a manager: its command line, its controllers, and an exit status with a sentence that says why."""
+"""The process of a manager: command line, controllers, and exit status with the reason."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,22 +13,22 @@ from controller_manager.common.options import Parsed, command_line
 
 
 def main(specs: Sequence[catalog.AnySpec], *, name: str, builtins: bool = False) -> None:
-    """Run a program of your own: the controllers `specs`, and with `builtins` all that are installed as well.
+    """Run your own program with the controllers `specs`, and with `builtins` also all installed ones.
 
-    `name` is that of the program and of its lease; logs, user agent, metrics and certificate go by it. Its flags are
-    those of the controller manager and of these controllers, without the ones of controllers that it has not. Never
-    returns: see `run`. Raises ValueError if `name` is none for a lease, or if two controllers have one.
+    `name` is the name of the program and of its lease; logs, user agent, metrics and certificate use it. Its flags are
+    those of the controller manager and of its controllers. Never returns: see `run`. Raises ValueError if `name` is not
+    valid for a lease, or if two controllers have the same name.
     """
     run(name, lambda: author_program(name, specs, builtins=builtins))
 
 
 def run_manager() -> None:
-    """Run the controller manager, with all controllers that are installed. Never returns: see `run`."""
+    """Run the controller manager with all installed controllers. Never returns: see `run`."""
     run("cluster-controller-manager", manager_program)
 
 
 def run(name: str, make: Callable[[], ProcessProgram]) -> NoReturn:
-    """Run a program as the command line says, until a signal comes (status 0) or the lead is lost (status 1)."""
+    """Run a program until a signal (exit status 0) or a loss of leadership (exit status 1)."""
     end_before_start(name)
     program = make()
     parsed = command_line(program.name, program.summary, program.flags, sys.argv[1:], program.notes)
@@ -48,7 +48,7 @@ def _why_nothing(program: ProcessProgram, parsed: Parsed) -> str:
 
 
 def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
-    """Yield what whoever wrote the command line should know, although it can be started with."""
+    """Yield warnings about a valid command line."""
     if off := catalog.not_enabled(specs, parsed):
         yield f"--controllers: left out, since their feature gates are off: {', '.join(off)}"
     if idle := catalog.not_asked_for(specs, parsed):
@@ -56,7 +56,7 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
 
 
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Iterable[str]) -> int:
-    from controller_manager.app.clients import HttpNetwork  # all that --help does not need is imported from here on
+    from controller_manager.app.clients import HttpNetwork  # imported here, because --help does not need it
     from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.common.base.tasks import Tasks
     from controller_manager.common.component.process import run_process, start_watchdog
@@ -70,7 +70,7 @@ def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Itera
             async with Tasks() as tasks:
                 start_watchdog(tasks, runtime, record=manager.profiling.record)
                 return (await manager.run()).status
-        except BaseExceptionGroup:  # the manager has said what it was
+        except BaseExceptionGroup:  # the manager has logged the error
             return 1
 
     return run_process(name, parsed, serve, remarks)

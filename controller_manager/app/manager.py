@@ -1,4 +1,4 @@
-"""The manager put together and its life: serve, stand by with warm caches, lead, stop in order and say why."""
+"""The manager: serves its pages, stands by with synced informers, leads, and stops in order with a reason."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,13 @@ from controller_manager.framework.controller.runner import Controller, Controlle
 from controller_manager.framework.leader import LeadershipLost, identity
 from controller_manager.framework.work import WorkMetrics
 
-_CLOSE_PAGES = 3.0  # seconds the last answers get at a stop
+_CLOSE_PAGES = 3.0  # seconds for the last responses when it stops
 _NO_CLOUDS: Mapping[str, MakeCloudProvider] = {}
-_PATIENCE = 600.0  # seconds a controller may keep crashing before somebody should start the process anew
+_PATIENCE = 600.0  # seconds a controller may keep crashing before /healthz fails
 
 
 class ManagerOptions(Options):
-    """Flags of the start of controllers and of their resyncs."""
+    """Flags for starts and resyncs of controllers."""
 
     title: ClassVar[str] = "Generic"
 
@@ -59,21 +59,21 @@ class ManagerOptions(Options):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The end of a manager: the exit status of its process, and the reason."""
+    """The result of a manager: the exit status of its process, and the reason."""
 
     status: int
     reason: str
 
 
 class Manager:
-    """One replica with the controllers `specs`; make it within the loop. Raises CannotStart.
+    """One replica with the controllers `specs`. Create it within the event loop. Raises CannotStart.
 
-    It is a list of leader groups, each of a lock and the controllers that run under it: one, or with leader migration
-    two, of which the second seeks its lock once the first has got its own. Losing any of them ends the process. Where
-    replicas share the controllers, there is one group with a lock for each.
+    It has leader groups, each with a lock and the controllers that run under it: one group, or two with leader
+    migration, where the second group requests its lock after the first has acquired its own. Losing a lock ends the
+    process. If replicas share the controllers, there is one group with a lock for each controller or shard.
 
-    `pages` answers what its server serves, so that a test can ask without a socket (--secure-port=0). `cloud_providers`
-    are there besides those that are installed. `me` is its identity; by default one that nobody has had.
+    `pages` handles the requests of its server, so that tests need no socket (--secure-port=0). `cloud_providers` are
+    available in addition to the installed ones. `me` is its identity, by default a new unique one.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Manager:
         self._pages_server = pages_server(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
 
     def _supported(self, specs: Sequence[AnySpec]) -> list[AnySpec]:
-        """The controllers that run here: those that need no cloud, and those whose part of it the provider has."""
+        """Return the controllers that need no cloud, or a part that the cloud provider has."""
         lacking = [spec.name for spec in specs if spec.cloud and getattr(self._cloud, spec.cloud, None) is None]
         if lacking and self._cloud is not None:
             self._log.info("left out: the provider of the cloud has nothing for them", controllers=lacking)
@@ -125,35 +125,35 @@ class Manager:
 
     @property
     def identity(self) -> str:
-        """Return the name by which it holds leases."""
+        """The identity with which it holds leases."""
         return self._me
 
     def may_write(self) -> bool:
-        """Return whether any of the controllers may change anything right now."""
+        """Return whether any of the controllers may write right now."""
         return any(group.may_write() for group in self._groups)
 
     def busy_with(self, within: float = 0.0) -> tuple[str, ...]:
-        """Return in words what is to be done now, or within so many seconds: informers to fill, keys to work on."""
+        """Describe the pending work within `within` seconds: unsynced informers and keys."""
         filling = [f"listing {one.selection}" for one in self._informers.filling]
         working = (what for controller in self._controllers for what in controller.busy_with(within))
         return (*filling, *working)
 
     def controllers(self) -> tuple[ControllerState, ...]:
-        """Return how its controllers fare, as of now."""
+        """Return the current states of its controllers."""
         return tuple(controller.state() for controller in self._controllers)
 
     def failing(self) -> tuple[ControllerState, ...]:
-        """Return how those of them fare that have crashed, or whose keys fail."""
+        """Return the states of the controllers that have crashed or have failing keys."""
         return tuple(controller.state() for controller in self._controllers if controller.is_failing)
 
     def unreadable(self) -> tuple[tuple[Resource[Any], str], ...]:
-        """Return the objects that its local copies leave out because they do not fit their model, and why not."""
+        """Return the objects that its informers could not decode, each with its resource and the reason."""
         return tuple(
             (one.selection.resource, sentence) for one in self._informers for sentence in one.unreadable.sentences()
         )
 
     def state(self) -> ManagerState:
-        """Everything a person may want to know, as of now."""
+        """Return the current state of this replica as plain data."""
         elsewhere = (
             ControllerState(name, Phase.ELSEWHERE, component=owner) for name, owner in self._parts.elsewhere.items()
         )
@@ -170,9 +170,9 @@ class Manager:
         )
 
     def stop(self, why: str) -> None:
-        """Ask it to stop: what runs is finished, the last events are written, the lease is released.
+        """Request a graceful stop: finish running reconciles, write the last events, release the lease.
 
-        The first who asks says why.
+        The reason of the first call is reported.
         """
         if not self._stop.is_set():
             self._log.info("stopping", reason=why)
@@ -180,9 +180,9 @@ class Manager:
             self._stop.set()
 
     async def run(self) -> Ending:
-        """Live until stopped or until the lead is lost.
+        """Run until stopped or until leadership is lost.
 
-        Raises CannotStart; and an exception group for what nobody expected, which is logged already.
+        Raises CannotStart, or an exception group for unexpected errors, which have already been logged.
         """
         try:
             ending = await self._serve_and_take_part()
@@ -221,7 +221,7 @@ class Manager:
         parts = [tasks.start(self._part_of(group), name="election") for group in self._groups]
         stopping = tasks.start(self._stop.wait(), name="stop")
         await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
-        # Whoever gets the first lock may act for all controllers: it is let go when nothing runs under another one.
+        # The holder of the first lock may run all controllers: release it last, when nothing runs under another lock.
         for group, part in reversed(list(zip(self._groups, parts, strict=True))):
             if stopping.done() and group.leading.is_set():
                 group.stop()
@@ -232,7 +232,7 @@ class Manager:
         return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
     async def _part_of(self, group: LeaderGroup | SharedGroup) -> str:
-        """Return how the lead was lost; empty if it ended because somebody asked for that."""
+        """Run a group; return why leadership was lost, or an empty string after a requested stop."""
         if group is not self._groups[0]:
             await self._groups[0].leading.wait()
         try:
@@ -292,8 +292,8 @@ class Manager:
         )
 
     def _tell(self, account: str, it: Occurrence) -> None:
-        """Have an event written as the service account of its controller, whatever others tell of."""
-        if account not in self._account_events:  # most controllers seldom have anything to tell
+        """Queue an event to be written as the service account of its controller, in a separate queue."""
+        if account not in self._account_events:  # most controllers rarely record events
             client = self._clients.writer("events", self.may_write, account=account)
             self._account_events[account] = self._events.through(client)
         self._account_events[account].offer(it)
@@ -335,16 +335,16 @@ def _always() -> bool:
     return True
 
 
-# What the probes say of one controller. A probe of /livez or /healthz that fails restarts the process, and with it all
-# other controllers: one that is ill must not do that at once, and never because of what a restart can't mend.
+# The effect of one controller on the probes. A failing probe of /livez or /healthz restarts the process with all its
+# controllers. A single failing controller must not cause that at once, and never if a restart cannot help.
 #
 #   the controller                                    /livez   /healthz   /readyz
-#   stands by or runs, its informers have read all    ok       ok         ok
-#   waits for informers, refused ones for example     ok       ok         fails
-#   has crashed, and waits to be started again        ok       ok         fails
+#   stands by or runs, its informers are synced       ok       ok         ok
+#   waits for informers, for example after a 403      ok       ok         fails
+#   has crashed, and waits to be restarted            ok       ok         fails
 #   has kept crashing for ten minutes                 ok       fails      fails
 #
-# An API server that cannot be reached fails /readyz only: a restart of the manager does not bring it back.
+# An unreachable API server fails only /readyz, because a restart of the manager does not help.
 
 
 def _why_not_healthy(controller: Controller | SharedController) -> str:

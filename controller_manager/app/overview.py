@@ -1,4 +1,4 @@
-"""The cluster at a glance, as plain data: nodes, workloads, pods and events, with what needs a look first; pure."""
+"""An overview of the cluster as plain data: nodes, workloads, pods and events, worst first; pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,17 +14,17 @@ from controller_manager.common.api.core import ContainerStatus, Event, Node, Pod
 from controller_manager.common.api.model import Object
 
 MOST_ROWS = 200
-"""So many rows of a section are told of; its numbers are of all."""
+"""Maximum number of rows of a section; its counts are of all objects."""
 
 Workload = Deployment | ReplicaSet | ReplicationController | StatefulSet | DaemonSet | Job | CronJob
 _NO_COLUMNS: Mapping[str, str] = {}
 
 
 class OverviewRow(msgspec.Struct, frozen=True):
-    """One object: how it fares in a word or two (`state`), and `why`, where that is worth telling.
+    """One object with a short `state`, and the reason (`why`) if it is relevant.
 
-    `kind` is that of a workload, or of what an event is about; `since` is when it was made, or happened (RFC 3339);
-    `columns` are further words by their heads, the same heads for all rows of a section.
+    `kind` is the kind of a workload, or of the object of an event. `since` is when it was created or happened (RFC
+    3339). `columns` are further texts by column head; all rows of a section have the same heads.
     """
 
     severity: Severity
@@ -37,15 +37,13 @@ class OverviewRow(msgspec.Struct, frozen=True):
     columns: Mapping[str, str] = {}
 
     def has(self, words: str) -> bool:
-        """Return whether a text, in lower case, is in what is told of it."""
+        """Return whether a text in lower case occurs in the row."""
         said = (self.kind, f"{self.namespace}/{self.name}", self.state, self.why, *self.columns.values())
         return any(words in one.lower() for one in said)
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Objects of a sort: how many there are, in which states, and the first rows of those that were asked for, of which
-    there are `found`.
-    """
+    """A section: the number of objects, counts by state, and the first of the `found` rows that match the filter."""
 
     count: int
     states: tuple["StateCount", ...]
@@ -54,7 +52,7 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class StateCount(msgspec.Struct, frozen=True):
-    """How many objects are in a state, and the worst that this means for one of them."""
+    """The number of objects in a state, and the worst severity among them."""
 
     state: str
     count: int
@@ -62,7 +60,7 @@ class StateCount(msgspec.Struct, frozen=True):
 
 
 class SectionBuilder:
-    """Takes rows as they are judged, and keeps the first: those that need a look, or the `newest`, with these words."""
+    """Counts rows, and keeps the worst, or the `newest`, of those that contain `words`."""
 
     def __init__(self, words: str = "", *, newest: bool = False) -> None:
         self._words = words.lower()
@@ -73,7 +71,7 @@ class SectionBuilder:
         self._rows: list[OverviewRow] = []
 
     def add(self, rows: Iterable[OverviewRow]) -> None:
-        """Take some rows."""
+        """Add rows."""
         for row in rows:
             self._count += 1
             self._states[row.state] += 1
@@ -87,14 +85,14 @@ class SectionBuilder:
             self._rows = nsmallest(MOST_ROWS, self._rows, key=_by_severity)
 
     def section(self) -> Section:
-        """Return what was taken."""
+        """Return the section of all added rows."""
         states = sorted(self._states.items(), key=lambda one: (self._severities[one[0]], -one[1], one[0]))
         counts = tuple(StateCount(state, count, self._severities[state]) for state, count in states)
         return Section(self._count, counts, self._found, tuple(self._rows))
 
 
 def of_node(node: Node, pods: int | None) -> OverviewRow:
-    """A node that runs so many pods; None if that is not to be shown.
+    """Return the row of a node with this number of pods; None to hide the number.
 
     | its condition Ready | severity | state |
     |--|--|--|
@@ -120,14 +118,14 @@ def of_node(node: Node, pods: int | None) -> OverviewRow:
 
 
 def of_pod(pod: Pod) -> OverviewRow:
-    """A pod; its state is what kubectl shows as its status.
+    """Return the row of a pod; its state is like the STATUS of kubectl.
 
-    | what is seen | severity |
+    | finding | severity |
     |--|--|
-    | it failed, or a container waits after it failed, or for an image that cannot be had | broken |
-    | no node was found, or it runs and is not ready | struggling |
-    | it is pending, gated or being deleted | waiting |
-    | it is ready, or has succeeded | well |
+    | failed, or a container waits after a failure or for an image that cannot be pulled | broken |
+    | unschedulable, or running but not ready | struggling |
+    | pending, gated or being deleted | waiting |
+    | ready, or succeeded | well |
     """
     containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     restarts = sum(one.restart_count for one in containers)
@@ -137,7 +135,7 @@ def of_pod(pod: Pod) -> OverviewRow:
 
 
 def of_workload(workload: Workload) -> OverviewRow:
-    """A workload: ready of wanted pods, and what keeps it from being done."""
+    """Return the row of a workload: ready and desired pods, and the reason if it is not complete."""
     match workload:
         case Deployment():
             return _of_deployment(workload)
@@ -155,7 +153,7 @@ def of_workload(workload: Workload) -> OverviewRow:
 
 
 def of_event(event: Event) -> OverviewRow:
-    """An event; its state is its reason."""
+    """Return the row of an event; its state is its reason."""
     about = event.involved_object
     series = event.series
     last = (series and series.last_observed_time) or event.last_timestamp or event.event_time
@@ -176,7 +174,7 @@ def _pods_of_node(pods: int | None, most: str) -> str:
 
 
 def is_owned(obj: Object) -> bool:
-    """Return whether a controller made it: its owner is what people look at."""
+    """Return whether an object has a controller, which is shown instead of it."""
     return any(reference.controller for reference in obj.metadata.owner_references)
 
 

@@ -1,5 +1,5 @@
-"""Prints the permissions of controllers, the values `rbac` of the chart: `python -m …permissions [module]`; gives them
-to the accounts of controllers in a cluster without the chart.
+"""Prints the permissions of controllers as `rbac` values of the chart (`python -m …permissions [module]`), and grants
+them to the service accounts in a cluster without the chart.
 """
 
 import sys
@@ -25,15 +25,15 @@ _HEAD = "# Written by `python -m controller_manager.app.permissions{}`: what the
 
 _PREFIX = "system:controller:"
 _GRANTER = "cluster-up"
-# What the process does by itself, besides seeking its lease and asking who its callers are: recording events.
+# Permissions of the process itself to record events, besides leader election and delegated auth.
 EVENTS = (PolicyRule(("",), ("events",), ("create", "patch", "update")),)
 
 
 def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
-    """Return what these controllers, the `SPECS` of a module, may do, as values of the chart.
+    """Return the permissions of these controllers, the `SPECS` of a module, as values of the chart.
 
-    Of each controller: when it runs, what its informers read, its rules for all else, and the service account it may
-    act as, empty for the process itself. `gates` are the defaults of the feature gates that decide on any of that.
+    Each controller has: the conditions under which it runs, the reads of its informers, its other rules, and its
+    service account (empty: the process itself). `gates` are the defaults of the feature gates involved.
     """
     every = tuple(specs)
     gates = {
@@ -45,7 +45,7 @@ def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
 
 
 async def grant(client: Client, specs: Iterable[catalog.AnySpec]) -> None:
-    """Let the service accounts of controllers do what these declare, where a cluster has no default role for them."""
+    """Grant the declared permissions to the service accounts of controllers that have no default role."""
     default = {role.metadata.name for role in (await client.list(CLUSTER_ROLES)).items}
     default |= {role.metadata.name for role in (await client.list(ROLES)).items}
     rules: dict[tuple[str, str], list[PolicyRule]] = {}
@@ -64,7 +64,7 @@ async def grant(client: Client, specs: Iterable[catalog.AnySpec]) -> None:
 
 
 def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
-    """Return what the informers of these controllers list and watch: by group, or whatever there is."""
+    """Return the rules for the informers of these controllers: one per group, or one for all resources."""
     everything = PolicyRule(("*",), ("*",), ("get", "list", "watch"))
     if any(set(rule.groups) == {"*"} and "watch" in rule.verbs for spec in specs for rule in spec.rbac):
         return [everything]
@@ -72,7 +72,7 @@ def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
     for spec in specs:
         for watch in spec.watches:
             found.setdefault(watch.resource.group, {})[watch.resource.plural] = None
-        for rule in () if spec.watches else spec.rbac:  # what it finds out by itself to watch
+        for rule in () if spec.watches else spec.rbac:  # resources that it discovers and watches itself
             if "watch" in rule.verbs:
                 for group in rule.groups:
                     found.setdefault(group, {}).update(dict.fromkeys(rule.resources))
@@ -97,7 +97,7 @@ def _controller(spec: catalog.AnySpec) -> Tree:
 
 
 def _reads(spec: catalog.AnySpec) -> Iterator[Tree]:
-    """Yield what the informers of a controller read, then what they read besides where a feature is on."""
+    """Yield the reads of a controller's informers, then the additional reads for each feature gate."""
     always = reads([spec.with_features(lambda _: False)])
     yield from map(_rule, always)
     for gate in _part_gates(spec):

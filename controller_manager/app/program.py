@@ -1,4 +1,4 @@
-"""A program made of controllers: its name, by which everything it does goes, its controllers and all its flags."""
+"""A program that runs controllers: its name, its controllers and all its flags."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def flag_set(
     defaults: Mapping[str, Any] = _NO_DEFAULTS,
     cloud_providers: Mapping[str, MakeCloudProvider] = _NO_CLOUDS,
 ) -> FlagSet:
-    """The flags of a process with these controllers; `cloud_providers` are known besides those that are installed."""
+    """Return the flags of a process with these controllers. `cloud_providers` add to the installed ones."""
     clouds, check = ((CloudOptions,), (provider_known(cloud_providers),)) if _in_clouds(specs) else ((), ())
     every = (*_PROCESS, *clouds, *(spec.options for spec in specs))
     return FlagSet(
@@ -69,7 +69,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class ProcessProgram(msgspec.Struct, frozen=True):
-    """`notes` are paragraphs by heading for the end of its help."""
+    """A program; `notes` are paragraphs by heading for the end of its help."""
 
     name: str
     specs: Sequence[catalog.AnySpec]
@@ -79,16 +79,16 @@ class ProcessProgram(msgspec.Struct, frozen=True):
 
 
 def manager_program() -> ProcessProgram:
-    """The controller manager, with everything that is installed."""
+    """Return the controller manager with all installed controllers."""
     specs = catalog.installed()
     return ProcessProgram("cluster-controller-manager", specs, flag_set(specs), catalog.notes(specs))
 
 
 def author_program(name: str, specs: Sequence[catalog.AnySpec], *, builtins: bool = False) -> ProcessProgram:
-    """A program of an author's own. Its lease has its name, its port is a free one, since it runs beside other
-    managers, and its client configuration is used for access checks too.
+    """Return the program of an author. Its lease has its name, it serves on a free port because it runs beside other
+    managers, and its client configuration is also used for access checks.
 
-    Raises ValueError for a name that no lease can have, or two controllers of one name.
+    Raises ValueError if the name is not valid for a lease, or if two controllers have the same name.
     """
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"the name of a program has lower-case letters, digits and dashes, 63 at most: not {name!r}")

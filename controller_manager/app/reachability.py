@@ -1,4 +1,4 @@
-"""Whether the API server answers the requests of this process, for the health check of that name."""
+"""Tracks whether the API server responds to this process, for the health check `apiServer`."""
 
 import asyncio
 import math
@@ -7,22 +7,22 @@ from controller_manager.common.api.wire import DuplexStream, Request, Response
 from controller_manager.common.base.clock import monotonic
 from controller_manager.framework.client import Transport, TransportError
 
-_PATIENCE = 15.0  # seconds without an answer until the API server counts as unreachable
-_HANGING = 3.0  # seconds after which a request whose caller gave up counts as a failed one
+_PATIENCE = 15.0  # seconds without a response until the API server counts as unreachable
+_HANGING = 3.0  # seconds after which a cancelled request counts as failed
 
 
 class Reachability:
-    """Remembers since when requests to the API server get no answer."""
+    """Tracks since when requests to the API server get no response."""
 
     def __init__(self) -> None:
         self._failing_since = math.inf
 
     def answered(self) -> None:
-        """Note an answer, whatever its status."""
+        """Record a response with any status."""
         self._failing_since = math.inf
 
     def failed(self, began: float) -> None:
-        """Note a request, begun at a time of the loop, that got no answer."""
+        """Record a request without a response; `began` is its monotonic start time."""
         self._failing_since = min(self._failing_since, began)
 
     def problem(self) -> str:
@@ -32,7 +32,7 @@ class Reachability:
 
 
 class ObservedTransport:
-    """A transport that notes which requests are answered."""
+    """A transport that records which requests get a response."""
 
     def __init__(self, inner: Transport, reachability: Reachability) -> None:
         self.host = inner.host

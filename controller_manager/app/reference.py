@@ -1,4 +1,4 @@
-"""The page of all flags from their declarations: `python -m controller_manager.app.reference > FLAGS.md`."""
+"""Generates the reference of all flags: `python -m controller_manager.app.reference > FLAGS.md`."""
 
 import json
 import sys
@@ -58,7 +58,7 @@ _CONTROLLERS = """
 
 
 def page(specs: Sequence[catalog.AnySpec]) -> str:
-    """The page for a process with these controllers."""
+    """Return the page for a process with these controllers."""
     flags = flag_set(specs)
     parts = [_HEAD, *_sections(flags), *_inert_sections(flags), *_gates(), *_controllers(specs)]
     return "".join(parts)
@@ -106,7 +106,7 @@ def _gates() -> Iterator[str]:
 
 
 def unread_gates() -> dict[str, frozenset[str]]:
-    """Return gates that the manager accepts without reading them, by the reason: all that are on by default."""
+    """Return the gates that are on by default and that the manager accepts but does not read, by reason."""
     text = files(__package__).joinpath("unread_gates.json").read_text()
     return {title: frozenset(names) for title, names in json.loads(text).items()}
 

@@ -1,6 +1,6 @@
-"""The service accounts that controllers act as: made when missing, with tokens that are renewed in time.
+"""The service accounts of controllers: created if missing, with tokens that are renewed before they expire.
 
-Document 3, `--use-service-account-credentials`; KEP-1205 tells of the tokens.
+See document 3, `--use-service-account-credentials`; KEP-1205 describes the tokens.
 """
 
 import asyncio
@@ -26,19 +26,20 @@ from controller_manager.framework.client import Client, ConfigError, TransportEr
 from controller_manager.framework.client.rest_client import Call
 
 LIFE, SHORTEST = 3600, 600
-"""Seconds a token is asked for, and that it is taken to live at least, as no server grants less."""
+"""Requested lifetime of a token in seconds, and the minimum that servers grant."""
 RENEW = (0.7, 0.8)
-"""A token is renewed when such a part of its life has passed."""
+"""A token is renewed after a random fraction of its lifetime in this range."""
 REST = 10.0
-"""For so many seconds a new token is not replaced, whatever is said against it."""
+"""Seconds during which a new token is not replaced, even after a 401."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 DEADLINE = 30.0
-"""Seconds a token may take; until then everything else that is sent as the account waits."""
+"""Maximum seconds of a token request. Other requests of the account wait for it."""
 
 
 async def request_token(client: Client, account: Key, seconds: int) -> TokenRequest:
-    """Return a token of a service account that lives about so many seconds. Raises ApiError, TransportError, or
-    msgspec.DecodeError.
+    """Request a token of a service account for about `seconds`.
+
+    Raises ApiError, TransportError, or msgspec.DecodeError.
     """
     wanted = TokenRequest(
         api_version=TOKEN_VERSION, kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=seconds)
@@ -55,16 +56,16 @@ class TokenBackoff(msgspec.Struct):
     why: str = ""
 
     def failed(self, now: float, why: str, jitter: float) -> float:
-        """Note a failure; seconds until the next try."""
+        """Record a failure; return the seconds until the next attempt."""
         pause = min(FIRST_PAUSE * 2.0**self.failures, LONGEST_PAUSE) * jitter
         self.failures, self.again_at, self.why = min(self.failures + 1, 10), now + pause, why
         return pause
 
 
 class Account:
-    """One service account of the system namespace; calling it obtains its credentials.
+    """One service account of the system namespace. Calling it returns its credentials.
 
-    `client` is that of the process, whose credentials are never given in place of those of the account.
+    `client` has the credentials of the process, which are never used in place of those of the account.
     """
 
     def __init__(self, client: Client, name: str, log: Logger) -> None:
@@ -75,7 +76,7 @@ class Account:
         self._newest: tuple[float, Credential] | None = None
 
     async def __call__(self, now: float) -> Credential:
-        """A token of the account. Raises ConfigError when there is none to be had, for a while without trying."""
+        """Return a token of the account. Raises ConfigError after a failure, and at once during the backoff."""
         moment = monotonic()
         if self._newest is not None and moment < self._newest[0] + REST and now < self._newest[1].renew_at:
             return self._newest[1]
@@ -92,7 +93,7 @@ class Account:
         return made
 
     async def _granted(self) -> TokenRequest:
-        """A request with its token. Raises ConfigError, and notes the failure."""
+        """Return the TokenRequest with its token. Records a failure and raises ConfigError."""
         try:
             async with asyncio.timeout(DEADLINE):
                 granted = await self._request_token()

@@ -1,5 +1,5 @@
-"""The controllers of a replica that shares them with others: each, or each shard of one, runs while this replica has
-its lock, and is made anew for the next time.
+"""The controllers of a replica that shares them with others: each controller or shard runs while this replica holds
+its lock, and is created again for the next run.
 """
 
 import asyncio
@@ -17,30 +17,32 @@ from controller_manager.framework.client.events import EventWriter
 from controller_manager.framework.controller import Mapped
 from controller_manager.framework.controller.runner import Controller, ControllerState, Phase
 
-_FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
-# Seconds that local copies have to be filled in before others are asked to hand over.
+_FLUSH_EVENTS = 2.0  # seconds to write the last events when it stops
+# Maximum seconds to wait for informers to sync before this replica joins.
 _FILLING = 30.0
 
 
 class Writes:
-    """Whether a controller may write, and when one of its writes ended without an answer."""
+    """Whether a controller may write, and when its last write without a response ended."""
 
     def __init__(self, may_write: Callable[[], bool]) -> None:
         self.may_write = may_write
         self.unanswered_at = float("-inf")
 
     def unanswered(self) -> None:
-        """A write ended without an answer, and may arrive yet."""
+        """Record a write that ended without a response and may still arrive."""
         self.unanswered_at = clock.monotonic()
 
 
-# Makes the controller of a lock; its informers are those of its shard, if it is one.
+# Creates the controller of a lock, with the informers of its shard if it has one.
 Make = Callable[[LockSpec, Writes, ShardInformers | None], Controller]
 
 
 class SharedController:
-    """What is done under one lock. Its controller is there while it runs, and before that unless it is a shard: local
-    copies of all objects stay warm, those of shards that others have are not kept.
+    """The work under one lock.
+
+    The controller of a whole lock also exists before it runs, so that its informers stay synced. The controller of a
+    shard exists only while it runs, so that this replica does not hold the objects of other replicas' shards.
     """
 
     def __init__(self, lock: LockSpec, make: Make, informers: Informers, writes: Writes) -> None:
@@ -54,23 +56,23 @@ class SharedController:
         self._ready = self._made() if lock.shard is None else None
         self._running: Controller | None = None
         self._stop = asyncio.Event()
-        # Seconds to wait before it starts, and those in which a write without an answer may arrive.
+        # Seconds to wait before the start, and seconds in which a write without a response may still arrive.
         self.wait = 0.0
         self.settling = 0.0
 
     def state(self) -> ControllerState:
-        """Return how it fares now."""
+        """Return the current state."""
         one = self._running or self._ready
         return one.state() if one is not None else ControllerState(self.lock.name, Phase.STANDBY)
 
     @property
     def is_failing(self) -> bool:
-        """Return whether it has crashed and not started again, or one of its keys failed or spun when it ran last."""
+        """Whether it is in the phase CRASHED, or has failing or spinning keys."""
         one = self._running or self._ready
         return one is not None and one.is_failing
 
     def busy_with(self, within: float = 0.0) -> list[str]:
-        """Return in words what it has to do now, or within so many seconds."""
+        """Describe the pending work, including keys that are due within `within` seconds."""
         return [] if self._running is None else self._running.busy_with(within)
 
     async def run(self) -> None:
@@ -91,13 +93,13 @@ class SharedController:
             self._ready = self._made()
 
     def stop(self) -> None:
-        """Have `run` end: what the controller works on is finished."""
+        """Make `run` return after running reconciles have finished."""
         self._stop.set()
         if self._running is not None:
             self._running.stop()
 
     def settled(self) -> float:
-        """Return the monotonic time (seconds) from when no write of it can still arrive."""
+        """Return the monotonic time after which none of its writes can still arrive."""
         return self._writes.unanswered_at + self.settling
 
     def _made(self) -> Controller:
@@ -108,7 +110,7 @@ class SharedController:
 
 
 class SharedGroup:
-    """All controllers of this replica, those that it runs and those that it does not."""
+    """All shared controllers, whether this replica runs them or not."""
 
     def __init__(
         self,
@@ -138,15 +140,15 @@ class SharedGroup:
             one.settling = timings.lease - timings.renew
 
     def may_write(self) -> bool:
-        """Return whether any of these controllers may change anything right now."""
+        """Return whether any of these controllers may write right now."""
         return self._election.alive()
 
     def overdue(self) -> bool:
-        """Return whether controllers run although this replica must not act any more."""
+        """Return whether controllers run although this replica may no longer act."""
         return self._election.joined and self.leading.is_set() and not self._election.alive()
 
     async def run(self) -> None:
-        """Take part until `stop`, then give everything back. Raises LeadershipLost once everything has ended."""
+        """Take part until `stop`, then release all locks. Raises LeadershipLost after all work has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FILLING):
                 for informer in self._informers.required:
@@ -160,11 +162,11 @@ class SharedGroup:
             self.leading.clear()
 
     def stop(self) -> None:
-        """Have `run` end: what controllers work on is finished, all locks are given back."""
+        """Make `run` return after running reconciles have finished and all locks are released."""
         self._election.stop()
 
     def states(self) -> tuple[LockState, ...]:
-        """Return who has which lock, as far as it is known here."""
+        """Return the known holders of all locks."""
         return tuple(map(self._state, self.controllers))
 
     def _state(self, one: SharedController) -> LockState:
@@ -173,7 +175,7 @@ class SharedGroup:
         return LockState(str(known.key(lock)), holder, known.since(lock), known.leads(lock), (lock,))
 
     def _begin(self, lock: str, lease: Lease) -> SharedController:
-        """Return the controller that begins now: one so many seconds behind the other."""
+        """Return the controller of an acquired lock; starts are at least the interval apart."""
         self._recorder.normal(lease, "LeaderElection", f"{self._election.me} became leader")
         now = clock.monotonic()
         start = max(now, self._next_start)

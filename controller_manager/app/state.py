@@ -1,4 +1,4 @@
-"""The state of a whole manager as plain data: who leads, how each controller fares, how fresh each local copy is."""
+"""The state of a manager as plain data: leadership, controllers and informers, with their severities."""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -9,41 +9,41 @@ from controller_manager.framework.cache import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
 from controller_manager.framework.work import LoopState
 
-# The verdict on a controller or a local copy: does somebody need to look at it, and why; pure.
+# The health of a controller or an informer: whether it needs attention, and why; pure.
 
-# Seconds without a word from the server that are worth a look: watches send bookmarks every minute.
+# Seconds without a message of the server that need attention: watches send bookmarks every minute.
 SILENT = 90.0
-# Seconds of work on one key after which it probably hangs.
+# Seconds after which a reconcile of one key probably hangs.
 HANGING = 60.0
-# Seconds in which local copies are read, usually.
+# Seconds in which informers usually sync.
 FILLING = 30.0
-# Leases that are named where one replica holds many.
+# Maximum number of leases that are named per holder.
 _NAMED = 3
-# So many failed runs in a row, of whatever keys, are no accident of one object.
+# After this number of failed runs in a row, the problem is not limited to one object.
 ALL_FAIL = 5
 
 
 class Severity(IntEnum):
-    """The condition of a part of a manager, worst first."""
+    """The severity of the state of a controller, informer or object, worst first."""
 
     BROKEN = 0
-    """It does nothing of use, or what no retry will mend."""
+    """It does not work, or has an error that retries cannot solve."""
     STRUGGLING = 1
-    """It works, but not on everything."""
+    """It works, but not for all objects."""
     WAITING = 2
-    """It does not work, and should not."""
+    """It is not expected to work now."""
     WELL = 3
 
 
 class HealthSummary(msgspec.Struct, frozen=True):
-    """A severity and its reason in a few words; the reason is empty where all is well."""
+    """A severity and a short reason, which is empty if all is well."""
 
     severity: Severity
     why: str = ""
 
     @property
     def needs_a_look(self) -> bool:
-        """Return whether somebody should look."""
+        """Whether it needs attention."""
         return self.severity <= Severity.STRUGGLING
 
 
@@ -51,19 +51,19 @@ WELL = HealthSummary(Severity.WELL)
 
 
 def of_controller(one: ControllerState) -> HealthSummary:
-    """The worst that can be said of a controller.
+    """Return the worst health finding of a controller.
 
-    | what is seen | severity |
+    | finding | severity |
     |--|--|
-    | it crashed, and was not started again yet | broken |
-    | a key has been worked on for a minute | broken |
-    | keys fail in a way that no retry will mend | broken |
-    | the last five runs or more failed, whatever their keys | broken |
-    | it crashed lately, and runs again | struggling |
-    | it has waited for local copies for half a minute | struggling |
+    | crashed, not restarted yet | broken |
+    | a reconcile has been running for a minute | broken |
+    | keys fail with errors that retries cannot solve | broken |
+    | at least the last five runs failed, for any keys | broken |
+    | crashed recently, runs again | struggling |
+    | has waited for informers for half a minute | struggling |
     | some keys fail, or were given up | struggling |
-    | some keys ask again and again to run at once | struggling |
-    | it stands by, has just started, was stopped, or runs elsewhere | waiting |
+    | some keys repeatedly ask to be requeued at once | struggling |
+    | stands by, has just started, was stopped, or runs elsewhere | waiting |
     """
     if one.phase is Phase.CRASHED:
         return HealthSummary(Severity.BROKEN, "crashed")
@@ -78,7 +78,7 @@ def of_controller(one: ControllerState) -> HealthSummary:
 
 
 def of_loop(work: LoopState) -> HealthSummary:
-    """The worst that can be said of a control loop that runs."""
+    """Return the worst health finding of a running control loop."""
     hanging = sum(running.seconds >= HANGING for running in work.running)
     defects = sum(failing.defect for failing in work.failing)
     if hanging:
@@ -95,14 +95,14 @@ def of_loop(work: LoopState) -> HealthSummary:
 
 
 def of_informer(one: InformerState) -> HealthSummary:
-    """The worst that can be said of a local copy.
+    """Return the worst health finding of an informer.
 
-    | what is seen | severity |
+    | finding | severity |
     |--|--|
-    | it is not complete, and the last request failed | broken |
-    | nothing was heard for a minute and a half | struggling |
-    | some objects can't be read | struggling |
-    | it is not complete yet | waiting |
+    | not synced, and the last request failed | broken |
+    | no message of the server for a minute and a half | struggling |
+    | some objects cannot be decoded | struggling |
+    | not synced yet | waiting |
     """
     if not one.synced:
         failed = bool(one.last_error)
@@ -119,13 +119,13 @@ def of_informer(one: InformerState) -> HealthSummary:
 
 
 def controllers_judged(states: Iterable[ControllerState]) -> Sequence[tuple[HealthSummary, ControllerState]]:
-    """Controllers with their verdicts, the worst first, then by name."""
+    """Return controllers with their health, worst first, then by name."""
     found = [(of_controller(one), one) for one in states]
     return sorted(found, key=lambda pair: (pair[0].severity, pair[1].name))
 
 
 def informers_judged(states: Iterable[InformerState]) -> Sequence[tuple[HealthSummary, InformerState]]:
-    """Local copies with their verdicts, the worst first, then by what they hold."""
+    """Return informers with their health, worst first, then by selection."""
     found = [(of_informer(one), one) for one in states]
     return sorted(found, key=lambda pair: (pair[0].severity, pair[1].selection))
 
@@ -151,8 +151,8 @@ def _keys(count: int, *, more: bool = False) -> str:
 class LockState(msgspec.Struct, frozen=True):
     """A lock and the controllers that run under it.
 
-    `lease` is `namespace/name`, empty without election; `holder` is an identity, empty for nobody or not known yet;
-    `since` is when that one acquired it (RFC 3339). `leads` says whether this process may act.
+    `lease` is `namespace/name`, empty without leader election. `holder` is an identity, empty if there is none or it is
+    not known yet; `since` is when it acquired the lease (RFC 3339). `leads` is whether this process may act.
     """
 
     lease: str
@@ -163,9 +163,7 @@ class LockState(msgspec.Struct, frozen=True):
 
 
 def standing_by(locks: Iterable[LockState]) -> str:
-    """Return whom this process waits for under which lease, in words; empty where it leads, or nobody has been seen
-    yet.
-    """
+    """Describe the holders and leases that this process waits for; empty if it leads or no holder is known yet."""
     held: dict[str, list[str]] = {}
     for lock in locks:
         if lock.holder and not lock.leads:
@@ -182,9 +180,9 @@ def _leases(names: Sequence[str]) -> str:
 
 
 class ManagerState(msgspec.Struct, frozen=True):
-    """One replica at the wall `time` (RFC 3339), `uptime` seconds after its start; `stopping` says why it stops.
+    """The state of one replica at `time` (RFC 3339), `uptime` seconds after its start; `stopping` is why it stops.
 
-    The first lock is the main one. Controllers and informers are in order of their names.
+    The first lock is the main one. Controllers and informers are sorted by name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""An account that may look at /ui and change nothing, for clusters in which nobody has made one."""
+"""A read-only account for /ui, created by cluster-up."""
 
 from controller_manager.app.pages.ui import PATH, SHOWN, STATE_PATH
 from controller_manager.app.service_accounts import request_token
@@ -17,7 +17,7 @@ _PAGES = (PATH, STATE_PATH, "/", "/debug/controllers")
 
 
 async def viewer_token(client: Client) -> str:
-    """Return a token of that account, which is good for twelve hours. Raises ApiError or TransportError."""
+    """Create the account and return a token that is valid for twelve hours. Raises ApiError or TransportError."""
     groups = sorted({resource.group for resource in SHOWN})
     reads = [
         {"apiGroups": [group], "resources": [one.plural for one in SHOWN if one.group == group], "verbs": ["list"]}

@@ -1,1 +1,1 @@
-"""`cluster-up`: an API server and controller managers as child processes of one that watches over them."""
+"""`cluster-up`: runs and supervises an API server and controller managers as child processes."""

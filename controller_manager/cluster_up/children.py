@@ -1,4 +1,4 @@
-"""Which processes a cluster consists of, and what each is told."""
+"""The child processes of a cluster and their command lines."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _CHOOSING = ("--enable-admission-plugins", "--disable-admission-plugins", "--adm
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A process of the cluster and how to tell that it is ready."""
+    """A process of the cluster, with the port of its readiness probe."""
 
     name: str
     command: tuple[str, ...]
@@ -24,7 +24,7 @@ class Child(msgspec.Struct, frozen=True):
 
 
 def children_of(options: ClusterOptions, folder: Path) -> Iterator[Child]:
-    """Yield the API server, then the managers, all of which keep their things in the folder."""
+    """Yield the API server, then the managers. All store their files in the folder."""
     yield _child(API_SERVER, options.api_port, folder, ("apiserver_stub", *_server_arguments(options, folder)))
     for number in range(options.managers):
         name, port = f"manager-{number}", options.manager_port + number
@@ -34,10 +34,10 @@ def children_of(options: ClusterOptions, folder: Path) -> Iterator[Child]:
 
 
 def pod_runners(options: ClusterOptions) -> Arguments:
-    """Return what managers are told so that pods are scheduled and run; nothing if somebody named the controllers."""
+    """Return the manager flags that make pods run; empty if the user has set `--controllers`."""
     if any(argument.startswith("--controllers") for argument in options.manager_arg):
         return ()
-    # Without nodes, those of a start before are to be deleted, if there are any.
+    # Needed even with 0 nodes, to delete nodes of an earlier start.
     names = ("scheduler",) * options.scheduler + ("virtual-node-controller",)
     return (f"--controllers=*,{','.join(names)}", f"--virtual-nodes={options.nodes}")
 
@@ -50,7 +50,7 @@ def _child(name: str, port: int, folder: Path, arguments: Arguments) -> Child:
 def _server_arguments(options: ClusterOptions, folder: Path) -> Arguments:
     decided = any(argument.startswith("--authorization-") for argument in options.apiserver_arg)
     chosen = any(argument.startswith(_CHOOSING) for argument in options.apiserver_arg)
-    # Where nobody makes service accounts, pods do without.
+    # Without managers there are no default service accounts, so pods must not require one.
     plugins = "NodeRestriction,ServiceAccount" if options.managers else "NodeRestriction"
     return (
         f"--data-dir={folder}",
@@ -76,17 +76,18 @@ def _manager_arguments(options: ClusterOptions, folder: Path, name: str, port: i
         f"--root-ca-file={folder / 'ca.crt'}",
         f"--service-account-private-key-file={folder / 'sa.key'}",
         "--use-service-account-credentials=true",
-        "--kube-api-qps=-1",  # the API server is here for them alone, and refuses what is too much
+        "--kube-api-qps=-1",  # no other clients need protection, and the API server rejects overload
         "--adaptive-api-throttling",
-        "--kube-api-content-type=application/json",  # protobuf costs both of them more
+        "--kube-api-content-type=application/json",  # protobuf costs more CPU on both sides
         *_signing_arguments(folder, options.manager_arg),
         *pod_runners(options),
     )
 
 
 def _signing_arguments(folder: Path, more: Arguments) -> Arguments:
-    """Each signer has the authority that those believe who meet its certificates, unless arguments name others: the
-    API server believes no authority for its clients but that of its own signers.
+    """Return the signer flags, unless the user has set others.
+
+    Each signer uses the authority that verifies its certificates: the API server trusts only `client-ca` for clients.
     """
     if any(argument.startswith("--cluster-signing-") and "-file" in argument for argument in more):
         return ()

@@ -1,4 +1,4 @@
-"""The child processes of a cluster, from the first one's start to the last one's end."""
+"""Starts, supervises and stops the child processes of a cluster."""
 
 import asyncio
 import fcntl
@@ -45,15 +45,15 @@ T = TypeVar("T")
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
-_POLL_RESTARTED = 0.2  # seconds between two looks at a process that was started again
+_POLL_RESTARTED = 0.2  # seconds between readiness probes of a restarted process
 _LAST_LINES = 12
 _LOCK = "cluster-up.lock"
 
 
 class LocalCluster:
-    """The child processes, from start to end.
+    """The child processes of a cluster.
 
-    They are given a pipe as standard input and end when it closes: whatever ends this process, ends them.
+    Their standard input is a pipe, and they end when it closes, so they end together with this process.
     """
 
     def __init__(self, options: ClusterOptions, screen: Screen) -> None:
@@ -69,7 +69,7 @@ class LocalCluster:
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
-        """Start everything, wait for a signal or for what can't be done without, stop in order; the exit status."""
+        """Start everything, wait for a signal or a fatal failure, stop in order; return the exit status."""
         obey_signals(lambda _: self._stop.set(), longest=3 * _STOP_SECONDS)
         began = monotonic()
         lock = self._prepare()
@@ -86,7 +86,7 @@ class LocalCluster:
             os.close(lock)
 
     def _prepare(self) -> int:
-        """Everything that can be refused before a process runs or a file is changed; the lock of the folder."""
+        """Check everything that can fail before a process starts or a file changes; return the lock of the folder."""
         options = self._options
         if options.watch and not (sys.stdout.isatty() and options.managers):
             raise CannotStart("--watch: it needs a terminal, and a manager that tells of the cluster")
@@ -107,8 +107,9 @@ class LocalCluster:
         return lock
 
     async def _start(self) -> None:
-        """The API server first: managers that find nobody would wait before they try again. Meanwhile all load what
-        they need then.
+        """Start the API server, then the managers, which would otherwise back off while it is not ready.
+
+        The managers' processes load their modules in the meantime.
         """
         tls = without_verifying()
         server, *managers = self._children.values()
@@ -134,7 +135,7 @@ class LocalCluster:
         return await leading_port([manager.port for manager in self._managers], without_verifying())
 
     async def _say_page(self) -> None:
-        """Say where the cluster can be looked at in a browser: to who sits at a terminal with what opens the page."""
+        """Print the address of the web page; on a terminal, with a token that opens it."""
         if not self._managers or self._stop.is_set():
             return
         from controller_manager.app.pages.ui import PATH
@@ -146,13 +147,13 @@ class LocalCluster:
         self._say(f"  {address}    # the cluster in a browser, which warns of the certificate")
 
     async def _grant(self) -> None:
-        """Let controllers do what they declare: clusters have no roles for those of others, nor for what runs pods."""
+        """Grant declared permissions to controllers without a default role, such as external and virtual-node ones."""
         from controller_manager.app import catalog, permissions
 
         await self._as_admin(lambda client: permissions.grant(client, catalog.installed()))
 
     async def _as_admin(self, act: "Callable[[Client], Awaitable[T]]") -> T:
-        """Return what comes of an act of an administrator. Raises CannotStart."""
+        """Call `act` with an admin client and return its result. Raises CannotStart."""
         from controller_manager.framework.client import Client, HttpTransport
 
         transport = HttpTransport(kubeconfig.load(self._folder / "admin.kubeconfig"))
@@ -168,10 +169,10 @@ class LocalCluster:
         await self._until_ready(manager, tls)
 
     def _begin(self, manager: Child) -> None:
-        """Let a manager that was launched begin."""
+        """Signal a launched manager to start."""
         stdin = self._processes[manager.name].stdin
         assert stdin is not None
-        stdin.write(b"\n")  # one that has ended already is noticed by who waits for it
+        stdin.write(b"\n")  # if it has already ended, the supervisor notices
 
     async def _launch(self, child: Child) -> None:
         with child.log.open("ab") as log:
@@ -201,7 +202,7 @@ class LocalCluster:
         return ready
 
     async def _watch_over(self) -> int:
-        """Start children again that fail; return 1 when the API server or the last manager has ended for good."""
+        """Restart failed children; return 1 when the API server or the last manager has ended permanently."""
         async with Tasks() as tasks:
             waiting = {tasks.start(self._supervise(child), name=name): name for name, child in self._children.items()}
             stop = tasks.start(self._stop.wait(), name="stop")
@@ -218,7 +219,7 @@ class LocalCluster:
                     return 1
 
     async def _supervise(self, child: Child) -> None:
-        """Start a child again whenever it fails; return once it has ended for good."""
+        """Restart a child whenever it fails; return once it has ended permanently."""
         restarts, tls = Restarts(), without_verifying()
         while True:
             began = monotonic()
@@ -242,7 +243,7 @@ class LocalCluster:
             await asyncio.sleep(_POLL_RESTARTED)
 
     async def _show(self) -> None:
-        """Show the cluster in the terminal, as an administrator sees it, until cancelled."""
+        """Show the cluster in the terminal, with admin permissions, until cancelled."""
         from controller_manager.app.pages.ui import STATE_PATH
         from controller_manager.framework.client import Client, HttpTransport
         from controller_manager.framework.client.rest_client import Call
@@ -263,7 +264,7 @@ class LocalCluster:
         return API_SERVER not in alive or (self._options.managers > 0 and not managers)
 
     async def _stop_all(self) -> None:
-        """Managers first, so that they can release their lease; then the API server."""
+        """Stop the managers first, so that they can release their leases, then the API server."""
         managers = [name for name in self._processes if name != API_SERVER]
         await all_of(*(self._end(name) for name in managers))
         if API_SERVER in self._processes:
@@ -284,7 +285,7 @@ class LocalCluster:
             self._say(f"{name} did not stop within {_STOP_SECONDS:.0f} s and was killed")
 
     def _obituary(self, child: Child, status: int) -> str:
-        """Return how a child ended, with what it logged last in this run."""
+        """Return how a child ended, with the last log lines of this run."""
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         with child.log.open("rb") as log:
             log.seek(self._logged[child.name])
@@ -293,7 +294,7 @@ class LocalCluster:
 
 
 def _with_ports(options: ClusterOptions) -> ClusterOptions:
-    """Return the options with free ports in place of those that are 0. Raises CannotStart."""
+    """Return the options with free ports instead of 0. Raises CannotStart."""
     api_port, manager_port = options.api_port, options.manager_port
     try:
         if not api_port and not manager_port:
@@ -306,7 +307,7 @@ def _with_ports(options: ClusterOptions) -> ClusterOptions:
 
 
 def _lock(folder: Path) -> int:
-    """A descriptor that keeps the folder ours while it is open. Raises OSError, and ValueError if it is another's."""
+    """Lock the folder until the returned descriptor is closed. Raises OSError, and ValueError if it is in use."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -322,7 +323,7 @@ def _lock(folder: Path) -> int:
 
 
 def _load(*, controllers: bool) -> None:
-    """Import what is needed once the API server is ready."""
+    """Import the modules that are needed once the API server is ready."""
     import apiserver_stub.process.pki.authorities  # noqa: F401
 
     if controllers:

@@ -10,7 +10,7 @@ _RENEW_EVERY = 5.0  # seconds; managers whose authority was replaced keep their 
 
 
 class ManagerKubeconfigs:
-    """The kubeconfigs of the managers of these names, beside the authorities; `server` is the API server's URL."""
+    """The kubeconfigs of these managers, in the folder of the authorities; `server` is the URL of the API server."""
 
     def __init__(self, folder: Path, names: Sequence[str], server: str, say: Callable[[str], None]) -> None:
         self._folder = folder
@@ -19,7 +19,7 @@ class ManagerKubeconfigs:
         self._say = say
 
     def write(self) -> None:
-        """Have them connect for a good while yet. Raises OSError or ValueError."""
+        """Write or renew the kubeconfigs if needed. Raises OSError or ValueError."""
         from apiserver_stub.process.pki.authorities import (  # while the API server starts
             Authorities,
             CertificateIdentity,
@@ -30,7 +30,7 @@ class ManagerKubeconfigs:
             authorities.renewable_kubeconfig(file, self._server, CertificateIdentity(MANAGER_USER))
 
     async def keep(self) -> None:
-        """Renew what the managers show before it expires, until cancelled; what hinders that is told of once."""
+        """Renew the kubeconfigs before they expire, until cancelled. Each problem is reported once."""
         reported = ""
         while True:
             await asyncio.sleep(_RENEW_EVERY)

@@ -1,7 +1,4 @@
-"""What the children are asked over the loopback interface.
-
-Without an HTTP library, since the start counts milliseconds.
-"""
+"""Probes of the child processes over the loopback interface, without an HTTP library to start fast."""
 
 import asyncio
 import errno
@@ -16,7 +13,7 @@ _LEAD_SECONDS = 3.0
 _LONGEST_ANSWER = 64 * 1024
 _ANSWER_SECONDS = 5.0
 POLL_SECONDS = 0.02
-"""Seconds between two questions whether a process is ready."""
+"""Seconds between readiness probes."""
 
 
 def is_free(port: int) -> bool:
@@ -41,19 +38,19 @@ def free_ports(count: int) -> int:
 
 
 def without_verifying() -> ssl.SSLContext:
-    """For questions about health on loopback, which tell nothing to who answers."""
+    """Return a TLS context for health probes on loopback, which send no secrets."""
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     return tls
 
 
 async def answers_ready(port: int, tls: ssl.SSLContext) -> bool:
-    """Return whether GET /readyz answers 200."""
+    """Return whether GET /readyz returns 200."""
     return b" 200 " in (await _ask(port, tls, "/readyz")).partition(b"\r\n")[0]
 
 
 async def leading_port(ports: Sequence[int], tls: ssl.SSLContext) -> int:
-    """Return the port of the manager that leads, as far as that is known within some seconds."""
+    """Return the port of the leading manager; the first port if it is not known within three seconds."""
     for _ in range(int(_LEAD_SECONDS / POLL_SECONDS)):
         answers = [await _ask(port, tls, "/readyz?verbose") for port in ports]
         waiting = [_STANDING_BY in answer for answer in answers]
@@ -64,7 +61,7 @@ async def leading_port(ports: Sequence[int], tls: ssl.SSLContext) -> int:
 
 
 async def _ask(port: int, tls: ssl.SSLContext, path: str) -> bytes:
-    """Return the answer to a GET, empty if there is none."""
+    """Return the response to a GET, empty if there is none."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)

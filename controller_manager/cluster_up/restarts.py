@@ -1,4 +1,4 @@
-"""When a child process of a cluster that failed is started again."""
+"""The restart policy of the child processes of a cluster."""
 
 _LONGEST_PAUSE = 30.0  # seconds
 _STEADY = 60.0  # seconds after which a process no longer counts as failing in a row
@@ -6,14 +6,15 @@ _MOST_IN_A_ROW = 10
 
 
 class Restarts:
-    """The restarts of one process: after 1, 2, 4 … 30 seconds, and not at all after ten failures in a row."""
+    """The restarts of one process: after 1, 2, 4 … 30 seconds; none after ten failures in a row."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def pause_after(self, status: int, lived: float) -> float | None:
-        """Return the seconds until the next start of a process that ended with `status` after `lived` seconds; None to
-        leave it ended, since somebody stopped it (status 0) or it fails again and again.
+        """Return the seconds until the restart of a process that ended with `status` after `lived` seconds.
+
+        None means no restart: it was stopped (status 0), or failed too often in a row.
         """
         if lived >= _STEADY:
             self._in_a_row = 0

@@ -1,4 +1,4 @@
-"""`cluster-up --watch`: the cluster as a table in the terminal that is drawn anew every second."""
+"""`cluster-up --watch`: a table of the cluster in the terminal, redrawn every second."""
 
 import asyncio
 import os
@@ -22,11 +22,11 @@ _COLORS = {"broken": "31", "struggling": "33", "waiting": "2", "well": "32"}
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 Told = Mapping[str, Any]
-"""What `/ui/state` tells."""
+"""The data of `/ui/state`."""
 
 
 class Screen:
-    """The second screen of a terminal while `open`; what is said meanwhile is shown in it, and said again behind it."""
+    """The alternate screen of a terminal. Messages while it is open are shown in it, and printed after `close`."""
 
     def __init__(self, write: Callable[[str], None], *, colored: bool) -> None:
         self._write = write
@@ -36,12 +36,12 @@ class Screen:
         self.is_open = False
 
     def open(self) -> None:
-        """Take the terminal."""
+        """Switch to the alternate screen."""
         self.is_open = True
         self._write(_ENTER)
 
     def close(self) -> None:
-        """Give the terminal back, and say what was said meanwhile."""
+        """Switch back and print the messages of the meantime."""
         if self.is_open:
             self.is_open = False
             self._write(_LEAVE)
@@ -56,7 +56,7 @@ class Screen:
             self._write(f"{line}\n")
 
     def draw(self, told: Told | None, problem: str) -> None:
-        """Draw what is known of the cluster."""
+        """Draw the last known state of the cluster."""
         width, height = shutil.get_terminal_size()
         below = [*([f"The manager does not answer: {problem}"] if problem else []), *self._notes]
         lines = lines_of(told, width, height - len(below) - 1, colored=self._colored) if told is not None else []
@@ -65,7 +65,7 @@ class Screen:
 
 
 async def watch(screen: Screen, ask: Callable[[], Awaitable[bytes]]) -> None:
-    """Draw what `ask` answers, which is what `/ui/state` tells, until cancelled."""
+    """Draw the data that `ask` returns, in the format of `/ui/state`, until cancelled."""
     told: Told | None = None
     screen.open()
     while True:
@@ -79,17 +79,17 @@ async def watch(screen: Screen, ask: Callable[[], Awaitable[bytes]]) -> None:
 
 
 def wants_color() -> bool:
-    """Return whether nobody asked for none (no-color.org)."""
+    """Return whether colors are allowed (no-color.org)."""
     return not os.environ.get("NO_COLOR")
 
 
 def clean(text: str) -> str:
-    """Return a text of the cluster without what a terminal would obey."""
+    """Return a text of the cluster without terminal control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def lines_of(told: Told, width: int, height: int, *, colored: bool = False) -> list[str]:
-    """Return the cluster in so many lines of so many letters at most."""
+    """Return the cluster in at most `height` lines of at most `width` characters."""
     manager, sections = told["manager"], told["sections"]
     now = datetime.fromisoformat(manager["time"])
     said = manager["stopping"] or manager["standingBy"] or manager["summary"]
@@ -122,7 +122,7 @@ def _numbers(told: Told) -> Iterator[str]:
 
 
 def _acted(controllers: Sequence[Told]) -> Iterator[str]:
-    """Yield who changed something last, the newest first."""
+    """Yield the last writes of controllers, newest first."""
     last = [(one["acted"][0], one["name"]) for one in controllers if one["acted"]]
     for act, name in sorted(last, key=lambda pair: pair[0]["seconds"])[:_ACTED]:
         because = f", because: {'; '.join(act['causes'])}" if act["causes"] else ""
@@ -143,11 +143,11 @@ class _Table:
 
     @property
     def height(self) -> int:
-        """Lines that it would like to have; none without rows."""
+        """The desired number of lines; 0 without rows."""
         return len(self._rows) + 2 if self._rows else 0
 
     def lines(self, width: int, height: int, *, colored: bool) -> list[str]:
-        """Return so many lines at most, the last of them empty."""
+        """Return at most `height` lines, the last of them empty."""
         if height < 3:
             return []
         rows = self._rows[: height - 2]
@@ -176,7 +176,7 @@ class _Table:
 
 
 def _divide(room: int, wanted: Sequence[int]) -> list[int]:
-    """Return the part of each of the lines there are: what it wants, or an even share of what is left."""
+    """Return the number of lines for each table: what it wants, or an even share of the rest."""
     shares, left = [0] * len(wanted), room
     for rank, place in enumerate(sorted(range(len(wanted)), key=lambda place: wanted[place])):
         shares[place] = max(0, min(wanted[place], left // (len(wanted) - rank)))

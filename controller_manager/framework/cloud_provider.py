@@ -1,8 +1,9 @@
-"""The interface between controllers and the cloud that a cluster runs in: what the author of a provider imports.
+"""The interface of cloud providers: everything that an author of a provider imports.
 
-A provider has the parts that its cloud has; the controllers of others do not run. All calls are repeated until the
-cloud is as wanted, so each must be one that may be made again, also after one that was cancelled halfway: none may take
-longer than `DEADLINE`. What they raise is told in events, and tried again; `CloudError` for what the cloud answered.
+A provider implements the parts that its cloud supports. Controllers of missing parts do not run. Calls are repeated
+until the cloud has the desired state, so each must be idempotent, also after an earlier call was cancelled halfway. A
+call that takes longer than `DEADLINE` is cancelled. Errors are reported in events and retried; raise `CloudError` for
+errors of the cloud.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,21 +34,21 @@ __all__ = [
 ]
 
 DEADLINE = 600.0
-"""Seconds after which a call is cancelled, and counts as failed."""
+"""Seconds after which a call is cancelled and counts as failed."""
 
 SOURCE_RANGES = f"service.beta.{PLATFORM_DOMAIN}/load-balancer-source-ranges"
 
 
 class CloudError(OSError):
-    """The cloud refused something, or did not answer."""
+    """The cloud rejected a request or did not respond."""
 
 
 class ImplementedElsewhere(Exception):
-    """Another controller looks after the load balancer of this service."""
+    """Another controller manages the load balancer of this service."""
 
 
 class RetryLater(Exception):
-    """What was asked for is not finished; the load balancer is looked at again after so many `seconds`."""
+    """The operation is not finished; the load balancer is reconciled again after `seconds`."""
 
     def __init__(self, seconds: float, message: str) -> None:
         super().__init__(message)
@@ -58,33 +59,33 @@ class Instances(Protocol):
     """The machines that nodes run on."""
 
     async def exists(self, node: Node) -> bool:
-        """Return whether the machine of a node is there; one that is shut down is."""
+        """Return whether the machine of a node exists. A machine that is shut down exists."""
 
     async def is_shut_down(self, node: Node) -> bool:
         """Return whether the machine of a node is shut down."""
 
 
 class LoadBalancers(Protocol):
-    """The load balancers of services. Which one is a service's follows from its uid, or from its name and namespace."""
+    """The load balancers of services, identified by the service's uid, or by its name and namespace."""
 
     async def get(self, service: Service) -> LoadBalancerStatus | None:
-        """Return the addresses of a service's load balancer; None if there is none."""
+        """Return the addresses of a service's load balancer; None if it does not exist."""
 
     async def ensure(self, service: Service, nodes: Sequence[Node]) -> LoadBalancerStatus:
-        """Make a load balancer for a service, or the one there is as wanted, leading to these nodes."""
+        """Create or update the load balancer of a service, with these nodes as backends; return its addresses."""
 
     async def update(self, service: Service, nodes: Sequence[Node]) -> None:
-        """Have the load balancer of a service lead to these nodes."""
+        """Set the backends of a service's load balancer to these nodes."""
 
     async def delete(self, service: Service) -> None:
-        """Delete the load balancer of a service, if there is one."""
+        """Delete the load balancer of a service if it exists."""
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A route from a range of addresses of pods to a node.
+    """A route from a range of pod addresses to a node.
 
-    `addresses` are those of the node; with `by_address` the route leads to them, and is made anew when they change. A
-    `blackhole` leads nowhere, since its node is gone.
+    `addresses` are the addresses of the node. With `by_address` they are the target of the route, which is created
+    again when they change. A `blackhole` route has no target, because its node is gone.
     """
 
     destination: str
@@ -102,14 +103,14 @@ class Routes(Protocol):
         """Return the routes of this cluster."""
 
     async def create(self, hint: str, route: Route) -> None:
-        """Make a route, whose name may be taken from `hint`: the uid of the node, which may have several routes."""
+        """Create a route. Its name may contain `hint`, the uid of the node; a node may have several routes."""
 
     async def delete(self, route: Route) -> None:
-        """Delete a route that was listed."""
+        """Delete a route returned by `list`."""
 
 
 class CloudProvider(Protocol):
-    """A cloud, as far as it has what controllers ask for."""
+    """A cloud; each part is None if the cloud does not have it."""
 
     @property
     def instances(self) -> Instances | None:
@@ -124,11 +125,11 @@ class CloudProvider(Protocol):
         """The routes of its network, for node-route-controller."""
 
     async def close(self) -> None:
-        """Close connections: the process ends."""
+        """Close connections when the process ends."""
 
 
 class CloudContext(msgspec.Struct, frozen=True):
-    """What a provider is told: the name of the cluster, the text of `--cloud-config`, empty without, and a log."""
+    """The arguments of a provider: cluster name, content of the file of `--cloud-config` (may be empty), and log."""
 
     cluster_name: str
     config: str
@@ -136,11 +137,11 @@ class CloudContext(msgspec.Struct, frozen=True):
 
 
 MakeCloudProvider = Callable[[CloudContext], CloudProvider]
-"""Makes the provider of one process, as its class does."""
+"""A callable that creates the provider of a process, such as its class."""
 
 
 def source_ranges(service: Service) -> list[IPv4Network | IPv6Network]:
-    """The ranges whose addresses a service's load balancer lets in: by default all. Raises ValueError."""
+    """Return the source ranges that a service's load balancer allows, by default all. Raises ValueError."""
     given = service.spec.load_balancer_source_ranges
     if not given:
         text = (service.metadata.annotations or {}).get(SOURCE_RANGES, "").strip() or "0.0.0.0/0"

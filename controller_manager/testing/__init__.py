@@ -34,10 +34,10 @@ _HOMES = {
 if not TYPE_CHECKING:  # a type checker would take any name for one of this module
 
     def __getattr__(name: str) -> Any:
-        """Import on first use: the plugin is loaded by every pytest run, which must not pay for a control plane.
+        """Import on first use, because every pytest run loads the plugin and must not pay for the control plane.
 
-        The garbage collector is off meanwhile, since all that is imported stays. Unless it was off before, it runs as
-        seldom afterwards as in a process of the control plane.
+        Garbage collection is off during the import, since imported objects stay. If it was on, it then runs as rarely
+        as in a process of the control plane.
         """
         import gc
         import sys

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command that the first argument names."""
+    """Run the command given as the first argument."""
     if sys.argv[1:2] == ["record"]:
         from controller_manager.testing import record
 

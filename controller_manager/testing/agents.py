@@ -1,4 +1,4 @@
-"""The nodes of a cluster as far as their controllers hear of them: each registers, renews its lease, says how it is."""
+"""Simulated node agents: they register nodes, renew their leases and report their status."""
 
 import asyncio
 import contextlib
@@ -24,25 +24,25 @@ _VERSION, _RENEWED = re.compile(rb'"resourceVersion":"\d+"'), re.compile(rb'"ren
 
 
 class Agents:
-    """Node agents without pods. `run` must run beside the test; those in `silent` say nothing, as if they were cut off.
+    """Node agents without pods. Start `run` beside the test. Nodes in `silent` report nothing, as if disconnected.
 
-    An agent renews its lease every `period` seconds, and reports its status when the cluster believes something else.
-    All do so `together`, or spread over the period as in real life; together it costs a third, which counts where days
-    pass. With the default flags a node is healthy if it is heard of every 40 seconds.
+    An agent renews its lease every `period` seconds, and reports its status if it differs from the Node object. Agents
+    do this all at once (`together`) or spread over the period, as real ones do. `together` costs a third, which matters
+    when days pass. With the default flags, a node is healthy if it renews its lease every 40 seconds.
     """
 
     def __init__(self, cluster: Cluster, period: int = 10, *, together: bool = False) -> None:
         self.silent: set[str] = set()
         self.says: dict[str, bool] = {}
-        """The readiness that each node reports."""
+        """The readiness that each agent reports, by the name of the node."""
         self.cluster = cluster
         self._period = period
         self._together = together
-        # The revision of each node at which it had nothing to add, and what it had to say then.
+        # The revision and readiness of each Node object that was last found up to date.
         self._believed: dict[str, tuple[int, bool]] = {}
 
     async def join(self, name: str, zone: str = "", **labels: str) -> None:
-        """Register a node, which is ready."""
+        """Register a ready node."""
         if zone:
             labels[ZONE] = zone
         await self.cluster.client.create(
@@ -53,16 +53,16 @@ class Agents:
         self.says[name] = True
 
     def say(self, name: str, *, ready: bool) -> None:
-        """Have a node report from its next sign of life on that it is ready, or is not."""
+        """Set the readiness that a node reports from its next heartbeat on."""
         self.says[name] = ready
 
     async def leave(self, name: str) -> None:
-        """Take a node out of the cluster."""
+        """Delete a node."""
         del self.says[name]
         await self.cluster.client.delete(NODES, Key("", name))
 
     async def run(self) -> None:
-        """Renew and report, again and again."""
+        """Send heartbeats until cancelled."""
         second = 0
         while True:
             if self._together:
@@ -75,14 +75,14 @@ class Agents:
             second += 1
 
     async def beat(self, names: list[str]) -> None:
-        """A sign of life of each of these."""
+        """Send a heartbeat for each of these nodes."""
         with contextlib.suppress(*_MISSED, RevisionConflict):
             await self._renew(names)
         for name in names:
             with contextlib.suppress(*_MISSED):
                 try:
                     await self._report(name)
-                except Conflict:  # as kubelets try again at once
+                except Conflict:  # kubelets also retry at once
                     await self._report(name)
 
     async def renew(self, name: str) -> None:
@@ -90,7 +90,7 @@ class Agents:
         await self._renew([name])
 
     async def _renew(self, names: Sequence[str]) -> None:
-        """Renew leases, in the store itself, or else that would be most of what a test costs."""
+        """Renew leases directly in the store; by requests they would be most of a test's cost."""
         store, now = self.cluster.api.store, format_micro(utc_now()).encode()
         writes = []
         for name in names:

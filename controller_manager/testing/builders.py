@@ -1,4 +1,4 @@
-"""Objects as a person would write them in a manifest, for tests."""
+"""Builders of objects for tests."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,16 +11,16 @@ from controller_manager.common.api.core import HOSTNAME, VIRTUAL_POOL, Namespace
 from controller_manager.common.api.tree import Tree
 
 ROOM: Mapping[str, str] = MappingProxyType({"cpu": "32", "memory": "256Gi", "pods": "110"})
-"""The room of a virtual node, unless a test says otherwise."""
+"""The default capacity of a virtual node."""
 
 
 def namespace(name: str) -> Namespace:
-    """A namespace."""
+    """Return a namespace."""
     return Namespace.decode(_json("Namespace", name, "", {}))
 
 
 def virtual_node(name: str, labels: Mapping[str, str], capacity: Mapping[str, str]) -> Node:
-    """A node that the controller of virtual nodes takes care of; `capacity` is the room that it has for pods."""
+    """Return a node that the virtual-node-controller manages; `capacity` is also its allocatable."""
     room = dict(capacity)
     parts = {"status": {"capacity": room, "allocatable": room}}
     return Node.decode(_json("Node", name, "", parts, labels={HOSTNAME: name, VIRTUAL_POOL: "kit", **labels}))
@@ -36,9 +36,9 @@ def pod(
     ports: Mapping[str, int] | None = None,
     **metadata: Any,
 ) -> Pod:
-    """A pod of one container with named `ports`; with an `ip` its status says that it runs, and whether it is ready.
+    """Return a pod with one container and named `ports`. With an `ip`, its status is Running, with the readiness.
 
-    A server drops the status of a pod that is created: write it with `update(..., subresource="status")`.
+    The server drops the status of a created pod: write it with `update(..., subresource="status")`.
     """
     offered = [{"name": port, "containerPort": number} for port, number in (ports or {}).items()]
     spec = {"containers": [{"name": "main", "image": "example.org/app:1", "ports": offered}]}
@@ -47,7 +47,7 @@ def pod(
 
 
 def running(ip: str, *, ready: bool = True) -> Tree:
-    """The status of a pod that runs."""
+    """Return the status of a running pod."""
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
     return {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [condition]}
 
@@ -55,7 +55,7 @@ def running(ip: str, *, ready: bool = True) -> Tree:
 def deployment(
     name: str, replicas: int = 1, *, namespace: str = "default", image: str = "example.org/app:1", **spec: Any
 ) -> Deployment:
-    """A deployment of pods of one container, which have the label `app` with its name."""
+    """Return a deployment of pods with one container and the label `app`, whose value is the deployment's name."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
     given = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template, **spec}
@@ -70,7 +70,7 @@ def service(
     ports: Mapping[str, int | str] | None = None,
     **spec: Any,
 ) -> Service:
-    """A service on port 80 that leads to `ports` (name to target port) of the pods it selects."""
+    """Return a service for `ports` (name to target port) of the selected pods; its own ports start at 80."""
     offered = [
         {"name": port, "port": 80 + index, "targetPort": target}
         for index, (port, target) in enumerate((ports or {"http": 80}).items())

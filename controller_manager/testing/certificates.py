@@ -1,4 +1,4 @@
-"""Authorities and requests for certificates, as people would make them with openssl, for tests."""
+"""Builders of certificate authorities and signing requests for tests."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ SERVER_USAGES = ("digital signature", "key encipherment", "server auth")
 NODE_GROUP = ("system:nodes",)
 
 _MAKERS: dict[str, Callable[[], Key]] = {
-    "rsa-1024": lambda: rsa.generate_private_key(65537, 1024),  # noqa: S505 - some have no better
+    "rsa-1024": lambda: rsa.generate_private_key(65537, 1024),  # noqa: S505 - weak on purpose
     "rsa-2048": lambda: rsa.generate_private_key(65537, 2048),
     "rsa-4096": lambda: rsa.generate_private_key(65537, 4096),
     "p-224": lambda: ec.generate_private_key(ec.SECP224R1()),
@@ -51,7 +51,7 @@ _SIGNS = x509.KeyUsage(
 
 
 def key_of_kind(kind: str = "p-256", number: int = 0) -> Key:
-    """A private key, the same for the same arguments: to make one takes long."""
+    """Return a private key, cached by the arguments because generating one is slow."""
     return _made(kind, number)
 
 
@@ -63,7 +63,7 @@ def _made(kind: str, _: int) -> Key:
 def authority(
     kind: str = "p-256", *, number: int = 0, end: datetime | None = None, ca: bool = True, name: str = "cluster"
 ) -> KeyPair:
-    """A self-signed authority, valid since a day ago and for a year, or until `end`."""
+    """Return a self-signed authority, valid from a day ago for a year, or until `end`."""
     key, now = key_of_kind(kind, number), utc_now()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
@@ -78,14 +78,14 @@ def authority(
 
 
 def write_authority(folder: Path, pair: KeyPair) -> tuple[str, str]:
-    """The pair as files of a folder, and the flags that name them for all signers."""
+    """Write the pair to files in a folder; return the flags that use it for all signers."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     pair.write(certificate, key)
     return f"--cluster-signing-cert-file={certificate}", f"--cluster-signing-key-file={key}"
 
 
 def private_pem(key: Key) -> bytes:
-    """The key as openssl writes it."""
+    """Return the key as PEM (PKCS #8)."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -98,7 +98,7 @@ def request_pem(
     more: Iterable[x509.NameAttribute[str]] = (),
     digest: hashes.SHA256 | hashes.SHA384 | None = None,
 ) -> bytes:
-    """A request (PKCS #10) for that subject, with `more` attributes, and these alternative names."""
+    """Return a request (PKCS #10) for that subject, with `more` attributes and these alternative names."""
     key = key or key_of_kind()
     subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
     subject += [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
@@ -109,7 +109,7 @@ def request_pem(
 
 
 def hosts(*names: str) -> list[x509.GeneralName]:
-    """DNS names and addresses as alternative names."""
+    """Return DNS names and IP addresses as alternative names."""
     return [x509.IPAddress(ip_address(one)) if one[0].isdigit() or ":" in one else x509.DNSName(one) for one in names]
 
 
@@ -121,7 +121,7 @@ def signing_request(
     usages: Sequence[str] = CLIENT_USAGES,
     seconds: int | None = None,
 ) -> CertificateSigningRequest:
-    """A request as an object, of a node for its client certificate unless told otherwise."""
+    """Return a CertificateSigningRequest, by default of a node for its client certificate."""
     spec = RequestSpec(
         request=pem or request_pem(), signer_name=signer, usages=tuple(usages), expiration_seconds=seconds
     )

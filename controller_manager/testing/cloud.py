@@ -1,4 +1,4 @@
-"""A cloud that is simulated, with machines, load balancers and routes, for tests of controllers that work with one."""
+"""A simulated cloud with machines, load balancers and routes, for tests of cloud controllers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from controller_manager.framework.cloud_provider import CloudContext, CloudError
 
 @dataclass(slots=True)
 class Balancer:
-    """A load balancer: its address, and what it was last told."""
+    """A load balancer: its address and its last configuration."""
 
     address: str
     ports: tuple[int, ...] = ()
@@ -22,11 +22,11 @@ class Balancer:
 
 @dataclass
 class SimulatedCloud:
-    """A provider whose whole state is here, for tests to look at and to change.
+    """A provider whose state tests can read and change.
 
-    `machines` has those that exist by the names of their nodes, and whether they run; `balancers` are by the uid of
-    their service. Every call takes `delay` seconds, and fails with probability `rate`: half of those that fail have
-    been carried out. `calls` counts them by name.
+    `machines` maps the node names of existing machines to whether they run. `balancers` are by the uid of the service.
+    Every call takes `delay` seconds and fails with probability `rate`; half of the failed calls still take effect.
+    `calls` counts calls by name.
     """
 
     machines: dict[str, bool] = field(default_factory=dict)
@@ -45,16 +45,16 @@ class SimulatedCloud:
         self.routes: SimulatedRoutes | None = SimulatedRoutes(self)
 
     def provide(self, context: CloudContext) -> "SimulatedCloud":
-        """Be the provider of a process; a `MakeCloudProvider`."""
+        """Return itself as the provider of a process; a `MakeCloudProvider`."""
         self.context = context
         return self
 
     async def close(self) -> None:
-        """Note that the process has ended."""
+        """Record that the process has ended."""
         self.closed = True
 
     async def call(self, name: str) -> bool:
-        """Take the time that a call takes; return whether it fails once it is carried out. Raises CloudError."""
+        """Count and delay a call; return whether it must fail after taking effect. Raises CloudError to fail before."""
         self.calls[name] = self.calls.get(name, 0) + 1
         await asyncio.sleep(self.delay)
         fails = random_source().uniform(0, 1) < self.rate
@@ -75,12 +75,12 @@ class SimulatedInstances:
         self._cloud = cloud
 
     async def exists(self, node: Node) -> bool:
-        """Return whether the machine of a node is there."""
+        """Return whether the machine of a node exists."""
         _answer(await self._cloud.call("exists"))
         return node.metadata.name in self._cloud.machines
 
     async def is_shut_down(self, node: Node) -> bool:
-        """Return whether the machine of a node does not run."""
+        """Return whether the machine of a node is shut down."""
         _answer(await self._cloud.call("is_shut_down"))
         return not self._cloud.machines.get(node.metadata.name, True)
 
@@ -99,7 +99,7 @@ class SimulatedLoadBalancers:
         return None if found is None else _status(found)
 
     async def ensure(self, service: Service, nodes: Sequence[Node]) -> LoadBalancerStatus:
-        """Make a load balancer as a service wants it, with an address of its own."""
+        """Create or update the load balancer of a service; a new one gets its own address."""
         fails = await self._cloud.call("ensure")
         spec, found = service.spec, self._cloud.balancers.get(service.metadata.uid)
         if found is None:
@@ -114,7 +114,7 @@ class SimulatedLoadBalancers:
         return _status(found)
 
     async def update(self, service: Service, nodes: Sequence[Node]) -> None:
-        """Lead the load balancer of a service to other nodes."""
+        """Set the backend nodes of a service's load balancer."""
         fails = await self._cloud.call("update")
         found = self._cloud.balancers.get(service.metadata.uid)
         if found is None:
@@ -141,7 +141,7 @@ class SimulatedRoutes:
         return list(self._cloud.table)
 
     async def create(self, hint: str, route: Route) -> None:
-        """Add a route; one that is there already is refused."""
+        """Add a route. Raises CloudError if it exists."""
         fails = await self._cloud.call("create_route")
         if any((one.node, one.destination) == (route.node, route.destination) for one in self._cloud.table):
             raise CloudError("there is such a route")

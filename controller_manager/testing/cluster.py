@@ -1,4 +1,4 @@
-"""A whole control plane in one process: the API server, controller managers and their clients, without sockets."""
+"""A complete control plane in one process without sockets: API server, controller managers and clients."""
 
 import asyncio
 from collections import Counter
@@ -48,7 +48,7 @@ def _server_options(flags: tuple[str, ...]) -> Parsed:
 
 @lru_cache(maxsize=64)
 def _manager_options(flags: tuple[str, ...]) -> tuple[Parsed, Sequence[AnySpec]]:
-    """Return what flags say, and the controllers that run."""
+    """Return the parsed flags and the controllers that they enable."""
     every = catalog.installed()
     parsed = flag_set(every).parse(flags)
     return parsed, catalog.choose(every, parsed)
@@ -57,46 +57,45 @@ def _manager_options(flags: tuple[str, ...]) -> tuple[Parsed, Sequence[AnySpec]]
 Answer = Callable[[Request], Awaitable[Response]]
 
 ADMIN = Certificate("kubernetes-admin", (ADMIN_GROUP,))
-# A manager whose controllers have no accounts of their own does all that they do, which no default role allows.
+# Without an account per controller, the manager needs all their permissions, which no default role grants.
 MANAGER, WHOLE_MANAGER = Certificate(MANAGER_USER), Certificate(MANAGER_USER, (ADMIN_GROUP,))
-# Renewals of leases never end: a cluster is settled although they go on.
+# Lease renewals never end, so `settle` ignores them.
 RESTLESS = frozenset({"leases.coordination.k8s.io"})
 QUIET_SECONDS = 1.0
 LONGEST_SETTLE = 600.0
-# `settle` waits for keys that are due within so many seconds of the last change, for so many seconds in all.
-PENDING_SECONDS = 6.0  # the garbage collector asks for new kinds within five
+# `settle` waits for keys that are due within PENDING_SECONDS after the last change, LONGEST_PENDING seconds in total.
+PENDING_SECONDS = 6.0  # the garbage collector discovers new kinds within five seconds
 LONGEST_PENDING = 60.0
-# The controllers by which pods run.
+# The controllers that make pods run.
 RUN_PODS = ("scheduler", "virtual-node-controller")
-# One manager is there, whose lease nobody looks at; what its nodes do they do at once, and they serve no logs.
+# There is one manager, so it needs no lease. Its nodes act without delay and serve no logs.
 NODE_FLAGS = ("--leader-elect=false", "--virtual-node-instant", "--virtual-node-bind-address=")
 
 
 class UnsettledError(AssertionError):
-    """The cluster went on changing, or working, for longer than anybody should wait; says at what."""
+    """The cluster did not come to rest in time; the message names the changing objects and the pending work."""
 
 
 class Follower(Protocol):
-    """Who follows the objects of a cluster, whichever server serves them."""
+    """A subscriber to the objects of a cluster, which stays subscribed when the server is restarted."""
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Hear of changes, as soon as they are visible."""
+        """Receive changes as soon as they are visible."""
 
     def restart(self) -> None:
-        """The objects are others than before, without any change: what was begun is void."""
+        """Start over: the cluster was restored, so all objects may differ without change notifications."""
 
 
 class Cluster:
-    """`async with Cluster() as cluster:` an API server on a memory store, and an admin's `client`.
+    """A cluster for tests: `async with Cluster() as cluster:` starts an API server with a memory store.
 
-    With `nodes` it is a whole cluster: one manager has the controllers that are on by default, the scheduler and so
-    many virtual nodes, and a deployment that is created has pods that run after `settle`. Without, nothing but the
-    server is there until `manage` or `add_nodes` is called, and pods are bound and led by hand, if at all.
+    `client` is an admin client. With `nodes`, the cluster also has one manager with the default controllers and the
+    scheduler, and this number of virtual nodes; pods of a created Deployment run after `settle`. Without `nodes`, only
+    the server runs until you call `manage` or `add_nodes`, and tests must bind and run pods themselves.
 
-    `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do, and the
-    server keeps no lease of its own and bounds no caller's requests by priority and fairness.
-    `admission_plugins` are plugins of your own, by their names, which need not be installed. On a virtual-time loop
-    nothing here takes real time.
+    `server_flags` are flags of `apiserver-stub`. By default RBAC authorizes requests, the server has no lease, and
+    priority and fairness is off. `admission_plugins` are your own plugins by name; they need not be installed. On a
+    virtual-time loop nothing here takes real time.
     """
 
     def __init__(
@@ -110,40 +109,40 @@ class Cluster:
             server_flags = ("--authorization-mode=Node,RBAC", *server_flags)
         if not any(flag.startswith("--enable-admission-plugins") for flag in server_flags):
             server_flags = ("--enable-admission-plugins=NodeRestriction", *server_flags)
-        if not any("APIServerIdentity=" in flag for flag in server_flags):  # renewals would be most of what it does
+        if not any("APIServerIdentity=" in flag for flag in server_flags):  # its renewals would be most of the work
             server_flags = (*server_flags, "--feature-gates=APIServerIdentity=false")
-        if not any("priority-and-fairness" in flag for flag in server_flags):  # looks at its levels would be the rest
+        if not any("priority-and-fairness" in flag for flag in server_flags):  # so would these
             server_flags = (*server_flags, "--enable-priority-and-fairness=false")
-        if not any(flag.startswith("--representation-cache-size") for flag in server_flags):  # few watch the same here
+        if not any(flag.startswith("--representation-cache-size") for flag in server_flags):  # few equal watches
             server_flags = ("--representation-cache-size=33554432", *server_flags)
-        if not any(flag.startswith("--watch-cache-size") for flag in server_flags):  # nobody here is far behind
+        if not any(flag.startswith("--watch-cache-size") for flag in server_flags):  # no client lags far behind here
             server_flags = ("--watch-cache-size=16777216", *server_flags)
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = _server_options(self._flags)
         self._plugins = admission_plugins
         self.rows = MemoryRows()
-        """What the server keeps, which outlives it."""
+        """The stored objects, which outlive the server."""
         self._link = Link()
         self.api = self._build(self.rows)
         self.client = self.connect()
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
-        # Who answers requests below a path instead of the server, as aggregated APIs do.
+        # Handlers by path that answer requests instead of the server, like aggregated APIs.
         self._beside: dict[str, Answer] = {}
-        # Looks for reconciles that hold the loop; of those of these controllers.
+        # Detects reconciles of these controllers that block the loop.
         self._watch: LoopWatch | None = None
         self._controllers: set[str] = set()
         self._first_nodes = nodes
-        self._nodes = 0  # that were added
-        # What changed how often since the last look.
+        self._nodes = 0  # number of added nodes
+        # Number of changes by object since the last check of `settle`.
         self._changed: Counter[str] = Counter()
         self._hot_loops = HotLoops()
-        # When anything changed last, or a server or manager started: the time of the loop.
+        # Loop time of the last change, or start of a server or manager.
         self._last_change = 0.0
         self._followers: list[Follower] = []
-        self._origin: ClusterSnapshot | None = None  # of a fork
+        self._origin: ClusterSnapshot | None = None  # set for a fork
         self.name = ""
-        """What it is called in the timeline, which it shares with other clusters of its loop."""
+        """The name of this cluster in the timeline, which all clusters of the loop share."""
         self._timeline: Timeline | None = None
         self._forks = 0
 
@@ -153,9 +152,9 @@ class Cluster:
 
     @property
     def timeline(self) -> Timeline:
-        """What happened, in order: who wrote what and what woke them, faults, ends and beginnings, steps of the test.
+        """The recorded history: writes with their callers and causes, faults, starts and stops, steps of the test.
 
-        The last five thousand happenings are kept. Of a test that fails in virtual time the plugin prints it.
+        It has the last 5,000 entries. The plugin prints it for a test that fails in virtual time.
         """
         if self._timeline is None:
             self._timeline = timeline()
@@ -169,7 +168,7 @@ class Cluster:
             self._start_replicas(self._replicas, self._origin)
             return self
         self._listen()
-        if self._plugins:  # which may change what a start leaves
+        if self._plugins:  # they may change what the first start stores
             await self.api.start()
         else:
             await first_start(self.api, self.rows, self._flags, self._build)
@@ -194,13 +193,14 @@ class Cluster:
             raise ManagerFailedError("\n".join(complaints))
 
     def transport(self, certificate: Certificate | None = ADMIN, obtain: Obtain | None = None) -> Transport:
-        """A way to the API server, as the holder of a client certificate, or of the token that `obtain` gives; it
-        lasts across restarts.
+        """Return a transport to the API server, with a client certificate or the token that `obtain` returns.
+
+        It keeps working after restarts of the server.
         """
         return InProcessTransport(self._handle, certificate=certificate, obtain=obtain)
 
     def connect(self, certificate: Certificate = ADMIN) -> Client:
-        """A client, as the holder of a client certificate."""
+        """Return a client with a client certificate."""
         return Client(self.transport(certificate))
 
     async def manage(
@@ -213,16 +213,16 @@ class Cluster:
         strict: bool = True,
         cloud_providers: Mapping[str, MakeCloudProvider] = MappingProxyType({}),
     ) -> "Replica":
-        """Start a controller manager with these flags: the controllers installed, or those of `specs`.
+        """Start a controller manager with these flags, with the installed controllers or those of `specs`.
 
-        `faults` is the probability that one of its requests fails. Those of its election are spared, unless it
-        `may_lose_lead` and thereby end, in which case the test starts another. `name` is that of its component.
-        `cloud_providers` are providers of your own, by their names for `--cloud-provider`, which need not be installed.
+        `faults` is the probability that one of its requests fails. Requests of its leader election never fail, unless
+        it `may_lose_lead`; then it may end and the test must start another one. `name` is the name of the component.
+        `cloud_providers` are your own providers, by their names for `--cloud-provider`; they need not be installed.
 
-        What a controller did not declare in its `rbac` is refused with 403. With `--use-service-account-credentials`,
-        accounts that clusters have no role for are given what their controllers declare, as the chart does. If it is
-        `strict`, such a refusal, an error that no retry will mend, a crash, and a manager that ends unasked fail the
-        test: in `settle`, or when the cluster ends.
+        Requests that a controller has not declared in its `rbac` get 403. With `--use-service-account-credentials`,
+        accounts without a default role get the permissions that their controllers declare, as with the chart. If
+        `strict`, the test fails in `settle` or at the end of the cluster after: such a 403, an error that retries
+        cannot solve, a crash, or an unexpected end of the manager.
         """
         flags = ("--secure-port=0", *flags)
         if specs is None and not cloud_providers:
@@ -243,39 +243,35 @@ class Cluster:
 
     @property
     def replicas(self) -> Sequence[Replica]:
-        """Return the managers that were started, those that have ended too."""
+        """All managers that were started, including those that have ended."""
         return tuple(self._replicas)
 
     def follow(self, follower: "Follower") -> None:
-        """Tell `follower` of all changes, also of those by a server that is started again, and when the cluster is
-        restored.
-        """
+        """Subscribe `follower` to all changes, also after a restart of the server, and to restores of the cluster."""
         self._followers.append(follower)
         self.api.store.subscribe(follower.note)
 
     def snapshot(self) -> ClusterSnapshot:
-        """Return the cluster as it is now, to `restore` it later. No object is looked at: it costs the same for ten and
-        for ten thousand.
+        """Return a snapshot of the cluster for `restore`. Its cost does not depend on the number of objects.
 
-        It holds the objects, which managers run (their flags and identities), and in virtual time the wall clock and
-        the state of randomness. What processes know only themselves is not in it: the history that watches resume from,
-        what was written but not answered yet, what controllers remember, and which keys wait in their queues, with
-        their back-off and what was due later. Nor are a network that is cut or intercepted, and what is beside the
-        cluster: clouds, metrics, the test's own objects.
+        It has the objects, the running managers (flags and identities), and in virtual time the wall clock and the
+        random state. It does not have the memory of processes: the watch history, writes without a response, the state
+        of controllers, and their queues with backoff and delays. It also does not have network faults and state outside
+        the cluster, such as clouds, metrics and objects of the test.
         """
         return ClusterSnapshot.of(self.rows, self.api, self._replicas)
 
     async def restore(self, snapshot: ClusterSnapshot, *, seed: int | None = None) -> None:
-        """Make this cluster what it was at one of its snapshots.
+        """Restore this cluster to one of its snapshots.
 
-        Server and managers end as if they were killed, and others start on what the snapshot holds: controllers look at
-        everything anew, as after a restart, and hold the leases that they held. A `Replica` of then stands for the
-        manager that takes its place; managers of after the snapshot are gone. Uids and resource versions of objects are
-        those of then; new resource versions are greater than all that were ever given. Watches break, and whoever wants
-        to resume one gets 410 and lists again.
+        The server and the managers are killed, and new ones start with the objects of the snapshot. Controllers
+        reconcile everything, as after a restart, and hold the leases that they held. A `Replica` from before the
+        snapshot now represents the new manager; managers started after the snapshot are gone. Objects have the uids and
+        resource versions of the snapshot; new resource versions are greater than all previous ones. Watches break, and
+        resuming one returns 410, so clients list again.
 
-        In virtual time the wall clock is set back too, for the whole loop, so for forks as well, and chance says what
-        it then said: whatever is done the same way again ends the same way. With a `seed` it says something else.
+        In virtual time the wall clock is set back for the whole loop, including forks. The random state is restored
+        too, so that the same actions have the same results. Pass a `seed` for other random numbers.
         """
         self._note("the cluster is restored")
         for replica in self._replicas:
@@ -293,12 +289,11 @@ class Cluster:
             follower.restart()
 
     def fork(self) -> "Cluster":
-        """Return another cluster that is like this one is now, for `async with`: to try what if. It costs the same
-        however many objects there are, but for what its server and managers read at their start.
+        """Return a copy of this cluster for `async with`, to try alternatives. Copying does not depend on its size.
 
-        What is changed in one is never seen in the other. They share the loop, so its time and its randomness, and what
-        is beside them: clouds, and what answers by `serve_beside`. The fork has managers of its own, in `replicas`; of
-        what is not taken over `snapshot` says more.
+        Changes in one cluster are not visible in the other. Both share the loop with its time and random state, clouds,
+        and the handlers of `serve_beside`. The fork has its own managers in `replicas`. See `snapshot` for the state
+        that is not copied.
         """
         other = Cluster(self._flags, self._plugins)
         self._forks += 1
@@ -320,12 +315,12 @@ class Cluster:
         taints: Sequence[Mapping[str, str]] = (),
         flags: Sequence[str] = (),
     ) -> list[str]:
-        """Add virtual nodes that are ready, and return their names: `prefix` with numbers.
+        """Add ready virtual nodes and return their names: `prefix` with a number.
 
-        The first call starts a manager with the scheduler and the controller of virtual nodes, or the one of them that
-        no manager of this cluster has; `flags` are for that one. Pods are scheduled and run from then on, and what the
-        stages that are built in do, they do at once, so that after `settle` they have done it;
-        `--virtual-node-instant=false` has them take their time. Nodes answer no `logs` here.
+        The first call starts a manager, with `flags`, for the scheduler and the virtual-node-controller, as far as no
+        manager of this cluster has them. From then on pods are scheduled and run. The built-in stages of pods and nodes
+        have no delays, so they are complete after `settle`; use `--virtual-node-instant=false` for delays. Nodes do not
+        serve `logs` here.
         """
         there = {spec.name for replica in self._replicas if not replica.has_ended for spec in replica.plan.specs}
         missing = [name for name in RUN_PODS if name not in there]
@@ -335,19 +330,19 @@ class Cluster:
         self._nodes += count
         for name in names:
             await self.client.create(NODES, virtual_node(name, labels, capacity))
-            # Who takes away the taint of nodes that are not ready may not be there.
+            # The controller that removes the not-ready taint may not run.
             await self.client.patch(NODES, Key("", name), {"spec": {"taints": list(taints)}})
         return names
 
     def serve_beside(self, path: str, answer: Answer) -> None:
-        """Have `answer` answer, in the server's place, what is asked of `path` and below: an API of somebody else's.
+        """Let `answer` handle requests for `path` and below instead of the server, like an external API.
 
-        The server's discovery does not name it.
+        The server's discovery does not list it.
         """
         self._beside[path] = answer
 
     async def stop_api(self) -> None:
-        """Stop the API server, if it runs, as SIGTERM would: watches end, writes are finished."""
+        """Stop the API server, if it runs, like SIGTERM: watches end, writes are finished."""
         if not self._link.is_cut:
             self._note("the server is stopped")
             self._upkeep.cancel()
@@ -355,7 +350,7 @@ class Cluster:
             self._link.cut()
 
     async def kill_api(self) -> None:
-        """End the API server as SIGKILL would: connections break, and what it still does is not kept."""
+        """Kill the API server, like SIGKILL: connections break, and its later writes are lost."""
         self._note("the server is killed")
         self.rows = self.rows.copy()
         self._link.cut()
@@ -363,7 +358,7 @@ class Cluster:
         await self.api.stop()
 
     async def start_api(self, *, wiped: bool = False) -> None:
-        """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
+        """Start the API server again after a stop or kill, with its stored objects, or without any if `wiped`."""
         self._note("the server starts on nothing" if wiped else "the server starts")
         if wiped:
             self.rows = MemoryRows()
@@ -374,7 +369,7 @@ class Cluster:
         self._link = Link()
 
     async def _begin_as(self, snapshot: ClusterSnapshot, revision: int) -> None:
-        """Start the server on what a snapshot holds, at a revision that is not lower than this one."""
+        """Start the server with the objects of a snapshot, at `revision` or a later one."""
         self.rows = MemoryRows.of(snapshot.rows, revision)
         self.api = self._build(self.rows)
         if snapshot.cached is not None:
@@ -391,23 +386,23 @@ class Cluster:
         self._last_change = asyncio.get_running_loop().time()
 
     def _listen(self) -> None:
-        """Hear of all changes of a new server."""
+        """Subscribe to all changes of a new server."""
         self.api.store.subscribe(self._count)
         self._last_change = asyncio.get_running_loop().time()
         for follower in self._followers:
             self.api.store.subscribe(follower.note)
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep for `seconds`; the timeline records it."""
         self._note(f"the test lets {seconds:g} s pass")
         await asyncio.sleep(seconds)
 
     async def settle(self, quiet: float = QUIET_SECONDS, *, pending: float = PENDING_SECONDS) -> None:
-        """Wait until no manager has anything to do, and nothing has changed for `quiet` seconds.
+        """Wait until no manager has work and nothing has changed for `quiet` seconds.
 
-        Work that is due within `pending` seconds of the last change is waited for too, for a minute in all: a retry
-        after an error, a `Requeue`, a delay. What is due later does not count, nor do renewed leases. Raises
-        `UnsettledError` after ten minutes, and `ManagerFailedError` for what `manage` says.
+        Also wait for work that is due within `pending` seconds after the last change, for a minute in total: retries,
+        requeues and delays. Later work and lease renewals do not count. Raises `UnsettledError` after ten minutes, and
+        `ManagerFailedError` as described in `manage`.
         """
         clock = asyncio.get_running_loop().time
         began, busy = clock(), [""]
@@ -438,10 +433,10 @@ class Cluster:
         days: float = 0.0,
         housekeeping: bool = True,
     ) -> None:
-        """Let so much time pass, all taken together, then settle.
+        """Let the sum of these times pass, then settle.
 
-        Without `housekeeping`, which takes most of the time of a cluster at rest, there are meanwhile no bookmarks, no
-        watches that end since they are old, no compaction of the history, and nobody asks for resources that are new.
+        Housekeeping takes most of the time of an idle cluster. Without `housekeeping`, there are no bookmarks, no
+        timeouts of watches, no compaction of the history and no periodic discovery in the meantime.
         """
         with nullcontext() if housekeeping else housekeeping_held():
             await self.sleep(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
@@ -459,12 +454,12 @@ class Cluster:
         return found + [one for replica in self._replicas for one in replica.complaints(at_rest=at_rest)]
 
     def _strict_controllers(self) -> set[str]:
-        """Return the controllers that run and whose failures fail the test."""
+        """Return the running controllers whose failures fail the test."""
         strict = (replica for replica in self._replicas if replica.plan.strict and not replica.has_ended)
         return {spec.name for replica in strict for spec in replica.plan.specs}
 
     def _reach(self, options: Parsed, obtain: Obtain | None) -> Transport:
-        """Return how a manager reaches the server: by its certificate, or with the credentials of somebody else."""
+        """Return the transport of a manager: with its certificate, or with the token that `obtain` returns."""
         if obtain is not None:
             return self.transport(None, obtain)
         return self.transport(MANAGER if options[ClientOptions].use_service_account_credentials else WHOLE_MANAGER)

@@ -1,13 +1,13 @@
-"""A driver of storage and its sidecars, as far as controllers hear of them: volumes are made, attached, resized, go.
+"""A simulated CSI driver with its sidecars: volumes are provisioned, attached, resized and deleted.
 
-seen                                                         done, `delay` seconds later
-an unbound claim that is to be provisioned by the driver      a volume is made for it, already bound to it
-  (with a node, if its class waits for the first pod)
-a volume of the driver that is released, or being deleted     the storage is given up, and the volume goes
-  though it is not bound, and whose policy is Delete
-a bound claim that asks for more than it has                  volume and claim are resized
-an attachment of the driver                                   it is attached
-an attachment of the driver that is being deleted             it is detached, and may go
+observed object                                              action, `delay` seconds later
+an unbound claim with the driver as provisioner               create a volume that is bound to the claim
+  (and a selected node, if its class waits for a pod)
+a volume of the driver with the reclaim policy Delete         delete the storage and the volume
+  that is released, or is unbound and being deleted
+a bound claim that requests more than its capacity            resize the volume and the claim
+an attachment of the driver                                   attach the volume
+an attachment of the driver that is being deleted             detach the volume and remove the finalizer
 """
 
 import asyncio
@@ -58,7 +58,7 @@ KEPT_BY_PROVISIONER = f"external-provisioner.volume.{PLATFORM_DOMAIN}/finalizer"
 
 _MISSED = (ApiError, TransportError)
 _READ: tuple[Resource[Any], ...] = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, VOLUME_ATTACHMENTS)
-_AGAIN = 1.0  # seconds after which a step that failed is tried again
+_AGAIN = 1.0  # seconds before a failed step is retried
 
 
 def _well(_: str, __: Object) -> str:
@@ -66,10 +66,10 @@ def _well(_: str, __: Object) -> str:
 
 
 class SimulatedDriver:
-    """`async with SimulatedDriver(cluster, "csi.example.com"):` does all that is asked of the driver of that name.
+    """A CSI driver: `async with SimulatedDriver(cluster, "csi.example.com"):` runs the driver with that name.
 
-    `storage` are the handles of the volumes that it has. `fails(step, object)` says why one of the steps `provision`,
-    `delete`, `resize`, `attach` and `detach` does not succeed; it is tried again, as long as that is not empty.
+    `storage` has the handles of its volumes. `fails(step, object)` returns the error of a step (`provision`, `delete`,
+    `resize`, `attach` or `detach`); the step is retried until the error is empty.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SimulatedDriver:
         cluster.api.store.subscribe(self._note)
 
     async def register(self, *, attach_required: bool = True) -> None:
-        """Have the cluster know the driver."""
+        """Create the CSIDriver object."""
         spec = CSIDriverSpec(attach_required=attach_required)
         await self._cluster.client.create(CSI_DRIVERS, CSIDriver(metadata=ObjectMeta(name=self.name), spec=spec))
 
@@ -113,7 +113,7 @@ class SimulatedDriver:
         await self._tasks.__aexit__(kind, error, trace)
 
     async def _run(self) -> None:
-        """Look at each object that changes; at one that is worked on, once that is done."""
+        """Process each changed object; one that is being processed is checked again afterwards."""
         while True:
             resource, key = await self._changed.get()
             found = self._current(resource, key)
@@ -137,7 +137,7 @@ class SimulatedDriver:
             self._busy.discard((resource.name, key))
 
     def _step(self, found: Object) -> str:
-        """Return what is next for an object, empty if nothing is."""
+        """Return the next step for an object; empty if there is nothing to do."""
         match found:
             case PersistentVolumeClaim():
                 return self._step_of_claim(found)
@@ -175,7 +175,7 @@ class SimulatedDriver:
         return volume.spec.csi is not None and volume.spec.csi.driver == self.name
 
     def _may_go(self, volume: PersistentVolume) -> bool:
-        """Return whether a volume was made here and nobody wants it any more."""
+        """Return whether a volume was created by this driver and can be deleted."""
         made_here = (volume.metadata.annotations or {}).get(PROVISIONED_BY) == self.name
         going = volume.metadata.deletion_timestamp is not None and volume.status.phase != BOUND
         kept = KEPT_BY_PROVISIONER in volume.metadata.finalizers
@@ -187,7 +187,7 @@ class SimulatedDriver:
         return f"external-attacher/{self.name.replace('.', '-')}"
 
     async def _do(self, step: str, found: Any) -> bool:
-        """Take a step; return whether it succeeded."""
+        """Perform a step; return whether it succeeded."""
         problem = self.fails(step, found)
         match step:
             case "attach":
@@ -263,7 +263,7 @@ class SimulatedDriver:
 
 
 def object_from(resource: Resource[Any], tree: dict[str, Any]) -> Any:
-    """Return an object of a resource, from its fields as people write them."""
+    """Return an object of a resource, built from its fields as in a manifest."""
     named = {"apiVersion": resource.api_version, "kind": resource.kind, **tree}
     return resource.type.decode(msgspec.json.encode(named))
 

@@ -1,4 +1,4 @@
-"""Faults of a manager, one at a time, for trials by seed."""
+"""Faults of a manager, one at a time, for tests with seeds."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -13,7 +13,10 @@ RATE = 0.2
 
 
 class FaultInjector:
-    """A manager with these flags, of whose requests one in five fails; `deafen` is about the collections at `paths`."""
+    """Faults of one manager with these flags, of whose requests one in five fails.
+
+    `paths` are the collections that `deafen` chooses from.
+    """
 
     def __init__(self, cluster: Cluster, replica: Replica, flags: Sequence[str], paths: Sequence[str]) -> None:
         self.replica = replica
@@ -22,26 +25,27 @@ class FaultInjector:
         self._paths = paths
 
     async def kill(self) -> None:
-        """Another one takes its place."""
+        """Kill the manager and start another one."""
         await self.replica.kill()
         self.replica = await self._cluster.manage(*self._flags, faults=RATE)
 
     async def cut(self) -> None:
-        """It reaches nobody for a while."""
+        """Disconnect the manager from the server for a random time."""
         self.replica.network.cut()
         await self._cluster.sleep(random_source().uniform(0, LONGEST_CUT))
         self.replica.network.mend()
 
     async def deafen(self) -> None:
-        """Let its knowledge of one collection grow old, while it can still write."""
+        """Make all lists and watches of one collection fail, so that its cache becomes stale; writes still work."""
         path = self._paths[int(random_source().uniform(0, len(self._paths))) % len(self._paths)]
         self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         self.replica.network.cut()
         self.replica.network.mend()
 
     def unheard(self, act: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """Return what does `act` while the manager hears nothing of one collection, which it does again after a while:
-        what it decides meanwhile, it decides by what was.
+        """Return a function that runs `act` while the manager's cache of one collection is stale.
+
+        The cache recovers after a random time. Until then the manager decides on old state.
         """
 
         async def act_unheard() -> None:
@@ -55,6 +59,6 @@ class FaultInjector:
         return act_unheard
 
     async def heal(self) -> None:
-        """End all that goes wrong."""
+        """End all faults."""
         self.replica.network.rate = 0
         self.replica.network.intercept(None)

@@ -1,4 +1,4 @@
-"""A network that fails on purpose, by seed: it loses, delays, refuses, breaks and stalls, or is cut off whole."""
+"""Fault injection for requests, by seed: lost, delayed or rejected requests, broken or stalled watches, partitions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,16 +23,16 @@ from controller_manager.testing.virtual import housekeeping_needed
 T = TypeVar("T")
 
 
-# Is told what was done to the network, or to a request.
+# Called with a description of a fault of the network, or of one request.
 Note = Callable[[str, Request | None], None]
 
 
 def _unnoted(_: str, __: Request | None) -> None:
-    """Nobody wants to know."""
+    """Do nothing (default of `note`)."""
 
 
 class _Passage:
-    """A wait of the running task that may be cut; it costs much less than a timeout without an end."""
+    """A wait of the running task that `cut` can cancel; much cheaper than an `asyncio.timeout`."""
 
     __slots__ = ("_cancelling", "_is_cut", "_task", "soon")
 
@@ -41,15 +41,15 @@ class _Passage:
         assert task is not None
         self._task, self._cancelling, self._is_cut = task, task.cancelling(), False
         self.soon: asyncio.Handle | None = None
-        """What cuts it, to be cancelled when the wait is over."""
+        """The scheduled cancellation; cancel it when the wait is over."""
 
     def cut(self) -> None:
-        """Cancel the wait once the task waits, unless it is over then."""
+        """Cancel the wait in the next turn of the loop, unless it is over by then."""
         if self.soon is None:
             self.soon = asyncio.get_running_loop().call_soon(self._cancel)
 
     def is_cut(self) -> bool:
-        """Return whether that is why the task was cancelled, and nobody else wants it."""
+        """Return whether `cut` was the only reason for the cancellation."""
         return self._is_cut and self._task.uncancel() <= self._cancelling
 
     def _cancel(self) -> None:
@@ -58,29 +58,29 @@ class _Passage:
 
 
 class Link:
-    """Carries requests and answers between two parties of one process; `note` is told what is done to them."""
+    """A connection between two parts of one process; `note` is called with its faults."""
 
     def __init__(self, note: Note = _unnoted) -> None:
         self._note = note
         self.is_cut = False
         self.disturbed = False
-        """True once anything was kept from passing, or changed."""
-        self._under_way: dict[_Passage, None] = {}  # in the order in which they came
+        """True once anything was blocked or changed."""
+        self._under_way: dict[_Passage, None] = {}  # in the order of their start
 
     def cut(self) -> None:
-        """Let nothing through any more, in either direction; open watches break."""
+        """Block everything in both directions; open watches break."""
         self.is_cut = self.disturbed = True
         self._note("cut off", None)
         for passage in self._under_way:
             passage.cut()
 
     def mend(self) -> None:
-        """Let everything through again."""
+        """Reconnect after `cut`."""
         self.is_cut = False
         self._note("connected again", None)
 
     async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of `work`. Raises TransportError when the cable is cut before that is known."""
+        """Await `work` and return its result. Raises TransportError if the link is cut before it is done."""
         if self.is_cut:
             raise TransportError("the connection is cut")
         passage = _Passage()
@@ -97,7 +97,7 @@ class Link:
                 passage.soon.cancel()
 
     async def answer(self, work: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer that `work` gets; a streamed body comes through this cable too."""
+        """Return the response of `work`; a streamed body also passes through this link."""
         response = await self.carry(work)
         if isinstance(response.body, bytes | Upgrade):
             return response
@@ -106,13 +106,13 @@ class Link:
     async def upgrade(
         self, work: Callable[[], Awaitable[tuple[Response, DuplexStream | None]]]
     ) -> tuple[Response, DuplexStream | None]:
-        """The answer and the stream that `work` gets; the stream comes through this cable too."""
+        """Return the response and the stream of `work`; the stream also passes through this link."""
         response, stream = await self.carry(work)
         return response, stream and LinkedStream(self, stream)
 
 
 class _LinkedBody(AsyncIterator[bytes]):
-    """The chunks of an answer over a link."""
+    """The chunks of a response that passes through a link."""
 
     def __init__(self, link: Link, inner: AsyncIterator[bytes]) -> None:
         self._link = link
@@ -123,7 +123,7 @@ class _LinkedBody(AsyncIterator[bytes]):
         return self._link.carry(self._next)
 
     def push_bookmarks_to(self, sink: Sink) -> None:
-        """See `PushingBookmarks`; over a link that is cut nobody waits for any."""
+        """See `PushingBookmarks`. After a cut the reader has already failed, so bookmarks are harmless."""
         push_bookmarks(self._inner, sink)
 
     async def aclose(self) -> None:
@@ -131,7 +131,7 @@ class _LinkedBody(AsyncIterator[bytes]):
 
 
 class LinkedStream:
-    """A `DuplexStream` over a link."""
+    """A `DuplexStream` that passes through a link."""
 
     def __init__(self, link: Link, inner: DuplexStream) -> None:
         self._link = link
@@ -154,9 +154,9 @@ F = TypeVar("F", bound=Enum)
 Intercept = Callable[[Request], Response | None]
 
 LONGEST_DELAY = 5.0
-# A request without an answer fails after so many seconds, as one over HTTP does.
+# A request without a response fails after this time in seconds, like an HTTP request.
 TIMEOUT = 60.0
-# Something happens to a chunk of a watch with this fraction of the probability for a request.
+# The probability of a fault of a watch chunk, relative to that of a request.
 CHUNK_RATE = 0.2
 
 
@@ -171,7 +171,7 @@ class Fault(Enum):
 
 
 class WatchFault(Enum):
-    """A fault of a chunk of a watch; a slow one arrives after what other watches tell of later changes."""
+    """A fault of a watch chunk. A SLOW chunk arrives after later changes of other watches."""
 
     BROKEN = "the watch broke in the middle of an event"
     EXPIRED = "the watch was left behind"
@@ -180,10 +180,10 @@ class WatchFault(Enum):
 
 
 class FaultyNetwork(Link):
-    """The network of one process: each request fails with probability `rate`, all fail while it is cut.
+    """The network of one process: each request fails with probability `rate`; all fail while it is cut.
 
-    Requests for leases of the process itself fail only if the `election` may: a manager that loses its lead ends.
-    `reach(obtain)` makes a transport that shows the process's own credentials, or those that `obtain` gives.
+    Requests of the leader election fail only with `election`, because a manager that loses leadership ends.
+    `reach(obtain)` returns a transport with the credentials of the process, or those that `obtain` returns.
     """
 
     def __init__(
@@ -199,25 +199,25 @@ class FaultyNetwork(Link):
         self._election = election
         self._reach = reach
         self._intercept: Intercept | None = None
-        self._random: Random | None = None  # that of the loop in which it carries
+        self._random: Random | None = None  # of the running loop, set on first use
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
-        """A transport; whatever the flags say, there is but one server."""
+        """Return a transport; the flags are ignored, because there is only one server."""
         return _Link(self, self._reach(obtain))
 
     def intercept(self, answer: Intercept | None) -> None:
-        """Ask `answer` first from now on: what it returns is the answer, None passes the request on."""
+        """Call `answer` for each request: it returns the response, or None to pass the request on."""
         self._intercept = answer
 
     async def carry_to(self, inner: Transport, request: Request) -> Response:
-        """The answer of `inner`, if the network lets both pass. Raises TransportError."""
+        """Return the response of `inner`, subject to faults. Raises TransportError."""
         response = await self.answer(lambda: self._send(inner, request))
         if isinstance(response.body, bytes | Upgrade):
             return response
         return Response(response.status, response.headers, _TroubledBody(self, request, response.body))
 
     def _draw(self, faults: type[F], rate: float) -> F | None:
-        """One of the faults, with probability `rate`."""
+        """Return one of the faults with probability `rate`, else None."""
         if self._random is None:
             self._random = random_source()
         return _one_of(*faults) if self._random.happens(rate) else None
@@ -246,7 +246,7 @@ class FaultyNetwork(Link):
         return response
 
     def trouble(self, request: Request) -> WatchFault | None:
-        """What happens to the next chunk of a watch."""
+        """Return the fault of the next chunk of a watch, if any."""
         fault = self._draw(WatchFault, self.rate * CHUNK_RATE)
         if fault is not None:
             self.disturbed = True
@@ -255,7 +255,7 @@ class FaultyNetwork(Link):
 
 
 class _TroubledBody(AsyncIterator[bytes]):
-    """The chunks of a watch, and what happens to them; a bookmark that nothing happens to is passed on at once."""
+    """The chunks of a watch, with faults. A bookmark without a fault is passed on at once."""
 
     def __init__(self, network: FaultyNetwork, request: Request, inner: AsyncIterator[bytes]) -> None:
         self._network = network
@@ -301,7 +301,7 @@ class _TroubledBody(AsyncIterator[bytes]):
                 self._end = StopAsyncIteration()
                 return b'{"type":"ERROR","object":' + Expired("by chance").status().encode() + b"}\n"
             case WatchFault.SILENT:
-                with housekeeping_needed():  # or nobody would notice
+                with housekeeping_needed():  # otherwise the client would not notice
                     await self._network.carry(asyncio.Event().wait)
             case WatchFault.SLOW:
                 await self._network.carry(lambda: asyncio.sleep(random_source().uniform(0, LONGEST_DELAY)))
@@ -309,7 +309,7 @@ class _TroubledBody(AsyncIterator[bytes]):
 
 
 class _Link:
-    """One transport on a network."""
+    """A transport through the network."""
 
     def __init__(self, network: FaultyNetwork, inner: Transport) -> None:
         self.host = inner.host
@@ -322,15 +322,15 @@ class _Link:
         return self._inner.authorities
 
     async def send(self, request: Request) -> Response:
-        """The answer, if the network lets both pass. Raises TransportError."""
+        """Return the response, subject to faults. Raises TransportError."""
         return await self._network.carry_to(self._inner, request)
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
-        """The answer and the stream, which pass while the network is not cut. Raises TransportError."""
+        """Return the response and the stream. Raises TransportError while the network is cut."""
         return await self._network.upgrade(lambda: self._inner.upgrade(request))
 
     async def close(self) -> None:
-        """Close the transport behind."""
+        """Close the wrapped transport."""
         await self._inner.close()
 
 
@@ -340,7 +340,7 @@ def _is_of_election(request: Request) -> bool:
 
 
 def _refusal(request: Request) -> Response:
-    """Return what a healthy server, too, may say to a request now and then."""
+    """Return a random error that a healthy server may also return for that request."""
     possible: list[ApiError] = [error("by chance") for error in (InternalError, ServiceUnavailable, TooManyRequests)]
     if is_watch(request) or any(name == "continue" for name, _ in request.query):
         possible.append(Expired("by chance"))

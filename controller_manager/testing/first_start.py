@@ -1,4 +1,4 @@
-"""The first start of the API server of a cluster, which in virtual time is done once for all clusters alike."""
+"""The first start of a cluster's API server. In virtual time its result is cached for equal clusters."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,19 +8,19 @@ from apiserver_stub.storage.memory import MemoryRows
 from controller_manager.common.api.wire import Request
 from controller_manager.testing.virtual import VirtualLoop, random_state_of
 
-_NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again
-_MOST_KEPT = 32  # first starts, each of about a hundred rows
-# What a first start leaves, by what it depends on: the flags of the server, and the time.
+_NO_SEED = -(1 << 32)  # first starts use random numbers, such as uids, that no test uses
+_MOST_KEPT = 32  # number of cached first starts, each of about a hundred rows
+# The stored rows after a first start, by the flags of the server and the time.
 _KEPT: dict[tuple[tuple[str, ...], float], MemoryRows] = {}
 _Build = Callable[[MemoryRows], ApiServer]
 
 
 async def first_start(api: ApiServer, rows: MemoryRows, flags: tuple[str, ...], build: _Build) -> None:
-    """Start a server that was built on no rows.
+    """Start a server that was built with empty storage.
 
-    In virtual time it is given the rows that another one left, which `build` makes where none has: so that all begin
-    alike, whoever was first in a process. What is drawn by chance meanwhile, uids for example, is the same for every
-    seed, of which the start uses up nothing.
+    In virtual time it gets the cached rows of an earlier first start. Without one, a server from `build` is started to
+    create them, so that all clusters start in the same way. Random values such as uids are the same for every seed,
+    and the start does not change the random state of the loop.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
@@ -47,6 +47,6 @@ async def first_start(api: ApiServer, rows: MemoryRows, flags: tuple[str, ...], 
 
 
 async def resume(api: ApiServer) -> None:
-    """Start a server on rows that another one has settled."""
+    """Start a server on rows that another server has initialized."""
     await api.resume()
-    await api.handle(Request("GET", "/livez"))  # the first request draws by what all are told apart in the audit
+    await api.handle(Request("GET", "/livez"))  # the first request draws the random prefix of audit ids

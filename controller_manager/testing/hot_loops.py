@@ -1,4 +1,4 @@
-"""Finds reconciles that wake themselves for ever: each run writes an object, whose change alone causes the next run."""
+"""Detects hot loops: reconciles that wake themselves forever, as each run writes an object that causes the next."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -10,9 +10,9 @@ from controller_manager.common.base.errors import is_ours, line_of
 from controller_manager.framework.work import LoopRun
 
 LIMIT = 50
-"""Runs in a row that only their own writes caused; a reconcile that comes to rest needs a few."""
-_REMEMBERED = 10_000  # objects whose last writer is known, and keys that wrote
-# Causes of a run that say nothing of who changed what.
+"""Maximum number of runs in a row that only the key's own writes caused. A reconcile that converges needs few."""
+_REMEMBERED = 10_000  # maximum number of objects with a known last writer, and of keys that wrote
+# Causes that do not name a changed object.
 _NEUTRAL = ("error", "conflict")
 
 K = TypeVar("K")
@@ -21,12 +21,12 @@ _Writer = tuple[str, Hashable]
 
 
 class HotLoopError(Exception):
-    """A reconcile whose own writes have woken it too often in a row; raised in place of its next write."""
+    """A reconcile was woken by its own writes too often in a row; raised instead of its next write."""
 
 
 @dataclass(slots=True)
 class _Streak:
-    """The runs in a row of one key that its own writes caused, and the objects that each of them has written."""
+    """The number of runs in a row that the key's own writes caused, and the objects that each of them wrote."""
 
     run: LoopRun
     runs: int = 1
@@ -35,15 +35,15 @@ class _Streak:
 
 
 class HotLoops:
-    """What controllers of a cluster write, by run.
+    """Detects hot loops by the writes of each run.
 
-    A run continues a streak if the key itself was the last to write each object whose change woke it, and if it writes
-    an object that all runs of the streak have written.
+    A run continues a streak if its key was the last writer of each object that woke it, and if all runs of the streak
+    have written a common object.
     """
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
-        """A sentence for each controller with such a reconcile."""
+        """The messages by controller."""
         self._last_writers: OrderedDict[str, _Writer | None] = OrderedDict()
         self._streaks: OrderedDict[_Writer, _Streak] = OrderedDict()
 
@@ -59,14 +59,14 @@ class HotLoops:
         raise HotLoopError(sentence)
 
     def wrote(self, run: LoopRun | None, obj: str) -> None:
-        """Note that a run, or another client (None), has written an object: `resource namespace/name`."""
+        """Record that a run, or another client (None), has written an object: `resource namespace/name`."""
         writer = None if run is None else (run.loop, run.key)
         _remember(self._last_writers, obj, writer)
         if run is not None:
             self._streak(run).written.add(obj)
 
     def _streak(self, run: LoopRun) -> _Streak:
-        """Return the streak of the key, to which the run belongs from now on."""
+        """Return the streak of the run's key, after adding the run to it."""
         writer = run.loop, run.key
         streak = self._streaks.get(writer)
         if streak is None:
@@ -78,7 +78,7 @@ class HotLoops:
         return streak
 
     def _woke_itself(self, run: LoopRun) -> bool:
-        """Return whether a key was the last to write each object that woke it."""
+        """Return whether the run's key was the last writer of each object that woke it."""
         objects = [cause.rpartition(" ")[0] for cause in run.causes if cause not in _NEUTRAL]
         return bool(objects) and all(self._last_writers.get(obj) == (run.loop, run.key) for obj in objects)
 
@@ -92,10 +92,10 @@ def _remember(memory: OrderedDict[K, V], key: K, value: V) -> V:
 
 
 def _writing_line() -> str:
-    """Return the line of the author's code that is writing."""
+    """Return the line of the author's code that makes the current write."""
     for frame, line in walk_stack(None):
         module = frame.f_globals.get("__name__", "")
-        if module == "asyncio.events":  # the loop, which runs a task that the author did not start
+        if module == "asyncio.events":  # the event loop: the author did not start this task
             break
         if not is_ours(frame) and not module.startswith("asyncio."):
             return line_of(frame, line)

@@ -1,7 +1,7 @@
-"""Finds code that holds the event loop: in virtual time nothing else would tell, and tests would only be slow, or hang.
+"""Detects reconciles that block the event loop, which in virtual time would only make tests slow or hang.
 
-In a reconcile `time.sleep` fails at once, and one whose single step takes long in real time is ended by an exception
-raised in it.
+`time.sleep` in a reconcile fails at once. A reconcile that blocks the loop for too long in real time is ended by an
+exception raised in its code.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 LIMIT = 3.0
-"""Real seconds of one step of a reconcile; one takes milliseconds, and machines may be busy."""
-_LOOKS = 6  # times the watch looks in that time
+"""Maximum real seconds of one step of a reconcile. Normal steps take milliseconds, but machines may be busy."""
+_LOOKS = 6  # number of checks within that time
 
 
 class BlockedLoopError(AssertionError):
-    """Something held the event loop, so that nothing else could run meanwhile."""
+    """A reconcile blocked the event loop, so that no other task could run."""
 
     def __str__(self) -> str:
         return super().__str__() or f"it held the event loop for more than {LIMIT:g} s: await what takes long"
 
 
 class LoopWatch:
-    """Raises `BlockedLoopError` in a task that `is_watched` by its name: once a step of it has taken `LIMIT` seconds,
-    or when it calls `time.sleep`.
+    """Raises `BlockedLoopError` in tasks that block the loop for `LIMIT` seconds or call `time.sleep`.
 
-    `turns` tells how often the loop, which runs on this thread, has begun anew. Close it in the end.
+    `is_watched(name)` selects tasks by name. `turns` returns the number of turns of the loop, which must run in the
+    current thread. Call `close` at the end.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LoopWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._closed.set()
         self._thread.join()
         if time.sleep == self._refuse_to_sleep:
@@ -71,5 +71,5 @@ class LoopWatch:
 
 
 def _raise_in(thread: int) -> None:
-    """Have a thread raise `BlockedLoopError` at its next instruction."""
+    """Raise `BlockedLoopError` in a thread at its next instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(BlockedLoopError))

@@ -1,4 +1,4 @@
-"""Workloads that autoscalers scale, and the metrics APIs that tell what they use, as a test says."""
+"""Simulated metrics APIs and workloads for tests of autoscalers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ _JSON = {"content-type": "application/json"}
 
 
 class Meter:
-    """Serves metrics beside the API server of a cluster.
+    """Serves the metrics APIs beside the API server of a cluster.
 
-    `use(pod, cpu="100m")` tells what a pod uses, `values` are other metrics by their path below the version, such as
-    `namespaces/default/queue_length`, or `namespaces/default/pods/*/hits` with a value by pod. `latency` is in seconds;
-    who is asked for a group of `hanging` gets no answer at all. Of custom metrics there is the version `custom`.
+    `use` sets the resource usage of a pod. `values` are other metrics by their path below the version, such as
+    `namespaces/default/queue_length`, or `namespaces/default/pods/*/hits` with a value for each pod. `latency` is in
+    seconds. Requests for a group in `hanging` never get a response. `custom` is the served version of custom metrics.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -40,7 +40,7 @@ class Meter:
         self.hanging: set[str] = set()
         self.custom = "v1beta2"
         self.asked: list[str] = []
-        # What each container of a pod uses, and the labels the pod is found by.
+        # The labels and the usage by container of each pod.
         self._pods: dict[tuple[str, str], tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]] = {}
         for group in (RESOURCE_METRICS, CUSTOM_METRICS, EXTERNAL_METRICS):
             cluster.serve_beside(f"/apis/{group}", self.answer)
@@ -48,13 +48,13 @@ class Meter:
     def use(
         self, pod: str, labels: Mapping[str, str], *, namespace: str = "default", container: str = "main", **usage: str
     ) -> None:
-        """Set the usage of one container of a pod; without `usage` nothing is known of the pod any more."""
+        """Set the usage of one container of a pod. Without `usage`, remove all metrics of the pod."""
         known = dict(self._pods.pop((namespace, pod), ({}, {}))[1])
         if usage:
             self._pods[namespace, pod] = labels, {**known, container: usage}
 
     async def answer(self, request: Request) -> Response:
-        """The answer to one request."""
+        """Return the response to a request."""
         _, group, *rest = request.path.strip("/").split("/")
         self.asked.append(request.path)
         if group in self.hanging:
@@ -96,7 +96,7 @@ class Meter:
 
 
 class Workload:
-    """A deployment that `follow` gives the pods it asks for, each of which uses its part of `load` (thousandths)."""
+    """A deployment whose pods `follow` creates and deletes. They share `load` (millicores) evenly."""
 
     def __init__(
         self,
@@ -118,12 +118,12 @@ class Workload:
         self._born = 0
 
     async def create(self, replicas: int) -> None:
-        """Make the deployment and its pods."""
+        """Create the deployment and its pods."""
         await self.declare(replicas)
         await self.follow()
 
     async def declare(self, replicas: int) -> None:
-        """Make the deployment alone."""
+        """Create only the deployment."""
         spec = {
             "replicas": replicas,
             "selector": {"matchLabels": self.labels},
@@ -132,16 +132,16 @@ class Workload:
         await self._cluster.client.create(DEPLOYMENTS, _object("apps/v1", "Deployment", self.key, spec=spec))
 
     async def replicas(self) -> int:
-        """Return how many pods it should have."""
+        """Return the desired number of pods."""
         scale = await self._cluster.client.get(_SCALES, self.key, subresource="scale")
         return scale.spec.replicas
 
     async def scale(self, replicas: int) -> None:
-        """Have it scaled by hand."""
+        """Scale it manually."""
         await self._cluster.client.patch(DEPLOYMENTS, self.key, {"spec": {"replicas": replicas}})
 
     async def follow(self) -> int:
-        """Start or stop pods until there are as many as there should be; return how many that are."""
+        """Create or delete pods until their number is as desired; return that number."""
         wanted = await self.replicas()
         if wanted != len(self._pods):
             while len(self._pods) > wanted:
@@ -155,7 +155,7 @@ class Workload:
         return wanted
 
     def measure(self) -> None:
-        """Tell the metrics API what the pods use."""
+        """Update the usage of the pods in the metrics API."""
         for pod in self._pods:
             self._meter.use(pod, self.labels, namespace=self.key.namespace, cpu=f"{self.load // len(self._pods)}m")
 
@@ -181,7 +181,7 @@ class Workload:
 def autoscaler(
     workload: Workload, *metrics: Tree, low: int = 1, high: int = 10, **spec: Any
 ) -> HorizontalPodAutoscaler:
-    """An autoscaler of a workload, of the same name; by CPU, half of what is requested, if no other metric is told."""
+    """Return an autoscaler of a workload, with the same name. The default metric is CPU at 50 % of the request."""
     half = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
     told = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.key.name},

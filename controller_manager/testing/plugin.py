@@ -1,8 +1,8 @@
 """The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop.
 
-No other marker is needed, whatever the mode of pytest-asyncio. With `@pytest.mark.virtual(seeds=200)` a test runs 200
-times, each with randomness of its own; `most_seeds = 50` in the configuration bounds how often. `pytest --seeds=5000`
-runs those tests alone, for so many seeds.
+No other marker is needed in any mode of pytest-asyncio. With `@pytest.mark.virtual(seeds=200)` a test runs 200 times,
+each time with another seed; `most_seeds = 50` in the configuration limits this number. `pytest --seeds=5000` runs only
+the tests that have seeds, each with this number of seeds.
 """
 
 import asyncio
@@ -15,17 +15,15 @@ import pytest
 from controller_manager.common.base.runtime import collect_garbage_seldom
 from controller_manager.testing.virtual import VirtualLoop
 
-_LOOP = pytest.StashKey[VirtualLoop]()  # the one that was made last
+_LOOP = pytest.StashKey[VirtualLoop]()  # the loop of the current test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the number of seeds."""
     parser.addoption(
-        "--seeds", type=int, default=0, help="run only the tests that have seeds, each for so many of them"
+        "--seeds", type=int, default=0, help="run only the tests that have seeds, each with this number of seeds"
     )
-    parser.addini(
-        "most_seeds", "run tests with seeds for so many of them at most, unless --seeds is given; 0: for all", "int"
-    )
+    parser.addini("most_seeds", "maximum number of seeds per test, unless --seeds is given; 0 for no limit", "int")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--seeds`, leave out what has none. Raises where nobody would ask for the loops of virtual time."""
+    """With `--seeds`, deselect tests without seeds. Raises UsageError if pytest-asyncio is missing or too old."""
     if not config.hook.pytest_asyncio_loop_factories.has_spec() and any(map(_marker, items)):
         raise pytest.UsageError("@pytest.mark.virtual needs pytest-asyncio 1.4 or later, and `-p no:asyncio` not given")
     if config.getoption("--seeds"):
@@ -43,14 +41,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Look for garbage as seldom as the processes do that are tested: else it takes a quarter of the time of tests."""
+    """Collect garbage as rarely as the tested processes do; it would take a quarter of the time of tests."""
     if any(map(_marker, session.items)):
         collect_garbage_seldom()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
-    """Have pytest-asyncio run what is marked virtual, in its strict mode as well."""
+    """Make pytest-asyncio run tests with the marker `virtual`, also in strict mode."""
     if inspect.iscoroutinefunction(obj) and (
         collector.get_closest_marker("virtual")
         or any(mark.name == "virtual" for mark in getattr(obj, "pytestmark", ()))
@@ -58,12 +56,12 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
         pytest.mark.asyncio(obj)
 
 
-@pytest.hookimpl(trylast=True, optionalhook=True)  # pytest without pytest-asyncio goes on as if this were not there
+@pytest.hookimpl(trylast=True, optionalhook=True)  # ignored without pytest-asyncio
 def pytest_asyncio_loop_factories(
     config: pytest.Config,
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Choose the loop of a test by its marker; one of several seeds is run on one loop for each."""
+    """Return the loop factories of a test by its marker; a test with seeds has one for each seed."""
     marker = _marker(item)
     if marker is None:
         return {"real": asyncio.new_event_loop}
@@ -79,7 +77,7 @@ def pytest_asyncio_loop_factories(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show, of a test that failed, what happened in its clusters."""
+    """Add the timeline of its clusters to the report of a failed test."""
     report = yield
     loop = item.config.stash.get(_LOOP, None)
     if report.failed and call.excinfo is not None and _marker(item) and loop is not None and loop.timeline is not None:

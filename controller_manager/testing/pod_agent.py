@@ -1,4 +1,4 @@
-"""A scheduler and nodes in one, as far as controllers of workloads hear of them: pods are bound, run, and go."""
+"""A simulated scheduler and kubelet in one, for tests of workload controllers: it binds, runs and removes pods."""
 
 import asyncio
 import contextlib
@@ -33,13 +33,12 @@ def _never(_: Pod) -> int | None:
 
 
 class PodAgent:
-    """`async with PodAgent(cluster):` runs every pod of a cluster on one of `nodes`.
+    """Runs the pods of a cluster on `nodes`: `async with PodAgent(cluster):`.
 
-    A pod is bound at once, to the node that its affinity names if there is such an object; where it is not to `binds`,
-    that is left to a scheduler. It is running and ready
-    after `start` seconds if `runs(pod)`, whatever that says later. One that is being deleted is gone after `stop`
-    seconds. One that runs ends `work` seconds later with the exit code that `ends(pod)` gives, or never where that is
-    None.
+    A pod is bound at once, to the node that its affinity names if this node exists. Without `binds`, a scheduler must
+    bind pods. A bound pod is running and ready after `start` seconds if `runs(pod)`, which is checked once. A running
+    pod ends after `work` seconds with the exit code `ends(pod)`, or never if that is None. A deleted pod is removed
+    after `stop` seconds.
     """
 
     def __init__(
@@ -69,13 +68,13 @@ class PodAgent:
         cluster.follow(self)
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Hear of changes."""
+        """Queue the changed pods."""
         for change in changes:
             if change.row.resource == PODS.name:
                 self._look_at(change.row)
 
     def restart(self) -> None:
-        """Begin anew with the pods there are."""
+        """Start over with all existing pods."""
         for task in self._busy.values():
             task.cancel()
         self._busy.clear()
@@ -97,7 +96,7 @@ class PodAgent:
         await self._tasks.__aexit__(kind, error, trace)
 
     async def _run(self) -> None:
-        """Look at each pod that changes."""
+        """Process each changed pod."""
         while True:
             key = await self._changed.get()
             row = self._cluster.api.store.get(PODS.name, str(key))
@@ -108,7 +107,7 @@ class PodAgent:
                 self._busy[pod.metadata.uid, step] = taken
 
     def _step(self, pod: Pod) -> str | None:
-        """Return what is next for a pod."""
+        """Return the next step for a pod; None if there is nothing to do."""
         if pod.metadata.deletion_timestamp is not None:
             return "stop"
         if not pod.spec.node_name:
@@ -138,7 +137,7 @@ class PodAgent:
                     await self._cluster.client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid)
 
     def _choose(self, pod: Pod) -> str:
-        """Return a node for a pod; empty if there is none that it may be on."""
+        """Return a node for a pod; empty if there is no suitable one."""
         wanted = node_of_name(pod.spec.affinity)
         if wanted:
             return wanted if self._cluster.api.store.get(NODES.name, wanted) is not None else ""
@@ -146,7 +145,7 @@ class PodAgent:
         return self._nodes[self._bound % len(self._nodes)]
 
     def _is_going(self, pod: Pod) -> bool:
-        """Return whether a pod is gone, or to be killed."""
+        """Return whether a pod is gone or being deleted."""
         now = self._current(pod)
         return now is None or now.metadata.deletion_timestamp is not None
 
@@ -162,12 +161,12 @@ class PodAgent:
         await self._cluster.client.raw(Call("POST", path, body=msgspec.json.encode(body)))
 
     async def begin(self, pod: Pod) -> None:
-        """Have a pod run and be ready."""
+        """Set the status of a pod to Running and ready."""
         change = {"metadata": {"uid": pod.metadata.uid}, "status": running()}
         await self._cluster.client.patch(PODS, key_of(pod), change, subresource="status")
 
     async def end(self, pod: Pod, code: int) -> None:
-        """Have the containers of a pod end with that exit code, unless they have ended."""
+        """End the containers of a pod with that exit code, unless they have already ended."""
         now = self._current(pod)
         if now is None or is_pod_terminal(now):
             return
@@ -189,7 +188,7 @@ def ended(pod: Pod, code: int) -> dict[str, object]:
 
 
 def running(*, ready: bool = True) -> dict[str, object]:
-    """Return the status of a pod that runs since now."""
+    """Return the status of a pod that has just started."""
     now = format_time(utc_now())
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": now}
     return {"phase": "Running", "startTime": now, "conditions": [condition]}

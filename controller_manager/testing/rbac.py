@@ -1,4 +1,4 @@
-"""Holds managers to what their controllers declare: a request that no rule allows is refused, as RBAC would."""
+"""Enforces the declared permissions of controllers: a request that no rule allows gets 403, as with RBAC."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,45 +12,45 @@ from controller_manager.common.api.wire import DuplexStream, Request, Response
 from controller_manager.framework.client import Transport
 from controller_manager.framework.controller import PolicyRule
 
-_WITHOUT_CREATE = frozenset({"PUT", "PATCH"})  # methods that may create, and are allowed by another verb
+_WITHOUT_CREATE = frozenset({"PUT", "PATCH"})  # methods that may create an object although they need another verb
 _MOST_KNOWN = 1000
 _MOST_REFUSED = 100
 
 
 class RBACEnforcer:
-    """The permissions of each part of a manager; parts are told apart by the user agent `manager/part`.
+    """The permissions of each part of a manager, which is identified by the user agent `manager/part`.
 
-    Parts nobody declares anything for, such as the election, may do everything.
+    Parts without declared permissions, such as the leader election, may do everything.
     """
 
     def __init__(self, specs: Sequence[AnySpec]) -> None:
         self._refused: dict[str, None] = {}
-        # How many were refused beyond those that are kept in words.
+        # Number of rejected requests beyond those that are stored as text.
         self._unnamed = 0
         self._rules: Mapping[str, Sequence[PolicyRule]] = {
             "informers": reads(specs),
             "events": EVENTS,
             **{spec.name: spec.rbac for spec in specs},
         }
-        # What was allowed to parts: method, path, and whether that is watched; found anew when it is too much.
+        # Cache of allowed requests: part, method, path, and whether it is a watch; cleared when it is full.
         self._allowed: set[tuple[str, str, str, bool]] = set()
-        # The rules of a part for a verb and a resource, whatever the object; found anew when there are too many.
+        # Cache of the rules of a part for a verb and a resource; cleared when it is full.
         self._known: dict[tuple[str, ...], Sequence[PolicyRule]] = {}
 
     @property
     def refused(self) -> Sequence[str]:
-        """The requests that were not allowed, in words, each once; beyond a hundred, how many more there were."""
+        """Descriptions of the rejected requests, each once; beyond a hundred, the number of further ones."""
         more = [f"{self._unnamed:,} more requests were refused"] if self._unnamed else []
         return [*self._refused, *more]
 
     def refusal(self, request: Request) -> Response | None:
-        """The answer to a request that is not allowed."""
+        """Return a 403 response if a request is not allowed, else None."""
         part = request.headers.get("user-agent", "").rpartition("/")[2]
         rules = self._rules.get(part)
         if rules is None:
             return None
         query = last_values(request.query)
-        asked = part, request.method, request.path, is_on(query, "watch")  # nothing else of a query counts
+        asked = part, request.method, request.path, is_on(query, "watch")  # no other query parameter matters
         if asked in self._allowed:
             return None
         info = RequestInfo.of(request.method, request.path, query)
@@ -62,7 +62,7 @@ class RBACEnforcer:
         return self._refuse(part, info)
 
     def refusal_of_create(self, request: Request) -> Response | None:
-        """Return the answer to an update or an apply that created an object, if its part may not create it."""
+        """Return a 403 response for an update or apply that created an object without the permission to create it."""
         part = request.headers.get("user-agent", "").rpartition("/")[2]
         rules = self._rules.get(part)
         if rules is None:
@@ -91,7 +91,7 @@ class RBACEnforcer:
 
 
 class PermittedTransport:
-    """A transport that carries what is permitted."""
+    """A transport that rejects requests that are not permitted."""
 
     def __init__(self, inner: Transport, enforcer: RBACEnforcer) -> None:
         self.host = inner.host
@@ -104,7 +104,7 @@ class PermittedTransport:
         return self._inner.authorities
 
     async def send(self, request: Request) -> Response:
-        """The answer of the server, or a refusal. Raises TransportError."""
+        """Return the response of the server, or a 403 response. Raises TransportError."""
         if (refusal := self._enforcer.refusal(request)) is not None:
             return refusal
         response = await self._inner.send(request)
@@ -113,27 +113,27 @@ class PermittedTransport:
         return response
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
-        """The answer of the server with its stream, or a refusal. Raises TransportError."""
+        """Return the response of the server and its stream, or a 403 response. Raises TransportError."""
         refusal = self._enforcer.refusal(request)
         return (refusal, None) if refusal else await self._inner.upgrade(request)
 
     async def close(self) -> None:
-        """Close the transport behind."""
+        """Close the wrapped transport."""
         await self._inner.close()
 
 
 def allows(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule allows a request, as RBAC understands rules."""
+    """Return whether a rule allows a request, with the semantics of RBAC."""
     return covers(rule, info) and is_for_object(rule, info)
 
 
 def is_for_object(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule is for the namespace and the name that a request is for."""
+    """Return whether a rule matches the namespace and the name of a request."""
     return rule.namespace in ("", info.namespace) and (not rule.names or info.name in rule.names)
 
 
 def covers(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule is for the verb and the resource of a request, whatever the object."""
+    """Return whether a rule matches the verb and the resource of a request, for any object."""
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     names = {"*", resource, *([f"*/{info.subresource}"] if info.subresource else [])}
     return (

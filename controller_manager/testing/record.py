@@ -1,4 +1,4 @@
-"""`python -m controller_manager.testing record`: writes down what the watches of a real cluster tell for a time."""
+"""`python -m controller_manager.testing record`: records the watch events of a real cluster to a file."""
 
 import asyncio
 import sys
@@ -24,9 +24,9 @@ from controller_manager.framework.client.discovery import Discovery, resources
 from controller_manager.testing.recording import RecordedResource, RecordingWriter, Type, redacted
 
 _WATCHED = frozenset({"list", "watch"})
-# Left out unless they are named: what is secret, and what comes all the time and moves no controller of workloads.
+# Skipped unless named: secret data, and frequent objects that do not affect workload controllers.
 _UNASKED = frozenset({"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"})
-_LONGEST_START = 60.0  # seconds until the first listings must be there
+_LONGEST_START = 60.0  # maximum seconds for the first listings
 
 
 class RecordOptions(Options):
@@ -46,7 +46,7 @@ class RecordOptions(Options):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Record as the arguments say; ends the process."""
+    """Record with the given command-line arguments. Exits the process on errors."""
     summary = "Record what the watches of a cluster tell, for replay in tests."
     options = command_line("python -m controller_manager.testing record", summary, FlagSet(RecordOptions), arguments)[
         RecordOptions
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 async def _record(options: RecordOptions) -> None:
-    from controller_manager.framework.client import HttpTransport  # --help does without its HTTP library
+    from controller_manager.framework.client import HttpTransport  # so that --help does not load the HTTP library
 
     transport = HttpTransport(from_flags(options.kubeconfig))
     try:
@@ -70,7 +70,7 @@ async def _record(options: RecordOptions) -> None:
 
 
 async def record(client: Client, options: RecordOptions) -> int:
-    """Record a cluster; return how many rows there are. Raises `CannotStart` for what is not served."""
+    """Record a cluster; return the number of rows. Raises `CannotStart` if a named resource is not served."""
     found = await resources(client)
     chosen, left_out = choose(found, options)
     recorded = {one.name: RecordedResource(one.group, one.version, one.plural) for one in chosen}
@@ -98,7 +98,7 @@ async def record(client: Client, options: RecordOptions) -> int:
 
 
 def choose(found: Discovery, options: RecordOptions) -> tuple[list[Resource[Object]], list[str]]:
-    """Return what is recorded, and the names of what is served and left out. Raises `CannotStart`."""
+    """Return the resources to record, and the names of the other served resources. Raises `CannotStart`."""
     chosen: list[Resource[Object]] = []
     left_out: list[str] = []
     for one in found.preferred():
@@ -119,7 +119,7 @@ def choose(found: Discovery, options: RecordOptions) -> tuple[list[Resource[Obje
 
 
 def _told(change: Change[Object]) -> Iterator[tuple[Type, dict[str, object]]]:
-    """Yield what becomes of a change: a resync is none, and what nobody said was deleted is told as if somebody had."""
+    """Yield the row of a change. A resync has no row; a missed deletion is recorded as DELETED."""
     after, before = change.after, change.before
     if after is None:
         if before is not None:

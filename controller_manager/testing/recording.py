@@ -1,7 +1,7 @@
-"""The file of a recording: what the watches of a cluster told, with times; written by `record`, read by `Replay`.
+"""The file format of a recording: the watch events of a cluster with times; written by `record`, read by `Replay`.
 
-Lines of JSON, compressed by gzip: a header, a row for each object there was and each change, and at the end how many
-rows there are and the SHA-256 of all lines before.
+It has lines of JSON, compressed with gzip: a header, one row for each existing object and each change, and a last line
+with the number of rows and the SHA-256 of all previous lines.
 """
 
 import gzip
@@ -27,7 +27,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class RecordingError(CannotStart):
-    """A file is no recording, or not a whole one."""
+    """A file is not a recording, or is incomplete."""
 
 
 class RecordedResource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +44,7 @@ class RecordedResource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """When a recording began, and of which resources it is; of those `left_out` nothing is known."""
+    """The start time and the resources of a recording; `left_out` are served resources that were not recorded."""
 
     format: str
     version: int
@@ -70,7 +70,7 @@ _HEADER, _LINE, _END = Decoder(Header), Decoder(_Line), Decoder(_End)
 
 @dataclass(frozen=True, slots=True)
 class RecordedObject:
-    """An object as it was `seconds` after the beginning: there already (LISTED), or because it changed."""
+    """An object `seconds` after the start: existing before (LISTED), or changed."""
 
     seconds: float
     type: Type
@@ -86,7 +86,7 @@ class RecordedObject:
 
 
 class RecordingWriter:
-    """Writes a recording; `with` ends it as a whole one, unless it is left by an error."""
+    """Writes a recording. Leaving the `with` block without an error makes it complete."""
 
     def __init__(
         self, path: Path, began: datetime, resources: Sequence[RecordedResource], left_out: Sequence[str]
@@ -95,7 +95,7 @@ class RecordingWriter:
         self._digest = hashlib.sha256()
         self._numbers = {resource: number for number, resource in enumerate(resources)}
         self.rows = 0
-        """How many there are so far."""
+        """The number of rows so far."""
         self._write(Header(_FORMAT, 1, began, resources, left_out))
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class RecordingWriter:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A whole recording; `rows` are in the order in which they were written, which the server's revisions tell."""
+    """A complete recording. `rows` are in the order of the server's revisions."""
 
     began: datetime
     resources: Sequence[RecordedResource]
@@ -131,7 +131,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """Read a file. Raises `RecordingError` with a sentence."""
+        """Read a file. Raises `RecordingError` if it is not a complete recording."""
         try:
             with gzip.open(path, "rb") as file:
                 lines = file.read().splitlines(keepends=True)
@@ -151,8 +151,9 @@ class Recording:
 
 
 def _in_order(rows: Sequence[RecordedObject]) -> list[RecordedObject]:
-    """Return the rows in the order of revisions, of which one order holds for all resources, after what there was;
-    times never go back.
+    """Return the LISTED rows, then the others in the order of revisions, which all resources share.
+
+    Times are adjusted so that they never go back.
     """
     found = sorted((row for row in rows if row.type == "LISTED"), key=_revision)
     latest = 0.0
@@ -168,9 +169,7 @@ def _revision(row: RecordedObject) -> int:
 
 
 def redacted(resource: RecordedResource, tree: Tree, *, config_map_data: bool) -> Tree:
-    """Return an object without what should not leave a cluster: values of secrets, and of config maps unless they are
-    wanted; their keys stay.
-    """
+    """Return an object without the values of secrets, and of config maps unless `config_map_data`; keys remain."""
     secret = resource.name == "secrets"
     if not secret and (resource.name != "configmaps" or config_map_data):
         return tree

@@ -1,4 +1,4 @@
-"""Replaying a recording in a cluster of tests: its objects come and go at their times, for controllers to react to."""
+"""Replays a recording in a test cluster: its objects change at the recorded times, so that controllers react."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -25,16 +25,17 @@ Select = Callable[[RecordedObject], bool]
 
 
 def is_unowned(row: RecordedObject) -> bool:
-    """Return whether no controller made an object: it came from a user, or from outside."""
+    """Return whether an object has no controller: a user or an external system created it."""
     return not any(owner.get("controller") for owner in row.tree["metadata"].get("ownerReferences") or ())
 
 
 class Replay:
-    """Puts the rows of a recording that `select` chooses into a cluster, with the uids they had, at their times.
+    """Writes the selected rows of a recording to a cluster, with their uids, at the recorded times.
 
-    Objects that the cluster has anyway, like its namespaces, stay as they are, and references to those of the recording
-    lead to them. `specs_only` leaves statuses to the controllers of the cluster, and tells only what changed beside
-    them: with `is_unowned` that is what users did. Kinds that the server does not serve are in `unserved`.
+    Existing objects of the cluster, such as its namespaces, are not changed, and owner references to the recorded ones
+    are mapped to them. With `specs_only`, the cluster's controllers write statuses, and rows that change only the
+    status are skipped; combined with `is_unowned`, the rows are what users did. Resources that the server does not
+    serve are listed in `unserved`.
     """
 
     def __init__(
@@ -45,13 +46,14 @@ class Replay:
         self._select = select
         self._specs_only = specs_only
         self._begun = False
-        self._uids: dict[str, str] = {}  # of objects that the cluster had, by those of the recording
+        self._uids: dict[str, str] = {}  # uids of existing objects by the uids in the recording
         self._last: dict[tuple[str, str], Tree] = {}
         self.unserved: set[str] = set()
 
     async def begin(self) -> None:
-        """Put what there was when the recording began, so that managers started then find it whole. On a virtual loop
-        the wall clock is set to the recording's.
+        """Write the objects that existed at the start of the recording. Start managers afterwards.
+
+        On a virtual loop, the wall clock is set to the start of the recording.
         """
         self._begun = True
         loop = asyncio.get_running_loop()
@@ -62,8 +64,9 @@ class Replay:
                 await self._put(row)
 
     async def run(self, speed: float = 1.0) -> None:
-        """Replay everything, so many times as fast, after `begin` if that has not been called; changes are a
-        millisecond apart at least, so that controllers see each.
+        """Replay all changes, `speed` times as fast. Calls `begin` if it has not been called.
+
+        Changes are at least a millisecond apart, so that controllers see each of them.
         """
         if not self._begun:
             await self.begin()
@@ -95,7 +98,7 @@ class Replay:
         )
 
     def _is_news(self, row: RecordedObject) -> bool:
-        """Return whether a row tells something that is to be told: with `specs_only`, not a status alone."""
+        """Return whether a row must be replayed; with `specs_only`, changes of the status alone are skipped."""
         place = row.resource.name, row.key
         before, now = self._last.get(place), _without_status(row.tree)
         self._last[place] = now
@@ -123,8 +126,9 @@ def _without_status(tree: Tree) -> Tree:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordedWrite:
-    """A write in words: the verb, the resource (`deployments.apps/status`), and the object it is `about`; of one that a
-    controller made, whose name may be drawn by chance, its owner.
+    """A write: the verb, the resource (such as `deployments.apps/status`), and the object.
+
+    `about` is the key of the object, or for the creation of a controlled object, whose name may be random, its owner.
     """
 
     verb: str
@@ -134,33 +138,33 @@ class RecordedWrite:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the controllers of a dry run would have written, by when they first wanted to, and what was recorded."""
+    """The writes that the controllers of a dry run attempted, with their first times, and the recorded ones."""
 
     ours: Mapping[RecordedWrite, float]
     recorded: Mapping[RecordedWrite, float]
 
     @property
     def both(self) -> Collection[RecordedWrite]:
-        """Return what ours would have done, and others did."""
+        """The writes that our controllers attempted and that were recorded."""
         return sorted(self.ours.keys() & self.recorded.keys())
 
     @property
     def ours_alone(self) -> Collection[RecordedWrite]:
-        """Return what ours would have done and nobody did."""
+        """The writes that our controllers attempted but that were not recorded."""
         return sorted(self.ours.keys() - self.recorded.keys())
 
     @property
     def recorded_alone(self) -> Collection[RecordedWrite]:
-        """Return what others did and ours did not want to."""
+        """The recorded writes that our controllers did not attempt."""
         return sorted(self.recorded.keys() - self.ours.keys())
 
 
 @dataclass(slots=True)
 class DryRun:
-    """Keeps a manager from writing while a recording is replayed, and notes what it wants to write.
+    """Blocks the writes of a manager during a replay, and records them.
 
-    Each write is refused as a conflict, so that the controller looks again; the recording shows it what the others did
-    instead. Events and leases are left alone.
+    Each write fails with a conflict, so that the controller retries with the next recorded state. Events and leases are
+    not blocked.
     """
 
     replica: Replica
@@ -168,12 +172,12 @@ class DryRun:
     _ours: dict[RecordedWrite, float] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Let nothing through from now on, when the replay begins too."""
+        """Block writes from now on. Call it when the replay starts."""
         self._began = asyncio.get_running_loop().time()
         self.replica.network.intercept(self._refuse)
 
     def comparison(self, recording: Recording, resources: Collection[str]) -> Comparison:
-        """Return how what was wanted compares with what was recorded of the writes of some resources."""
+        """Compare the attempted writes of some resources with the recorded ones."""
         recorded: dict[RecordedWrite, float] = {}
         last: dict[tuple[str, str], Tree] = {}
         for row in recording.rows:
@@ -193,7 +197,7 @@ class DryRun:
         verb = "update" if info.verb == "patch" else info.verb
         tree: Tree = {}
         if verb == "create" and "protobuf" in request.headers.get("content-type", ""):
-            return _refused(UnsupportedMediaType("a dry run reads JSON"))  # in which it comes then
+            return _refused(UnsupportedMediaType("a dry run reads JSON"))  # so the client sends JSON
         if request.body and verb == "create":
             tree = msgspec.json.decode(request.body)
         name = info.name or tree.get("metadata", {}).get("name", "")
@@ -212,7 +216,7 @@ def _of(actions: Mapping[RecordedWrite, float], resources: Collection[str]) -> M
 
 
 def _actions(row: RecordedObject, before: Tree | None) -> list[RecordedWrite]:
-    """Return the writes that a row shows."""
+    """Return the writes that caused a row."""
     name, key, tree = row.resource.name, row.key, row.tree
     if row.type == "LISTED":
         return []
@@ -231,7 +235,7 @@ def _actions(row: RecordedObject, before: Tree | None) -> list[RecordedWrite]:
 
 
 def _about(tree: Tree, own: str, namespace: str) -> str:
-    """Return the owner of an object that a controller made, or else the object."""
+    """Return a description of the controlling owner of an object, or `own` without one."""
     for owner in tree.get("metadata", {}).get("ownerReferences") or ():
         if owner.get("controller"):
             key = f"{namespace}/{owner['name']}" if namespace else owner["name"]

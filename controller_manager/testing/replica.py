@@ -1,4 +1,4 @@
-"""A controller manager of a cluster of tests: by what it is started, how it ends, and what it should not do."""
+"""A controller manager of a test cluster: start, stop, and the problems that fail a test."""
 
 import asyncio
 import inspect
@@ -23,13 +23,13 @@ from controller_manager.framework.work import Failing, Spinning
 from controller_manager.testing.faults import FaultyNetwork, Note
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 
-# A key that failed so many times in a row fails the test, if it still does once the cluster is at rest.
+# A key with this number of failures in a row fails the test if it is still failing when the cluster is at rest.
 _PERSISTENT = 3
 Reach = Callable[[Parsed, Obtain | None], Transport]
 
 
 class ManagerFailedError(AssertionError):
-    """A manager ended unasked, or a controller does what cannot work; says which, on which key, and why."""
+    """A manager ended unexpectedly, or a controller failed; the message has the controller, the key and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,23 @@ class ManagerPlan:
 
 
 class Replica:
-    """A controller manager of a cluster; nobody complains of one that is not `strict`."""
+    """A controller manager of a test cluster. Its problems fail the test only if its plan is `strict`."""
 
     def __init__(self, plan: ManagerPlan, note: Note) -> None:
         self._note = note
         self.plan = plan
-        """By what it is started."""
+        """The flags and controllers that it is started with."""
         self.manager: Manager
         self.network: FaultyNetwork
         self.enforcer: RBACEnforcer
         self._task: asyncio.Task[Ending]
-        # Whether the test reckons with its end.
+        # Whether the test expects it to end.
         self._may_end = False
 
     def start(self, tasks: Tasks, reach: Reach, me: str = "") -> None:
-        """Start it, by the identity `me` if there is one; `reach` makes transports to the server. One that was ended
-        starts anew: it knows nothing.
+        """Start the manager, with the identity `me` if given; `reach` returns transports to the server.
+
+        It may have ended before; it then starts without any state.
         """
         plan = self.plan
         self.enforcer = enforcer = RBACEnforcer(plan.specs)
@@ -80,14 +81,14 @@ class Replica:
         self._note(f"{self.plan.name}: {what}", request)
 
     async def stop(self) -> Ending:
-        """Stop it as SIGTERM would."""
+        """Stop it, like SIGTERM."""
         self._may_end = True
         self._say("is stopped")
         self.manager.stop("the test stopped it")
         return await self._task
 
     async def kill(self) -> None:
-        """End it as SIGKILL would: nothing it still wants to say gets out."""
+        """Kill it, like SIGKILL: no further request reaches the server."""
         self._may_end = True
         self._say("is killed")
         self.network.cut()
@@ -96,11 +97,11 @@ class Replica:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it ended by itself."""
+        """Whether it has ended."""
         return self._task.done()
 
     def busy_with(self, within: float = 0.0) -> tuple[str, ...]:
-        """Return in words what it has to do now, or within so many seconds; nothing once it has ended."""
+        """Describe the pending work, including keys due within `within` seconds; empty once it has ended."""
         return () if self.has_ended else self.manager.busy_with(within)
 
     async def ended(self) -> Ending:
@@ -109,7 +110,7 @@ class Replica:
         return await self._task
 
     def _is_wrong(self, one: Failing, at_rest: bool) -> bool:
-        """Return whether the controller is to blame: if watches were disturbed, its local copies may be out of date."""
+        """Return whether the controller is at fault; after network faults, outdated caches may be the reason."""
         if one.defect and not one.stubborn:
             return True
         if self.network.disturbed or self.plan.faults or one.given_up:
@@ -117,8 +118,9 @@ class Replica:
         return one.defect or (at_rest and one.failures >= _PERSISTENT and not one.transient)
 
     def complaints(self, *, at_rest: bool = False) -> list[str]:
-        """Return what must fail the test: that it ended unasked, an object that does not fit its model, or what its
-        controllers do that cannot work; `at_rest` also the keys that failed several times in a row and still do.
+        """Return the problems that must fail the test: an unexpected end, undecodable objects, failing controllers.
+
+        With `at_rest`, also the keys that have failed several times in a row and still fail.
         """
         if not self.plan.strict:
             return []
@@ -135,7 +137,7 @@ class Replica:
         return [*found, *(self._misfit(resource, why) for resource, why in self.manager.unreadable())]
 
     def _misfit(self, resource: Resource[Any], why: str) -> str:
-        """Return the sentence about an object that does not fit its model, with the controllers that do not see it."""
+        """Return the message about an object that cannot be decoded, with the controllers that do not see it."""
         readers = [spec.name for spec in self.plan.specs if any(resource == watch.resource for watch in spec.watches)]
         text = f"{', '.join(readers) or 'an informer'} cannot read {resource.name} {why}"
         return f"{text}; the model is {resource.type.__qualname__} at {_definition(resource.type)}"

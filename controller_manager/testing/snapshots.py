@@ -1,4 +1,4 @@
-"""A cluster as it was at a moment: its rows, shared until they change, its managers, time and chance."""
+"""Snapshots of a cluster: its rows (copy on write), its managers, the time and the random state."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,24 @@ from controller_manager.testing.virtual import VirtualLoop, random_state_of
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The wall time of a virtual loop (seconds since the Unix epoch), and how far its randomness has got."""
+    """The wall time of a virtual loop (seconds since the Unix epoch), and its random state."""
 
     wall_time: float
     random_state: Any
 
     @classmethod
     def read(cls) -> "Clock | None":
-        """Return those of the running loop; None where time is real."""
+        """Return the state of the running loop; None if it is not virtual."""
         loop = asyncio.get_running_loop()
         return cls(loop.wall_time(), loop.random_state) if isinstance(loop, VirtualLoop) else None
 
     def set_time(self) -> None:
-        """Set the wall clock of the running loop, which must be virtual; its own time goes on as before."""
+        """Set the wall clock of the running loop, which must be virtual. The loop's own time does not change."""
         loop = _virtual_loop()
         loop.epoch = self.wall_time - loop.time()
 
     def set_chance(self, seed: int | None) -> None:
-        """Have the running loop, which must be virtual, draw what it drew then, or as with a `seed`."""
+        """Set the random state of the running loop, which must be virtual, to the stored one, or that of `seed`."""
         _virtual_loop().random_state = self.random_state if seed is None else random_state_of(seed)
 
 
@@ -43,10 +43,10 @@ def _virtual_loop() -> VirtualLoop:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """What `Cluster.snapshot` returns. It is never changed by what happens later, and may be restored again and again.
+    """A snapshot of a cluster, as `Cluster.snapshot` returns it. It is immutable and can be restored many times.
 
-    `cached` are the rows as the server reads them; None where they lag behind those that are stored. `replicas` are the
-    managers that ran, each with its identity.
+    `cached` are the rows in the server's cache; None if the cache lags behind the storage. `replicas` are the running
+    managers, each with its identity.
     """
 
     rows: MemorySnapshot
@@ -56,7 +56,7 @@ class ClusterSnapshot:
 
     @classmethod
     def of(cls, rows: MemoryRows, api: ApiServer, replicas: Sequence[Replica]) -> "ClusterSnapshot":
-        """Return the present."""
+        """Return a snapshot of the current state."""
         cached = api.store.snapshots() if api.store.revision == rows.revision else None
         alive = [(replica, replica.manager.identity) for replica in replicas if not replica.has_ended]
         return cls(rows.snapshot(), cached, alive, Clock.read())

@@ -1,4 +1,4 @@
-"""The timeline of clusters: writes and what woke who made them, faults, ends and beginnings, steps of the test."""
+"""The timeline of test clusters: writes with their callers and causes, faults, starts and stops, steps of the test."""
 
 import asyncio
 import base64
@@ -19,24 +19,25 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.framework.work import LoopRun, current_run
 from controller_manager.testing.virtual import VirtualLoop
 
-_MOST = 5000  # happenings that are kept
-_SHOWN = 200  # of those, the newest that a report shows
-_LONGEST = 300  # characters of causes and messages
+_MOST = 5000  # maximum number of entries
+_SHOWN = 200  # number of newest entries in a report
+_LONGEST = 300  # maximum characters of causes and messages
 _READS = frozenset({"GET", "HEAD"})
 _MADE = range(200, 300)
 _DRY_RUN = ("dryRun", "All")
 
 
 class _Step(NamedTuple):
-    """Something that was done to a cluster or its network, perhaps to a request."""
+    """A step of the test, or a fault of the network or of one request."""
 
     text: str
     request: Request | None = None
 
 
 class _Asked(NamedTuple):
-    """A request to write, without its body, with the status (0: no answer) and metadata of its answer, the run of a
-    control loop that made it, and the revision of the store when it came.
+    """A write request without its body, with the status (0: no response) and metadata of its response.
+
+    `run` is the run of a control loop that sent it, `began` the revision of the store when it arrived.
     """
 
     request: Request
@@ -47,12 +48,12 @@ class _Asked(NamedTuple):
 
     @property
     def changed_nothing(self) -> bool:
-        """Return whether the object already had the revision of the answer when the request came."""
+        """Whether the object already had the revision of the response when the request arrived."""
         return 0 < self.revision <= self.began
 
     @property
     def revision(self) -> int:
-        """The revision that the object got; 0 if that is not known."""
+        """The revision of the written object; 0 if it is not known."""
         said = self.answer.metadata.resource_version
         return int(said) if said.isdecimal() and self.status in _MADE else 0
 
@@ -65,11 +66,10 @@ class _Happening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of the timeline: at which second of the loop, in which cluster (empty: the first), `who` did what to the
-    object `key` of `resource`, to which `revision` (0: to none), and because of which `causes`.
+    """An entry of the timeline: `at` (loop time in seconds), `cluster` (empty for the first), `who` wrote which object.
 
-    A fault, a step of the test and the like have no resource; their `text` says what it was. That of a write is what
-    was answered, if that was a refusal or nothing.
+    `revision` is the new revision (0: none); `run` and `causes` are those of the reconcile that wrote it. Faults and
+    steps of the test have no resource, only a `text`. The `text` of a write is the error, or that there was no answer.
     """
 
     at: float
@@ -95,9 +95,9 @@ class Event:
 
 
 class Timeline:
-    """The last happenings of the clusters of a loop, recorded as they are and put in words only when somebody reads.
+    """The last events of all clusters of a loop. They are stored raw and formatted only when read.
 
-    Renewals of leases, reads, dry runs and writes that changed nothing are left out.
+    Lease renewals, reads, dry runs and writes without a change are not shown.
     """
 
     def __init__(self) -> None:
@@ -109,21 +109,21 @@ class Timeline:
 
     @property
     def dropped(self) -> int:
-        """Return how many happenings, the oldest, are not kept any more."""
+        """The number of oldest entries that were dropped."""
         return self._total - len(self._kept)
 
     def step(self, cluster: str, text: str, request: Request | None = None) -> None:
-        """Note a step of a test, or what was done to a request."""
+        """Record a step of the test, or a fault of a request."""
         self._note(cluster, _Step(text, request))
 
     def changed(self, cluster: str, change: Change) -> None:
-        """Note what became of an object."""
+        """Record a change of an object."""
         self._note(cluster, change)
 
     async def asked(
         self, cluster: str, request: Request, answer: Callable[[], Awaitable[Response]], revision: int
     ) -> Response:
-        """Return the answer to a request, which came at a revision of the store, and note a write."""
+        """Return the response of `answer` and record the request if it is a write; `revision` is the store's."""
         if not is_write(request):
             return await answer()
         response = None
@@ -136,11 +136,11 @@ class Timeline:
         return response
 
     def events(self) -> Sequence[Event]:
-        """Return what is kept, in order. A write stands where it became visible, with who asked for it."""
+        """Return the entries in order. A write is at the position where it became visible, with its caller."""
         return list(_Reading(self._kept).events())
 
     def text(self, about: str = "") -> str:
-        """Return the newest lines; if `about` names some objects, those about these, and those about no object."""
+        """Return the newest lines. If `about` names objects, lines about other objects are left out."""
         events = self.events()
         named = [event for event in events if not event.resource or _names(about, event.key)]
         chosen = named if any(event.resource for event in named) else events
@@ -159,12 +159,12 @@ def is_write(request: Request) -> bool:
 
 
 def written_object(request: Request, response: Response) -> str:
-    """Return `resource namespace/name` of the object that a request has written; empty if it was refused."""
+    """Return `resource namespace/name` of the object that a request has written; empty if the request failed."""
     return " ".join(_place(request, _answer(response))) if response.status in _MADE else ""
 
 
 def timeline() -> Timeline:
-    """Return the timeline of the running loop: there is one for all clusters of a virtual loop."""
+    """Return the timeline of the running loop, which all clusters of a virtual loop share."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         return Timeline()
@@ -174,13 +174,13 @@ def timeline() -> Timeline:
 
 
 class _Reading:
-    """Puts happenings in words: what was asked and what became of it are one event."""
+    """Converts raw entries to events. A request and its change become one event."""
 
     def __init__(self, happenings: Sequence[_Happening]) -> None:
         self._happenings = happenings
-        self._told: set[int] = set()  # numbers of requests that were told with their change
+        self._told: set[int] = set()  # indexes of requests that are part of the event of their change
         self._asked: dict[tuple[str, int], int] = {}  # by cluster and revision
-        # Of those whose answers name no revision, like bindings: by cluster, resource and key.
+        # Requests whose responses have no revision, such as bindings: by cluster, resource and key.
         self._unnamed: dict[tuple[str, str, str], list[int]] = {}
         for number, (_, cluster, what) in enumerate(happenings):
             if isinstance(what, _Asked):
@@ -270,7 +270,7 @@ def _info(request: Request) -> RequestInfo:
 
 
 def _place(request: Request, answer: _Answer) -> tuple[str, str]:
-    """Return resource and key of the object that a request is about."""
+    """Return the resource and the key of a request's object."""
     info = _info(request)
     resource = f"{info.resource}.{info.group}" if info.group else info.resource
     name = info.name or answer.metadata.name
@@ -279,14 +279,14 @@ def _place(request: Request, answer: _Answer) -> tuple[str, str]:
 
 
 def _who(request: Request) -> str:
-    """Return the part of a process that asks, and as whom."""
+    """Return the caller of a request: user agent and user."""
     user = request.certificate.common_name if request.certificate is not None else _subject(request.headers)
     part = request.headers.get("user-agent", "")
     return f"{part} [{user}]" if part and user else part or user or "somebody"
 
 
 def _subject(headers: Mapping[str, str]) -> str:
-    """Return whom a token names; of the token itself nothing is told."""
+    """Return the subject of a bearer token; the token itself is never shown."""
     parts = headers.get("authorization", "").split(".")
     if len(parts) != 3:
         return ""
@@ -304,12 +304,12 @@ def _step(step: _Step) -> str:
 
 
 def _renews(request: Request) -> bool:
-    """Return whether a request is of an election, or a heartbeat."""
+    """Return whether a request is for a lease: leader election or node heartbeat."""
     return "/leases" in request.path
 
 
 def _names(about: str, key: str) -> bool:
-    """Return whether a text names an object, with or without its namespace."""
+    """Return whether a text contains the name of an object."""
     return bool(key) and key.rpartition("/")[2] in about
 
 

@@ -1,4 +1,4 @@
-"""An asyncio loop on which time passes only when nothing is left to do: it jumps to the next timer."""
+"""An asyncio event loop with virtual time: when no task can run, time jumps to the next timer."""
 
 import asyncio
 import random
@@ -22,55 +22,55 @@ Ts = TypeVarTuple("Ts")
 
 @cache
 def random_state_of(seed: int) -> Any:
-    """Return the `random_state` with which a loop of that seed begins."""
+    """Return the initial `random_state` of a loop with that seed."""
     return random.Random(seed).getstate()  # noqa: S311 - reproducible on purpose
 
 
-_FEW_TIMERS = 128  # cancelled ones among so many may stay
-_SELDOM = 64  # turns of a loop that does nothing but jump between two looks at its own pipe
+_FEW_TIMERS = 128  # cancelled timers are not removed below this number of timers
+_SELDOM = 64  # turns of an idle loop between two polls of its own pipe
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class AllBlockedError(RuntimeError):
-    """Every task waits for something that nothing can bring about any more."""
+    """All tasks are blocked and there is no timer: a deadlock."""
 
 
 class Report(Protocol):
-    """What happened, for whoever wonders why a test failed."""
+    """A report about the events before a failure of a test."""
 
     def text(self, about: str = "") -> str:
-        """Return the lines, those that have to do with a text if there are any."""
+        """Return the lines, only those related to the text `about` if there are any."""
 
 
 _Events = list[tuple[selectors.SelectorKey, int]]
 
 
 class _HousekeepingTimer(asyncio.TimerHandle):
-    """A timer that is put off while housekeeping is held."""
+    """A timer that is suspended while housekeeping is held."""
 
     def __init__(self, when: float, *what: Any) -> None:
         super().__init__(when, *what)
         self.due = when
 
     def when(self) -> float:
-        """Return when it is due, as far as that is known."""
+        """Return when it is due, without the delay of a current suspension."""
         return self.due
 
 
 class _Timers:
-    """The timers of a loop, in the order in which they are due; those due at once in the order in which they were set.
+    """The timers of a loop, ordered by due time, then by creation.
 
-    asyncio's own heap compares the timers themselves, which took an eighth of the time of whole clusters.
+    asyncio's own heap compares timer objects, which took an eighth of the time of a whole cluster.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = count()
         self._tidy_at = _FEW_TIMERS
-        self._held: list[tuple[float, _HousekeepingTimer]] | None = None  # since when, each
+        self._held: list[tuple[float, _HousekeepingTimer]] | None = None  # with the time since when each is held
 
     def add(self, due: float, timer: asyncio.TimerHandle) -> None:
-        """Have one more. Those that were cancelled go when they are due, or the most are."""
+        """Add a timer. Cancelled timers are removed when they are due, or when the heap has doubled."""
         if len(self._heap) >= self._tidy_at:
             self._heap = [entry for entry in self._heap if not entry[2].cancelled()]
             heapify(self._heap)
@@ -78,21 +78,21 @@ class _Timers:
         heappush(self._heap, (due, next(self._numbers), timer))
 
     def add_housekeeping(self, due: float, timer: _HousekeepingTimer, now: float) -> None:
-        """Have one more that can be held."""
+        """Add a housekeeping timer."""
         if self._held is None:
             self.add(due, timer)
         else:
             self._held.append((now, timer))
 
     def hold(self, now: float) -> None:
-        """Have no timer of housekeeping fire until `release`."""
+        """Suspend all housekeeping timers until `release`."""
         kept = [entry for entry in self._heap if not isinstance(entry[2], _HousekeepingTimer)]
         self._held = [(now, timer) for _, _, timer in sorted(self._heap) if isinstance(timer, _HousekeepingTimer)]
         heapify(kept)
         self._heap = kept
 
     def release(self, now: float) -> None:
-        """Have each fire as much later as it was held."""
+        """Resume the suspended timers; each is delayed by the time it was held."""
         held, self._held = self._held or (), None
         for since, timer in held:
             timer.due += now - since
@@ -100,14 +100,14 @@ class _Timers:
                 self.add(timer.due, timer)
 
     def next_due(self) -> float | None:
-        """Return when the next is due; None if there is none."""
+        """Return when the next timer is due; None without timers."""
         heap = self._heap
         while heap and heap[0][2].cancelled():
             heappop(heap)
         return heap[0][0] if heap else None
 
     def take(self, now: float) -> _Events:
-        """Take out those that are due, as a loop hears of files that can be read."""
+        """Remove and return the due timers, in the form of events of readable files."""
         heap, due, new, read = self._heap, [], tuple.__new__, selectors.EVENT_READ
         while heap and heap[0][0] <= now:
             timer = heappop(heap)[2]
@@ -117,7 +117,7 @@ class _Timers:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls files without waiting and lets the loop's clock jump instead of sleeping."""
+    """Polls files without waiting, and lets the loop's clock jump instead of sleeping."""
 
     loop: "VirtualLoop"
     timers: _Timers
@@ -136,7 +136,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> _Events:
         loop = self.loop
         loop.turns += 1
-        # Its own pipe alone, which tells of signals, is read seldom: of other threads' calls a loop learns without.
+        # If only the loop's own pipe is registered, poll it rarely: it is needed for signals, not for threads' calls.
         is_due = self._files > 1 or loop.hears_signals or (timeout is None and not loop.turns % _SELDOM)
         events = super().select(0) if is_due else []
         if not events and timeout is None:
@@ -145,7 +145,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         return events + due if events else due
 
     def _wait(self) -> _Events:
-        """Nothing is left to do: wait for threads and processes, or jump to the next timer."""
+        """Wait for threads and processes, or jump to the next timer, because no task can run."""
         loop = self.loop
         if loop.threads_busy:
             return super().select(None)
@@ -162,17 +162,17 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop with its own time, wall clock and seeded randomness; work in executors holds back the jump."""
+    """An event loop with virtual time, wall clock and seeded random numbers. Time stands still while executors work."""
 
     def __init__(self, seed: int = 0) -> None:
         self._now = 0.0
         self.epoch = EPOCH
-        """The wall time at which the loop was born, in seconds since the Unix epoch; to change it sets the clock."""
+        """The wall time at loop time 0, in seconds since the Unix epoch. Assign it to set the wall clock."""
         self.timeline: Report | None = None
-        """What happened in the clusters of the loop."""
+        """The recorded events of the clusters of the loop."""
         self.threads_busy = 0
         self.is_patient = False
-        """Whether a process works for the loop, and has not hung: nothing was heard of it for `LIMIT` real seconds."""
+        """Whether to wait for a child process. False once it has sent nothing for `LIMIT` real seconds."""
         self._processes = 0
         self.turns = 0
         self.hears_signals = False
@@ -180,22 +180,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.loop, selector.timers = self, _Timers()
         self._timers = selector.timers
         self._set = selector.timers.add
-        self._holders = self._needs = 0  # of those who hold housekeeping, and of those who need it nevertheless
+        self._holders = self._needs = 0  # number of callers that hold housekeeping, and that need it nevertheless
         super().__init__(selector)
         self._source = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self.random = Random(self._source)
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self._now
 
     def wall_time(self) -> float:
-        """Virtual seconds since the Unix epoch; a loop is born at the start of 2026, unless its clock was set."""
+        """Return the virtual seconds since the Unix epoch; a loop starts at the beginning of 2026 by default."""
         return self.epoch + self._now
 
     @property
     def random_state(self) -> Any:
-        """Return how far its randomness has got: what comes next depends on nothing else."""
+        """The state of the random generator, which determines all further random numbers."""
         return self._source.getstate()
 
     @random_state.setter
@@ -203,17 +203,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._source.setstate(state)
 
     def jump(self, seconds: float) -> None:
-        """Let `seconds` pass at once, whatever is due meanwhile."""
+        """Advance the time by `seconds` at once, even if timers are due in between."""
         self._now += seconds
 
     def jump_to(self, due: float) -> None:
-        """Let it be the very time of a timer: whoever looks at the clock sooner would find that it is not time yet, and
-        wait for ever.
-        """
+        """Set the time to exactly the due time of a timer; with rounding errors a task might wait again, forever."""
         self._now = max(self._now, due)
 
     def add_signal_handler(self, sig: int, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
-        """As in asyncio; signals are heard of before the next jump from now on."""
+        """As in asyncio. From now on, signals are polled before each jump."""
         super().add_signal_handler(sig, callback, *args)
         self.hears_signals = True
 
@@ -226,7 +224,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As in asyncio, but for timers that are due at once, which keep their order."""
+        """As in asyncio, but timers with the same due time keep their order."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._set(when, timer)
         return timer
@@ -234,14 +232,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_housekeeping_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
     ) -> asyncio.TimerHandle:
-        """As `call_at`, for what only keeps things as they are."""
+        """As `call_at`, for housekeeping, which `housekeeping_held` can suspend."""
         timer = _HousekeepingTimer(when, callback, args, self)
         self._timers.add_housekeeping(when, timer, self._now)
         return timer
 
     @contextmanager
     def housekeeping_held(self) -> Iterator[None]:
-        """Let time stand still for timers of housekeeping, while nobody needs it."""
+        """Suspend housekeeping timers, except while `housekeeping_needed` is active."""
         self._count(holders=1)
         try:
             yield
@@ -250,7 +248,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def housekeeping_needed(self) -> Iterator[None]:
-        """Let housekeeping be done whoever holds it: something is out of order."""
+        """Run housekeeping timers even while they are held, to recover from a fault."""
         self._count(needs=1)
         try:
             yield
@@ -268,7 +266,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._timers.release(self._now)
 
     def describe_blocked(self) -> str:
-        """One sentence naming every waiting task."""
+        """Return a sentence with the names of all waiting tasks."""
         names = sorted(task.get_name() for task in asyncio.all_tasks(self))
         return f"nothing can make progress any more; {len(names)} tasks wait: {', '.join(names)}"
 
@@ -282,16 +280,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     def hold_time(self) -> None:
-        """A thread begins to work: virtual time stands still."""
+        """Stop virtual time while a thread works."""
         self.threads_busy += 1
 
     def release_time(self) -> None:
-        """The thread has done its work."""
+        """Resume virtual time when the thread has finished."""
         self.threads_busy -= 1
 
     @contextmanager
     def process_running(self) -> Iterator[None]:
-        """Hold back the jump while a process works, unless it hangs."""
+        """Prevent jumps of time while a child process works, unless it hangs."""
         self._processes += 1
         self.is_patient = True
         try:
@@ -301,7 +299,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.is_patient = self._processes > 0
 
     async def shutdown_default_executor(self, *timeout: float | None) -> None:  # Python 3.12 brought the timeout
-        """As in asyncio; joining the threads is work outside the loop too."""
+        """As in asyncio. Virtual time stands still until the threads are joined."""
         self.threads_busy += 1
         try:
             await super().shutdown_default_executor(*timeout)
@@ -313,7 +311,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def housekeeping_held() -> AbstractContextManager[None]:
-    """Return `VirtualLoop.housekeeping_held` of the running loop. Raises RuntimeError where time is real."""
+    """Return `VirtualLoop.housekeeping_held` of the running loop. Raises RuntimeError if it is not virtual."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         raise RuntimeError("only in virtual time one can go without housekeeping")
@@ -321,7 +319,7 @@ def housekeeping_held() -> AbstractContextManager[None]:
 
 
 def housekeeping_needed() -> AbstractContextManager[None]:
-    """Return `VirtualLoop.housekeeping_needed` of the running loop, which means nothing where time is real."""
+    """Return `VirtualLoop.housekeeping_needed` of the running loop; it has no effect on a real loop."""
     loop = asyncio.get_running_loop()
     return loop.housekeeping_needed() if isinstance(loop, VirtualLoop) else nullcontext()
 

@@ -1,1 +1,1 @@
-"""Delegated authentication and authorization: the API server says who callers are and what they may see."""
+"""Delegated authentication and authorization: the API server identifies callers and decides on their access."""

@@ -1,4 +1,4 @@
-"""Asks the API server who the callers of this process are and what they may see, and remembers the answers."""
+"""Token reviews and subject access reviews for callers of this process, with caches."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ from controller_manager.framework.client import Client, TransportError
 
 T = TypeVar("T", bound=Object)
 
-_DEADLINE = 10.0  # seconds a caller waits for the API server at most, all attempts together
+_DEADLINE = 10.0  # maximum seconds that a caller waits for the API server, all attempts together
 _PAUSES = tuple(0.5 * 1.5**number for number in range(4))
 _TOKEN = re.compile(r"[!-~]{1,16384}")
 _UNLISTED = Rules(incomplete=True, error="the API server that decides lists no rules")
@@ -39,14 +39,14 @@ _PASSING = (TransportError, InternalError, ServiceUnavailable, Timeout, TooManyR
 
 
 class Asker:
-    """Puts questions to an API server: a few times if it fails, in a bounded time."""
+    """Creates reviews at an API server, with a few retries and a time limit."""
 
     def __init__(self, client: Client, log: Logger) -> None:
         self._client = client
         self._log = log
 
     async def ask(self, resource: Resource[T], question: T) -> T:
-        """The question with its answer. Raises ServiceUnavailable, whatever is the matter."""
+        """Create a review and return it with its status. Raises ServiceUnavailable after any error."""
         try:
             async with asyncio.timeout(_DEADLINE):
                 return await self._ask(resource, question)
@@ -67,10 +67,10 @@ class Asker:
 
 
 class TokenReviewAuthenticator:
-    """Recognizes users by their tokens as the API server does; an answer is remembered for `lifetime` seconds.
+    """Authenticates bearer tokens by token reviews; results are cached for `lifetime` seconds.
 
-    What is remembered is known by a digest with a key of this process, never by the token. No audience is asked for: a
-    token is good here if it is good for the API server.
+    The cache key is a keyed digest, never the token. No audience is requested: a token is valid here if it is valid for
+    the API server.
     """
 
     def __init__(self, asker: Asker, lifetime: float, metrics: TokenCacheMetrics) -> None:
@@ -81,7 +81,7 @@ class TokenReviewAuthenticator:
         self._digest = keyed_digest()
 
     async def authenticate_token(self, token: str) -> User | None:
-        """Return the owner of a token; None when it can be none or the API server does not accept it.
+        """Return the user of a token; None if it is malformed or the API server does not accept it.
 
         Raises ServiceUnavailable.
         """
@@ -95,12 +95,12 @@ class TokenReviewAuthenticator:
         with self._metrics.fetched():
             review = await self._asker.ask(TOKEN_REVIEWS, TokenReview(spec=TokenReviewSpec(token=token)))
         owner = _owner(review.status)
-        # With an error the server says that it could not judge the token; it may think otherwise in a moment.
+        # An error means that the server could not check the token; do not cache it, a retry may succeed.
         return owner, 0.0 if owner is None and review.status.error else self._lifetime
 
 
 class SubjectAccessReviewAuthorizer:
-    """Decides as the API server does; answers are remembered for the seconds of their sort."""
+    """Authorizes by subject access reviews; results are cached for `allowed` or `refused` seconds."""
 
     def __init__(self, asker: Asker, allowed: float, refused: float) -> None:
         self._asker = asker
@@ -109,12 +109,12 @@ class SubjectAccessReviewAuthorizer:
         self._digest = keyed_digest()
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return what the API server decides. Raises ServiceUnavailable."""
+        """Return the decision of the API server. Raises ServiceUnavailable."""
         spec = _spec(attributes)
         return await self._answers.get(self._digest(msgspec.json.encode(spec)), lambda: self._review(spec))
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return that nothing is known: the API server is asked about one thing at a time."""
+        """Return incomplete rules: the API server is only asked about single requests."""
         return _UNLISTED
 
     async def _review(self, spec: SubjectAccessReviewSpec) -> tuple[Authorization, float]:
@@ -131,7 +131,7 @@ def _owner(status: TokenReviewStatus) -> User | None:
 
 
 def _spec(attributes: AuthorizerAttributes) -> SubjectAccessReviewSpec:
-    """Return the question about a request."""
+    """Return the review spec of a request."""
     user, resource, other = attributes.user, None, None
     if attributes.resource:
         resource = ResourceAttributes(

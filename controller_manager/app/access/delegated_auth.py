@@ -1,4 +1,6 @@
-"""Delegated authentication and authorization as the flags ask for it, with what it looks up at the API server."""
+"""Delegated authentication and authorization according to the flags, with the configuration that the API server
+publishes.
+"""
 
 import asyncio
 import json
@@ -51,15 +53,16 @@ from controller_manager.framework.client import Client, ClientMetrics, ConfigErr
 
 PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
 
-_PATIENCE = 30.0  # seconds the API server gets at the start: it may just be starting too
+_PATIENCE = 30.0  # seconds to wait at the start, because the API server may be starting too
 _PAUSE = 1.0
 _DEADLINE = 10.0
 _WHERE = f"the ConfigMap {PUBLISHED.namespace}/{PUBLISHED.name}"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The things to look up: the authorities of clients, and those of proxies with the rules for them, of which the
-    fields in `stated` are as the flags have it.
+    """The settings to look up: client authorities, and proxy authorities with their rules.
+
+    Fields in `stated` are set by flags. `tolerant` allows a start without the lookup.
     """
 
     clients: bool
@@ -72,7 +75,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class PublishedAuthentication(msgspec.Struct, frozen=True):
-    """The published authorities (PEM, empty where none are published) and the rules for proxies."""
+    """The published authorities (PEM, empty if not published) and the rules for proxies."""
 
     clients: bytes
     proxies: bytes
@@ -80,16 +83,16 @@ class PublishedAuthentication(msgspec.Struct, frozen=True):
 
 
 def read_published(data: Mapping[str, str]) -> PublishedAuthentication:
-    """Return what the ConfigMap says. Raises ValueError with a sentence that names the key."""
+    """Return the settings of the ConfigMap. Raises ValueError with the name of the key."""
     lists = {field: _names(data, key) for field, key in REQUEST_HEADER_NAMES.items()}
     clients, proxies = _authorities(data, "client-ca-file"), _authorities(data, "requestheader-client-ca-file")
     return PublishedAuthentication(clients, proxies, RequestHeaderConfig(**lists))
 
 
 class Lookup:
-    """Keeps `trust` and the configuration of `proxies` as they are published, where no flag says otherwise.
+    """Updates `trust` and the configuration of `proxies` from the published settings that no flag overrides.
 
-    What is published and cannot be read, or is no longer published at all, changes nothing.
+    Malformed or deleted settings change nothing.
     """
 
     def __init__(
@@ -103,10 +106,9 @@ class Lookup:
         self._problem = ""
 
     async def prepare(self) -> None:
-        """Look it up for the first time.
+        """Look up the settings for the first time, with retries because the API server may be starting.
 
-        That may take a while, since an API server may just be starting. Raises ConfigError unless failure is
-        tolerated; that nothing is published is none.
+        Raises ConfigError unless failure is tolerated. Missing settings are not a failure.
         """
         patient_until = monotonic() + (0.0 if self._wanted.tolerant else _PATIENCE)
         while problem := await self._try():
@@ -123,14 +125,14 @@ class Lookup:
             self._tell(problem)
 
     async def follow(self) -> None:
-        """Take over each change, until cancelled."""
+        """Apply each change of the published settings until cancelled."""
         chosen = Selection(CONFIG_MAPS, PUBLISHED.namespace, fields=f"metadata.name={PUBLISHED.name}")
         informer = Informer(self._client, chosen, self._log)
         informer.subscribe(lambda change: self._take(change.after))
         await informer.run()
 
     async def _try(self) -> str:
-        """Look it up once; why that failed."""
+        """Look up the settings once; return the error, or an empty string."""
         try:
             async with asyncio.timeout(_DEADLINE):
                 self._use(await self._client.get(CONFIG_MAPS, PUBLISHED))
@@ -153,7 +155,7 @@ class Lookup:
             self._problem = ""
 
     def _use(self, published: ConfigMap) -> None:
-        """Take over what is wanted of what is published: all of it, or raise ValueError."""
+        """Apply the wanted settings, or none of them. Raises ValueError."""
         found = read_published(published.data)
         if self._wanted.clients and found.clients:
             self._trust.set(CLIENTS, found.clients)
@@ -162,14 +164,14 @@ class Lookup:
             self._proxies.config = replace(found.request_headers, **self._wanted.stated)
 
     def _tell(self, problem: str) -> None:
-        """Log a problem, once as long as it lasts."""
+        """Log a problem unless it was the last logged one."""
         if problem != self._problem:
             self._log.warning("callers are known by what the flags say and what was looked up before", error=problem)
         self._problem = problem
 
 
 def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
-    """The list of names under a key, which is a JSON array; empty without the key."""
+    """Return the names under a key, which has a JSON array; empty without the key."""
     text = data.get(key, "")
     try:
         names = json.loads(text) if text else []
@@ -181,7 +183,7 @@ def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def _authorities(data: Mapping[str, str], key: str) -> bytes:
-    from cryptography import x509  # loaded only by who looks something up
+    from cryptography import x509  # imported here, because it is rarely needed
 
     bundle = data.get(key, "").strip().encode()
     try:
@@ -193,9 +195,9 @@ def _authorities(data: Mapping[str, str], key: str) -> bytes:
 
 
 class DelegatedAuth:
-    """Checks each request; `trust` is what the server believes of client certificates.
+    """Authenticates and authorizes requests. `trust` has the authorities of client certificates.
 
-    `client_metrics` count what the API server is asked. Raises ConfigError for files that cannot be used.
+    `client_metrics` count requests to the API server. Raises ConfigError for unusable files.
     """
 
     def __init__(
@@ -227,19 +229,19 @@ class DelegatedAuth:
         )
 
     async def prepare(self) -> None:
-        """Look up what the flags leave open. Raises ConfigError where that fails and is not tolerated."""
+        """Look up the settings that no flag sets. Raises ConfigError if that fails and is not tolerated."""
         if self._lookup is not None:
             await self._lookup.prepare()
 
     async def run(self) -> None:
-        """Follow what was looked up, and the files that the flags name, until cancelled."""
+        """Follow changes of the published settings and of the files of the flags until cancelled."""
         following = [follow_files(self._authentication, self._trust, self._log)]
         if self._lookup is not None:
             following.append(self._lookup.follow())
         await all_of(*following)
 
     async def check(self, request: Request) -> None:
-        """Return if the request may be answered; raises an ApiError."""
+        """Return if the request is allowed. Raises an ApiError otherwise."""
         await self._access.check(request)
 
     async def may_list(self, request: Request, resource: Resource[Any]) -> bool:
@@ -252,9 +254,7 @@ class DelegatedAuth:
             await transport.close()
 
     def _client(self, clusterconfig: str) -> Client | None:
-        """A client without a rate limit; None if no configuration is given and that of the process is not to be
-        used.
-        """
+        """Return a client without a rate limit; None without a configuration, unless that of the process is used."""
         if not clusterconfig and not self._falls_back:
             return None
         transport = (
@@ -266,7 +266,7 @@ class DelegatedAuth:
         return Client(transport, metrics=self._client_metrics, user_agent=self._name)
 
     def _authenticators(self, client: Client | None, runtime: Runtime) -> Iterator[Authenticator]:
-        """Yield what recognizes users who speak for themselves: their tokens only with a `client` to ask about them."""
+        """Yield the authenticators for direct callers; bearer tokens only with a `client` for token reviews."""
         yield X509Authenticator(partial(self._trust.believes, CLIENTS))
         if client is not None:
             lifetime = self._authentication.authentication_token_webhook_cache_ttl
@@ -274,7 +274,7 @@ class DelegatedAuth:
             yield BearerTokenAuthenticator(TokenReviewAuthenticator(Asker(client, self._log), lifetime, metrics))
 
     def _authorizers(self, options: AuthorizationOptions) -> Iterator[Authorizer]:
-        """Yield the API server, if it can be asked."""
+        """Yield the authorizer that asks the API server, if there is a client configuration."""
         client = self._client(options.authorization_clusterconfig)
         if client is not None:
             yield SubjectAccessReviewAuthorizer(
@@ -285,9 +285,7 @@ class DelegatedAuth:
 
 
 def _wanted(options: AuthenticationOptions, given: Mapping[str, str]) -> Wanted:
-    """Return what is to be looked up: authorities that no file is given of; rules for proxies come with their
-    authorities, but for those that were given.
-    """
+    """Return the settings to look up: authorities without a file, and proxy rules that are not set by flags."""
     config = RequestHeaderConfig(**options.header_lists())
     return Wanted(
         clients=not options.client_ca_file and not options.authentication_skip_lookup,

@@ -14,7 +14,7 @@ from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust, Unu
 
 # Flags of the authentication of callers: by client certificates, proxies and tokens.
 
-_LOOK_AGAIN = 60.0  # seconds between two looks at files that may change
+_LOOK_AGAIN = 60.0  # seconds between checks of files that may change
 
 
 class AuthenticationOptions(RequestHeaderOptions):
@@ -24,7 +24,7 @@ class AuthenticationOptions(RequestHeaderOptions):
 
     authentication_clusterconfig: str = flag(
         "",
-        "client configuration file with the right to create tokenreviews; without it whoever shows a token is "
+        "client configuration file with permission to create tokenreviews; without it callers with a token are "
         "anonymous, and no authorities are looked up",
         aliases=("authentication-kubeconfig",),
         metavar="file",
@@ -40,8 +40,8 @@ class AuthenticationOptions(RequestHeaderOptions):
     )
     authentication_tolerate_lookup_failure: bool = flag(
         False,
-        "start although that cannot be looked up; until it can, nobody is known by a certificate that no flag names "
-        "the authority of",
+        "start even if that lookup fails; until it succeeds, only client certificates of authorities set by flags are "
+        "accepted",
     )
     authentication_token_webhook_cache_ttl: Duration = flag(
         "10s", "how long the API server's answer about a bearer token is remembered; 0 not at all", minimum=0
@@ -61,13 +61,13 @@ class AuthenticationOptions(RequestHeaderOptions):
 
 
 def believe_files(options: AuthenticationOptions, trust: Trust) -> None:
-    """Believe the authorities that the flags name files of. Raises UnusableAuthorities."""
+    """Trust the authorities in the files of the flags. Raises UnusableAuthorities."""
     for name, purpose, path in _files(options):
         trust.set(purpose, read_authorities(Path(path), f"--{name}"))
 
 
 async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger) -> None:
-    """Believe what those files hold from now on, until cancelled; one that is of no use is told of once."""
+    """Reload those files when they change, until cancelled. Each problem is logged once."""
     reported: dict[str, str] = {}
     while files := list(_files(options)):
         await asyncio.sleep(_LOOK_AGAIN)
@@ -83,7 +83,7 @@ async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger
 
 
 def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:
-    """Flag, purpose and path of each file that is given."""
+    """Yield flag, purpose and path of each given file."""
     if options.client_ca_file:
         yield "client-ca-file", CLIENTS, options.client_ca_file
     if options.requestheader_client_ca_file:

@@ -1,1 +1,1 @@
-"""The pages of a manager: a handler by path, each made from what it shows."""
+"""The web pages of a manager, with one handler per path."""

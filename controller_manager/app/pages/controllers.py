@@ -1,4 +1,4 @@
-"""/debug/controllers: what a manager is doing right now, the worst first, as a page for a browser and as JSON."""
+"""/debug/controllers: the current state of the controllers, worst first, as HTML and as JSON."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -28,7 +28,7 @@ _JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": 
 _FAILING_SHOWN, _KEYS_SHOWN = 10, 5  # JSON has more
 _REFRESH = 5  # seconds
 
-# Rows are hidden while one types; the address follows, so that a refresh and a link show the same.
+# Typing hides rows and updates the address, so that a refresh or a link shows the same rows.
 _SCRIPT = """
 const box = document.querySelector('input[name=q]');
 const refresh = document.body.querySelector('main').dataset.refresh;
@@ -60,9 +60,9 @@ _WORDS = {
 
 
 def controllers_handler(state: Callable[[], ManagerState]) -> Handler:
-    """Answers with HTML whoever accepts that, and with JSON all others, or with `?format=json`.
+    """Return the handler. It responds with HTML to clients that accept it, else, or with `?format=json`, with JSON.
 
-    `?q=` hides the controllers and local copies that do not have this text in what is told of them.
+    `?q=` hides the controllers and informers that do not contain this text.
     """
 
     async def answer(request: Request) -> Response:
@@ -76,7 +76,7 @@ def controllers_handler(state: Callable[[], ManagerState]) -> Handler:
 
 
 def tree(state: ManagerState, words: str = "") -> dict[str, Any]:
-    """The state as JSON has it: with verdicts, the worst first, and only what has `words` in it."""
+    """Return the JSON data: controllers and informers that contain `words`, with severities, worst first."""
     found: dict[str, Any] = msgspec.to_builtins(state)
     controllers = [_judged(verdict, one) for verdict, one in controllers_judged(state.controllers)]
     informers = [_judged(verdict, one) for verdict, one in informers_judged(state.informers)]
@@ -88,7 +88,7 @@ def tree(state: ManagerState, words: str = "") -> dict[str, Any]:
 
 
 def summary(state: ManagerState) -> str:
-    """In one sentence, what needs somebody to look at it."""
+    """Return one sentence about what needs attention."""
     controllers = [f"{one.name} ({it.why})" for it, one in controllers_judged(state.controllers) if it.needs_a_look]
     informers = [f"{one.selection} ({it.why})" for it, one in informers_judged(state.informers) if it.needs_a_look]
     said = [
@@ -99,7 +99,7 @@ def summary(state: ManagerState) -> str:
 
 
 def page(state: ManagerState, words: str = "", *, refreshing: bool = False) -> str:
-    """The page; every text of the cluster in it is escaped."""
+    """Return the page; all texts from the cluster are escaped."""
     role = '<span class="good">leads</span>' if any(lock.leads for lock in state.locks) else "stands by"
     waits = standing_by(state.locks)
     told = summary(state)
@@ -248,7 +248,7 @@ def _lock(lock: LockState) -> Sequence[str]:
 
 
 def _because(causes: Sequence[str]) -> str:
-    said = "; ".join(cause for cause in causes if cause != "error")  # failures are told of already
+    said = "; ".join(cause for cause in causes if cause != "error")  # failures are shown separately
     return f"<br>{dim(f'because: {escape(said)}')}" if said else ""
 
 

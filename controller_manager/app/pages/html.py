@@ -1,6 +1,6 @@
-"""The building blocks of pages for browsers: documents that need nothing from elsewhere, tables, lists, times in words.
+"""Building blocks of HTML pages: self-contained documents, tables, lists and durations.
 
-Cells and items are markup already: whoever makes them escapes what comes from the cluster.
+Cells and items are markup: callers must escape texts from the cluster.
 """
 
 import base64
@@ -46,7 +46,7 @@ ul { margin: 0; padding: 0; list-style: none; } li { margin-bottom: .3rem; }
 
 
 def headers(script: str = "", *, connects: bool = False) -> Mapping[str, str]:
-    """Of an answer with a page, on which only `script` runs; one that `connects` asks its own server for data."""
+    """Return the headers of a page on which only `script` may run; with `connects` it may call its own server."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     scripts = f"script-src 'sha256-{digest}'; " if script else ""
     connections = "connect-src 'self'; " if connects else ""
@@ -65,12 +65,12 @@ def headers(script: str = "", *, connects: bool = False) -> Mapping[str, str]:
 
 
 def wants_html(request: Request) -> bool:
-    """Return whether a browser asks."""
+    """Return whether the client accepts HTML."""
     return "text/html" in request.headers.get("accept", "")
 
 
 def document(title: str, body: str, head: str = "") -> str:
-    """A page, complete in itself."""
+    """Return a self-contained page."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,">{head}
@@ -81,9 +81,9 @@ def document(title: str, body: str, head: str = "") -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """A table of rows, each with the attributes of its element; a head that begins with `#` is of numbers.
+    """Return a table of rows, each with its attributes. A column whose head starts with `#` has numbers.
 
-    In a narrow window each row is a card, on which a cell bears its head.
+    In a narrow window each row is shown as a card with the heads in its cells.
     """
     kinds = [' class="n"' if head.startswith("#") else "" for head in heads]
     names = [head.removeprefix("#") for head in heads]
@@ -98,24 +98,24 @@ def table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> st
 
 
 def bullets(items: Iterable[str], count: int, most: int) -> str:
-    """The first of some items, of which there are `count`; empty if there are none."""
+    """Return a list of the first `most` items of `count`; empty without items."""
     shown = [f"<li>{item}</li>" for item, _ in zip(items, range(most), strict=False)]
     more = f'<li class="dim">and {count - len(shown):,} more</li>' if count > len(shown) else ""
     return f"<ul>{''.join(shown)}{more}</ul>" if shown or more else ""
 
 
 def dim(text: str) -> str:
-    """Markup that matters less."""
+    """Return markup in a dim color."""
     return f'<span class="dim">{text}</span>'
 
 
 def code(text: str) -> str:
-    """A text of the cluster or of the process, escaped."""
+    """Return a text as escaped code."""
     return f"<code>{escape(text)}</code>"
 
 
 def span(seconds: float) -> str:
-    """A time as people say it: the two largest units."""
+    """Return a duration in its two largest units."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:

@@ -1,4 +1,4 @@
-"""The pages of a manager: a handler by path, behind the guard."""
+"""The routes of a manager's pages, with access control."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -34,7 +34,7 @@ _ABOUT = {
     "/debug/pprof": "profiles of time and memory, for go tool pprof",
 }
 _HTML = headers()
-# Nothing of the request is in what people copy to their shells.
+# These commands have no text from the request, because people copy them to their shells.
 _COMMANDS = """kubectl create clusterrole manager-pages --verb=get --non-resource-url=/debug/controllers
 kubectl -n NAMESPACE create serviceaccount reader
 kubectl create clusterrolebinding manager-pages --clusterrole=manager-pages --serviceaccount=NAMESPACE:reader
@@ -45,14 +45,14 @@ curl --insecure --header "Authorization: Bearer $(kubectl -n NAMESPACE create to
 
 
 class Guards(Protocol):
-    """Decides about requests."""
+    """Authenticates and authorizes requests."""
 
     async def check(self, request: Request) -> None:
-        """Return if the request may be answered; raises Unauthorized or Forbidden."""
+        """Return if the request is allowed. Raises Unauthorized or Forbidden otherwise."""
 
 
 class Pages:
-    """Answers every request; a path in `routes` that ends in a slash stands for all below it too, but for `/`."""
+    """Handles all requests. A path in `routes` that ends in a slash, except `/`, includes all paths below it."""
 
     def __init__(self, guard: Guards, health: Health, routes: Mapping[str, Handler]) -> None:
         self._guard = guard
@@ -60,13 +60,13 @@ class Pages:
         self._routes = routes
 
     async def handle(self, request: Request) -> Response:
-        """Answer a request, or say why not."""
+        """Return the response to a request, or an error response."""
         try:
             await self._guard.check(request)
             return self._health.answer(request) or await self._page(request)
         except ApiError as error:
             is_closed = isinstance(error, Unauthorized | Forbidden)
-            if is_closed and request.path == UI in self._routes:  # it is empty, and asks for a token
+            if is_closed and request.path == UI in self._routes:  # the page has no data, and asks for a token
                 return replace(await self._page(request), status=error.code)
             return how_to_come_in(error) if is_closed and wants_html(request) else refusal(error)
 
@@ -81,7 +81,7 @@ class Pages:
 
 
 def index_handler(name: str, paths: Iterable[str]) -> Handler:
-    """Answers / with the `paths` there are: a page for browsers, JSON as an API server tells its own for others."""
+    """Return the handler of `/`, which lists the `paths`: HTML for browsers, JSON like an API server's for others."""
     known = sorted({path.removesuffix("/") for path in paths} - {""} | {"/healthz", "/livez", "/readyz"})
     body = msgspec.json.encode({"paths": known})
     rows = [("", (f'<a href="{escape(path)}">{escape(path)}</a>', _ABOUT.get(path, ""))) for path in known]
@@ -96,7 +96,7 @@ def index_handler(name: str, paths: Iterable[str]) -> Handler:
 
 
 def how_to_come_in(error: ApiError) -> Response:
-    """The refusal of a browser, whose reader can't make much of a Status; it tells nothing that this would not."""
+    """Return an HTML error page for a browser, with no more information than the Status has."""
     body = f"""<h1>{error.code}: this page is not for everybody</h1>
 <p>{escape(error.message)}</p>
 <p>Ask with the token of a service account that may get this path, or with a client certificate of the cluster's
@@ -108,15 +108,15 @@ asks:</p>
 
 # The manager's pages, served over HTTPS.
 
-if TYPE_CHECKING:  # its HTTP library takes half the start of a process, and --help gets along without
+if TYPE_CHECKING:  # its HTTP library takes half of the start-up time, and --help does not need it
     from controller_manager.common.serving.http_server import HTTPServer
 
-# Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
+# Limits: pages need no request bodies, and unauthenticated clients can send request heads.
 _HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
 
 
 class ServingOptions(SecureServingOptions):
-    """Flags of serving health, metrics and the like."""
+    """Flags for serving health checks, metrics and other pages."""
 
     secure_port: int | None = flag(
         10257,

@@ -1,8 +1,8 @@
-"""/ui: the cluster as a page for people, and the data of that page: what there is, how it fares, who acted and why.
+"""/ui: an overview page of the cluster and its data: objects, their states, and the last writes of controllers.
 
-Objects come from the local copies of the manager, further ones are read while somebody looks. Each caller sees the
-sorts of objects that it may list in all namespaces itself, as the API server decides. What controllers did names
-objects of any sort: a caller sees it that may list all of them.
+Objects come from the informers of the manager; further informers run while the page is used. A caller sees only the
+resources that it may list in all namespaces, as the API server decides. The writes of controllers can concern any
+resource, so they are shown only to callers that may list all resources.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ WORKLOADS: tuple[Resource[Any], ...] = (
 )
 SHOWN: tuple[Resource[Any], ...] = (NODES, PODS, *WORKLOADS, EVENTS)
 EVERYTHING: Resource[Any] = Resource("*", "*", "*", "", False, PartialObject)
-"""Stands for all resources in a question about access."""
+"""Represents all resources in access checks."""
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE}
-_LINGER = 60.0  # seconds that what is read for people is kept up to date after the last look
-_FRESH = 1.0  # seconds for which an answer is good for others who ask the same
-_AT_A_TIME = 200  # objects that are judged in one turn of the loop
+_LINGER = 60.0  # seconds that borrowed informers run after the last request
+_FRESH = 1.0  # seconds for which an equal request gets the same response
+_AT_A_TIME = 200  # objects that are processed in one turn of the loop
 _LONGEST_WORDS = 200
 
 _FOLDER = Path(__file__).parent
@@ -76,9 +76,7 @@ class MayList(Protocol):
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """The cluster as it was seen once, by section; `unread` are those whose objects are still being read, and what went
-    wrong with that, if anything did.
-    """
+    """The sections of the cluster at one time. `unread` are sections that are not synced, with their last errors."""
 
     sections: Mapping[str, Section]
     unread: Mapping[str, str]
@@ -93,18 +91,18 @@ _SECTIONS: Mapping[str, tuple[Resource[Any], ...]] = {
 
 
 class ClusterView:
-    """Looks at the cluster for people; informers that no controller has are there while somebody looks."""
+    """Builds the overview. It borrows informers, and releases them when the page is no longer used."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
         self._borrowed: dict[Resource[Any], Informer[Any]] = {}
         self._looked_at = 0.0
         self._turn = asyncio.Lock()
-        # The last look, with its words and its resources, and when it was.
+        # Time, words, resources and result of the last overview.
         self._last: tuple[float, str, frozenset[Resource[Any]], Glance] | None = None
 
     async def look(self, words: str, allowed: frozenset[Resource[Any]]) -> Glance:
-        """Return what there is of some resources, with rows of what has `words` in it."""
+        """Return the overview of the allowed resources, with the rows that contain `words`."""
         self._hold(allowed)
         async with self._turn:
             last = self._last
@@ -115,7 +113,7 @@ class ClusterView:
             return found
 
     def close(self) -> None:
-        """Give back what was read for people alone."""
+        """Release all borrowed informers."""
         for informer in self._borrowed.values():
             self._informers.release(informer)
         self._borrowed.clear()
@@ -159,7 +157,7 @@ class ClusterView:
         return builder.section()
 
     def _judge(self, section: str, *, shows_pods: bool) -> Callable[[Any], OverviewRow | None]:
-        """Return what makes rows of the objects of a section, but for those that another one stands for."""
+        """Return the function that makes rows of a section's objects; None for objects that their owner represents."""
         match section:
             case "nodes" if not shows_pods:
                 return partial(of_node, pods=None)
@@ -176,7 +174,7 @@ class ClusterView:
 
 
 def ui_handlers(state: Callable[[], ManagerState], view: ClusterView, may_list: MayList) -> Mapping[str, Handler]:
-    """Return the handlers of the page, which is the same for everybody, and of its data; `?q=` chooses rows."""
+    """Return the handlers of the static page and of its data; `?q=` filters rows."""
 
     async def show(_: Request) -> Response:
         return _page()
@@ -199,7 +197,7 @@ def _page() -> Response:
 
 
 def _tree(state: ManagerState, glance: Glance, allowed: frozenset[Resource[Any]], *, sees_acts: bool) -> dict[str, Any]:
-    """The data of the page: what is not allowed is named, and left out."""
+    """Return the data of the page, with the names of sections that are not allowed instead of their content."""
     denied = [name for name, resources in _SECTIONS.items() if allowed.isdisjoint(resources)]
     return {
         "manager": {

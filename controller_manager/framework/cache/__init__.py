@@ -1,4 +1,4 @@
-"""Local copies of collections of the API, kept up to date; the objects in them are frozen and shared."""
+"""Informers: local caches of API collections that follow the server. The cached objects are frozen and shared."""
 
 from controller_manager.framework.cache.change import Change, InformerState, Selection
 from controller_manager.framework.cache.indexer import Index, Indexer

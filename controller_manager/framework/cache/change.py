@@ -1,6 +1,6 @@
-"""The selection of objects that an informer holds, the changes it tells of, its state and its progress; pure.
+"""Data types of an informer: its selection of objects, its change notifications, its state and its progress; pure.
 
-Versions of one resource are compared as the numbers they are; one that is no number is only ever equal or not.
+Resource versions are compared as numbers. A version that is not a number can only be equal to another or not.
 """
 
 import heapq
@@ -17,9 +17,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Selection(msgspec.Struct, Generic[T], frozen=True):
-    """A selection of objects: those of a resource, or of one namespace, those matching label and field selectors, and
-    of these, what a `shard` holds.
-    """
+    """The objects of a resource, optionally limited to a namespace, label and field selectors, and a `shard`."""
 
     resource: Resource[T]
     namespace: str = ""
@@ -36,15 +34,16 @@ class Selection(msgspec.Struct, Generic[T], frozen=True):
         return " ".join(part for part in parts if part)
 
     def keeps(self, obj: T) -> bool:
-        """Return whether an object that the server selected is selected by the shard, too."""
+        """Return whether the shard also selects an object that the server returned for this selection."""
         return self.shard is None or self.shard.keeps(self.resource, obj)
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One object (one uid) before and after a change: created without `before`, deleted without `after`.
+    """One object (one uid) before and after a change. `before` is None if it was created, `after` if it was deleted.
 
-    `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
-    `missed` marks an object that nobody said was deleted: a later listing lacks it, or what it became can't be read.
+    `initial` marks an object of the first listing or a resync (`before` and `after` are equal): probably nothing to do.
+    `missed` marks a deletion without a DELETED event: a later listing lacks the object, its new state cannot be
+    decoded, or it left the shard.
     """
 
     before: T | None
@@ -54,7 +53,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def object(self) -> T:
-        """The object as last known."""
+        """The last known state of the object."""
         found = self.after if self.after is not None else self.before
         assert found is not None
         return found
@@ -69,9 +68,9 @@ Subscriber = Callable[[Change[T]], None]
 
 
 class InformerState(msgspec.Struct, frozen=True):
-    """One local copy: `age` is the seconds since anything was heard from the server, the counts are since the start.
+    """The state of one informer. `age` is the seconds since the last message of the server; counts are since the start.
 
-    `unreadable` names the objects that are left out because they do not fit their type, each with the reason.
+    `unreadable` lists the objects that are left out because they could not be decoded, each with the reason.
     """
 
     selection: str
@@ -86,18 +85,18 @@ class InformerState(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-# Nobody can tell whether a version that is no number was passed over: of so many that are waited for, the oldest is
-# forgotten. Whoever waits goes on after a while anyway.
+# A version that is not a number may have been skipped without notice. Above this number of awaited versions the oldest
+# is dropped; callers have a timeout of their own.
 _MOST_OPAQUE = 1000
 
 
 class Progress:
-    """`revision` is the version up to which every change is known; empty before anything is."""
+    """`revision` is the resource version up to which all changes are known; empty before the first listing."""
 
     def __init__(self) -> None:
         self.revision = ""
         self._number = -1
-        # Waiting for a number, as a heap, with a count that keeps callables from being compared.
+        # Callbacks by numeric version, as a heap. The counter breaks ties, as callables cannot be compared.
         self._numbered: list[tuple[int, int, Callable[[], None]]] = []
         self._opaque: dict[str, list[Callable[[], None]]] = {}
         self._count = 0
@@ -107,7 +106,7 @@ class Progress:
         return int(version) <= self._number if version.isdecimal() else version == self.revision
 
     def when_reached(self, version: str, call: Callable[[], None]) -> None:
-        """Call `call` once, when `version` is reached: at once if it is; never if it is passed over unrecognized."""
+        """Call `call` once when `version` is reached, at once if it already is; never if a non-number is skipped."""
         if self.reached(version):
             call()
         elif version.isdecimal():
@@ -119,7 +118,7 @@ class Progress:
                 del self._opaque[next(iter(self._opaque))]
 
     def advance(self, revision: str) -> None:
-        """Everything up to `revision` is known now."""
+        """Record that all changes up to `revision` are known."""
         self.revision = revision
         self._number = int(revision) if revision.isdecimal() else -1
         while self._numbered and self._numbered[0][0] <= self._number:

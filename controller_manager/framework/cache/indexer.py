@@ -1,5 +1,5 @@
-"""The objects of one collection by key, namespace and named indexes; those of a state that is being read; and those
-that are left out because they do not fit their type.
+"""The store of an informer: objects by key, namespace and named indexes, objects of a listing in progress, and objects
+that could not be decoded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,12 +13,12 @@ from controller_manager.framework.client import Listing, WatchEvent
 
 T = TypeVar("T", bound=Object)
 
-# The values under which an index lists an object. Must depend on nothing but the object, and not raise.
+# Returns the values under which an index lists an object. It must depend on the object only and must not raise.
 Index = Callable[[T], Iterable[str]]
 
 
 class Indexer(Generic[T]):
-    """An object is under exactly the values each index computes for it; no value and no namespace is left empty."""
+    """Objects by key and by index. An index lists an object under the values it returns; empty entries are removed."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[str, T]] = {}
@@ -36,27 +36,27 @@ class Indexer(Generic[T]):
 
     @property
     def indexes(self) -> Mapping[str, Index[T]]:
-        """The indexes that are kept, by name."""
+        """The indexes, by name."""
         return self._indexes
 
     def get(self, key: Key) -> T | None:
-        """The object of that key."""
+        """Return the object with that key; None if it is not in the store."""
         objects = self._namespaces.get(key.namespace)
         return objects.get(key.name) if objects else None
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """The objects under `value` of the index `name`; KeyError if there is no such index."""
+        """Return the objects under `value` of the index `name`. Raises KeyError if the index does not exist."""
         return list(self._by_value[name].get(value, {}).values())
 
     def list(self, namespace: str = "", labels: Mapping[str, str] | None = None) -> list[T]:
-        """The objects of a namespace, or all; with `labels`, those that have all of them."""
+        """Return the objects of a namespace, or of all namespaces; with `labels`, only those that have all of them."""
         found = self._namespaces.get(namespace, {}).values() if namespace else self
         if not labels:
             return list(found)
         return [obj for obj in found if labels.items() <= (obj.metadata.labels or {}).items()]
 
     def add_indexes(self, indexes: Mapping[str, Index[T]]) -> None:
-        """Keep these indexes too. Another function under a name that is taken is a ValueError."""
+        """Add indexes. Raises ValueError if another function already has one of the names."""
         for name, index in indexes.items():
             known = self._indexes.get(name)
             if known is not None and known is not index:
@@ -68,8 +68,9 @@ class Indexer(Generic[T]):
                     self._enter(name, index(obj), obj)
 
     def put(self, obj: T) -> T | None:
-        """Take in `obj`; return the one of its key that was there, whose place it takes. Parts that are as in that one
-        or in the object that came last are held once.
+        """Store `obj` and return the object that it replaces, if any.
+
+        Parts that equal those of the replaced object, or of the last stored one, are shared to save memory.
         """
         meta = obj.metadata
         entries = [(name, tuple(index(obj))) for name, index in self._indexes.items()]
@@ -91,7 +92,7 @@ class Indexer(Generic[T]):
         return before
 
     def drop(self, key: Key) -> T | None:
-        """Let go of the object of that key, and return it."""
+        """Remove the object with that key and return it; None if it is not in the store."""
         objects = self._namespaces.get(key.namespace)
         before = objects.pop(key.name, None) if objects else None
         if objects is None or before is None:
@@ -119,9 +120,9 @@ class Indexer(Generic[T]):
 
 
 class Staged(Generic[T]):
-    """A state that is being read, before it takes the place of the one that is known.
+    """A listing in progress, which replaces the known state when it is complete.
 
-    It has the objects that were read, and why others can't be: each key is in one of the two at most.
+    It has the objects read so far, and the reasons why others could not be decoded. A key is in one of the two at most.
     """
 
     def __init__(self) -> None:
@@ -129,13 +130,13 @@ class Staged(Generic[T]):
         self.unreadable: dict[Key, str] = {}
 
     def page(self, page: Listing[T]) -> None:
-        """Take in a page of a list."""
+        """Add a page of a list."""
         for obj in page.items:
             self.objects.put(obj)
         self.unreadable.update((key_of(one.object), one.why) for one in page.unreadable)
 
     def event(self, event: WatchEvent[T]) -> None:
-        """Take in an event of a streaming list."""
+        """Apply an event of a streaming list."""
         key = key_of(event.object)
         if event.type == "DELETED" or event.unreadable:
             self.objects.drop(key)
@@ -148,9 +149,9 @@ class Staged(Generic[T]):
 
 
 class UnreadableObjects:
-    """The objects that an informer leaves out: by key, why each can't be read, which is logged once.
+    """The objects that an informer leaves out because they could not be decoded, with the reason. Each is logged once.
 
-    Objects whose names can't be read either share the empty key.
+    Objects whose names could not be decoded share the empty key.
     """
 
     def __init__(self, log: Logger) -> None:
@@ -161,22 +162,22 @@ class UnreadableObjects:
         return len(self._why)
 
     def sentences(self) -> tuple[str, ...]:
-        """Each object with the reason."""
+        """Return one sentence for each object, with the reason."""
         return tuple(f"{_name(key)}: {why}" for key, why in self._why.items())
 
     def add(self, key: Key, why: str) -> None:
-        """Note that an object can't be read now."""
+        """Record that an object could not be decoded."""
         if key not in self._why:
             self._log.warning("an object can't be read and is left out", object=_name(key), error=why)
         self._why[key] = why
 
     def discard(self, key: Key) -> None:
-        """Note that an object can be read now, or is gone."""
+        """Record that an object can be decoded again, or was deleted."""
         if self._why.pop(key, None) is not None:
             self._log.info("an object that could not be read is gone or can be read now", object=_name(key))
 
     def replace(self, found: Mapping[Key, str]) -> None:
-        """These are all there are."""
+        """Replace the whole set with `found`."""
         for key in [key for key in self._why if key not in found]:
             self.discard(key)
         for key, why in found.items():

@@ -1,4 +1,4 @@
-"""A local copy of one collection that keeps itself up to date and tells subscribers what changed."""
+"""An informer: a local cache of one collection that follows the server and notifies subscribers of changes."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -37,12 +37,12 @@ _END_OF_STATE = f"{GROUP_DOMAIN}/initial-events-end"
 
 
 class Informer(Generic[T]):
-    """Reads are answered from memory, once `synced`; what they return is shared and must not be changed.
+    """A local cache of one collection. Reads are served from memory; the returned objects are shared and read-only.
 
-    It keeps itself up to date while `run` runs, whatever the server does meanwhile.
+    The cache is complete once `synced` returns, and follows the server while `run` runs.
 
-    An object that does not fit its type is left out and in `unreadable`; the others are as ever. If it was here before,
-    it leaves with a `missed` change: an old state must not pass for what there is, and nobody said it was deleted.
+    An object that cannot be decoded is left out and listed in `unreadable`. If it was cached before, subscribers get a
+    `missed` change, because the old state is no longer valid although the object was not deleted.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Informer(Generic[T]):
         self._progress = Progress()
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced = asyncio.Event()
-        # By uid of an object that is here: whom to call when it no longer is.
+        # Callbacks by the uid of a cached object, called when it leaves the cache.
         self._until_gone: dict[str, list[Callable[[], None]]] = {}
         self._last_heard: float | None = None
 
@@ -76,25 +76,25 @@ class Informer(Generic[T]):
         return len(self._store)
 
     def get(self, key: Key) -> T | None:
-        """The object of that key."""
+        """Return the object with that key; None if it is not cached."""
         return self._store.get(key)
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """The objects under `value` of the index `name`; KeyError if nobody declared that index."""
+        """Return the objects under `value` of the index `name`. Raises KeyError if the index was not declared."""
         return self._store.by_index(name, value)
 
     def list(self, namespace: str = "", labels: Mapping[str, str] | None = None) -> list[T]:
-        """The objects of a namespace, or all; with `labels`, those that have all of them."""
+        """Return the objects of a namespace, or of all namespaces; with `labels`, only those that have all of them."""
         return self._store.list(namespace, labels)
 
     def add_indexes(self, indexes: Mapping[str, Index[T]]) -> None:
-        """Keep these indexes too. Another function under a name that is taken is a ValueError."""
+        """Add indexes. Raises ValueError if another function already has one of the names."""
         self._store.add_indexes(indexes)
 
     def subscribe(self, subscriber: Subscriber[T]) -> Callable[[], None]:
-        """Call `subscriber` with every change, right when it is made; the returned function ends that.
+        """Call `subscriber` with every change, synchronously; return a function that unsubscribes.
 
-        Objects known already come first, as initial changes. A subscriber only takes note: it must not raise.
+        Cached objects come first, as initial changes. A subscriber must be fast and must not raise.
         """
         self._subscribers = (*self._subscribers, subscriber)
         for obj in self._store:
@@ -102,30 +102,30 @@ class Informer(Generic[T]):
         return lambda: self._unsubscribe(subscriber)
 
     async def synced(self) -> None:
-        """Wait until the whole collection was read once."""
+        """Wait until the whole collection has been read once."""
         await self._synced.wait()
 
     @property
     def is_synced(self) -> bool:
-        """Return whether the whole collection was read once."""
+        """Return whether the whole collection has been read once."""
         return self._synced.is_set()
 
     @property
     def last_revision(self) -> str:
-        """The resourceVersion up to which every change is known; empty before the first listing."""
+        """The resourceVersion up to which all changes are known; empty before the first listing."""
         return self._progress.revision
 
     @property
     def reflector(self) -> Reflector:
-        """Its counts, and what went wrong last."""
+        """The reflector, with its counts and last error."""
         return self._reflector
 
     def age(self) -> float:
-        """Seconds since anything was heard from the server (0 before the start); normally not much over a minute."""
+        """Seconds since the last message of the server (0 before the start); normally not much over a minute."""
         return 0.0 if self._last_heard is None else clock.monotonic() - self._last_heard
 
     def state(self) -> InformerState:
-        """Return what it holds now, and how it came to that."""
+        """Return the state of the informer as plain data."""
         made = self._reflector
         return InformerState(
             selection=str(self.selection),
@@ -141,7 +141,7 @@ class Informer(Generic[T]):
         )
 
     def has_seen(self, write: WriteResult) -> bool:
-        """Return whether what became of the object by that write is known here."""
+        """Return whether the cache has observed the result of that write."""
         found = self._store.get(write.key)
         if write.gone:
             return found is None or found.metadata.uid != write.gone
@@ -149,11 +149,11 @@ class Informer(Generic[T]):
         return known or self._progress.reached(write.version)
 
     def has_reached(self, version: str) -> bool:
-        """Return whether every change up to a resourceVersion is known here."""
+        """Return whether the cache has observed all changes up to a resourceVersion."""
         return self._progress.reached(version)
 
     def when_seen(self, write: WriteResult, call: Callable[[], None]) -> None:
-        """Call `call` once that is known here: at once if it is."""
+        """Call `call` once the cache has observed that write, at once if it already has."""
         if self.has_seen(write):
             call()
         elif write.gone:
@@ -162,7 +162,7 @@ class Informer(Generic[T]):
             self._progress.when_reached(write.version, call)
 
     async def run(self) -> None:
-        """Keep the copy up to date; never returns."""
+        """List and watch the collection until cancelled; never returns."""
         self._last_heard = clock.monotonic()
         if self._resync:
             self._resync_later()
@@ -177,7 +177,7 @@ class Informer(Generic[T]):
         try:
             match step:
                 case Pause(seconds, failures):
-                    # One broken connection is everyday life, and so is that a definition is deleted with its resource.
+                    # A single broken connection is normal, and so is the deletion of a CRD with its resource.
                     quiet = failures == 1 or (self.is_synced and self._reflector.is_unserved)
                     tell = self._log.debug if quiet else self._log.warning
                     tell("can't follow the collection", error=self._reflector.last_error, again_in=round(seconds, 3))
@@ -215,7 +215,7 @@ class Informer(Generic[T]):
 
     async def _follow(self, step: StreamingList | WatchFrom) -> None:
         chosen = self.selection
-        # The state as a stream tells it, until it is complete.
+        # The state that a streaming list has sent so far; None once it is complete.
         staged: Staged[T] | None = Staged() if isinstance(step, StreamingList) else None
         time, deadline = clock.loop_clock(), self._deadlines.deadline(step.read_timeout)
 
@@ -245,7 +245,7 @@ class Informer(Generic[T]):
                 deadline.due = now + (step.read_timeout if staged is not None else READ_TIMEOUT)
 
     def _take(self, event: WatchEvent[T], staged: Staged[T] | None) -> Staged[T] | None:
-        """Take in one event; return what is staged after it."""
+        """Apply one event; return the listing in progress after it, if any."""
         meta = event.object.metadata
         if event.type == "BOOKMARK":
             if staged is None:
@@ -265,7 +265,7 @@ class Informer(Generic[T]):
         return staged
 
     def _replace(self, complete: Staged[T], revision: str) -> None:
-        """The copy is `complete` now, as of `revision`; what differs from the one before is a change."""
+        """Replace the cache with a complete listing as of `revision`, and notify subscribers of the differences."""
         first, before, staged = not self.is_synced, self._store, complete.objects
         self.unreadable.replace(complete.unreadable)
         staged.add_indexes(before.indexes)
@@ -286,7 +286,7 @@ class Informer(Generic[T]):
         self._synced.set()
 
     def _change(self, event: WatchEvent[T]) -> None:
-        """An object is as it is told now, or was when it went."""
+        """Apply an ADDED, MODIFIED or DELETED event to the cache."""
         obj, gone = event.object, event.type == "DELETED"
         key = key_of(obj)
         known = self._store.get(key)
@@ -302,14 +302,14 @@ class Informer(Generic[T]):
             self._compare(known, obj)
 
     def _lose(self, key: Key, staged: Staged[T] | None) -> None:
-        """The object of that key is none of the selection, any more if it was."""
+        """Remove an object that is not, or no longer, part of the selection."""
         if staged is not None:
             staged.objects.drop(key)
         else:
             self._compare(self._store.drop(key), None, missed=True)
 
     def _compare(self, before: T | None, after: T | None, *, initial: bool = False, missed: bool = False) -> None:
-        """Tell what became of the object of one key; one with another uid is another object."""
+        """Notify subscribers of the change of one key. An object with another uid is another object."""
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._tell(Change(before, None, missed=missed))
             for call in self._until_gone.pop(before.metadata.uid, ()):

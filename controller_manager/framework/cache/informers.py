@@ -1,4 +1,4 @@
-"""All informers of one process: one per selection, shared by whoever asks, each running on its own."""
+"""All informers of one process: one per selection, shared by all callers, each running in its own task."""
 
 import asyncio
 from collections.abc import Collection, Iterator
@@ -20,24 +20,24 @@ T = TypeVar("T", bound=Object)
 
 
 class Informers:
-    """Informers run while `run` runs; one that is first asked for after that starts at once.
+    """The shared informers of a process. They run while `run` runs; an informer requested later starts at once.
 
-    With `resync`, every informer shows all its objects again after a random time between that and twice that. With
-    `streams` they are filled by streaming lists where the server offers them.
+    With `resync`, every informer notifies its subscribers of all objects again after a random time between `resync` and
+    twice `resync` seconds. With `streams`, informers use streaming lists if the server supports them.
     """
 
     def __init__(self, client: Client, runtime: Runtime, *, resync: float = 0.0, streams: bool = True) -> None:
         self._client = client
         self.discovery = DiscoveryClient(client)
-        """The resources that the server has, which all ask for who follow whatever there is."""
+        """The resources that the server serves, shared by all controllers that follow every resource."""
         self._log = runtime.log("cache")
         self._resync = resync
         self._streams = streams
-        self._deadlines = MovingDeadlines()  # of all their watches
+        self._deadlines = MovingDeadlines()  # shared by all watches
         self._informers: dict[Selection[Any], Informer[Any]] = {}
-        # The same by group and plural of their resource, in whatever version.
+        # The same informers by group and plural of their resource, for all versions.
         self._alike: dict[tuple[str, str], tuple[Informer[Any], ...]] = {}
-        # Those that are there for borrowers alone, and how many of these there are.
+        # Informers that exist only for borrowers, with the number of borrowers.
         self._shared: dict[Selection[Any], int] = {}
         self._tasks: Tasks | None = None
         self._running: dict[Selection[Any], asyncio.Task[None]] = {}
@@ -47,15 +47,17 @@ class Informers:
         return iter(tuple(self._informers.values()))
 
     def get(self, resource: Resource[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
-        """The informer of these objects; the same one for everybody who asks for the same."""
+        """Return the informer of these objects; all callers with the same arguments share it."""
         selection = Selection(resource, namespace, labels, fields)
         self._shared.pop(selection, None)
         informer = self._informers.get(selection)
         return self._make(selection) if informer is None else informer
 
     def acquire(self, resource: Resource[Any]) -> Informer[Any]:
-        """An informer of all objects of a resource, until `release`: one that is there anyway, whatever version and
-        form it reads, or else one of its own, which nobody's health depends on.
+        """Borrow an informer of all objects of a resource until `release`.
+
+        It may be an existing informer that reads another version or form of the resource. A new one does not affect
+        the health of the process.
         """
         for informer in self._of(resource):
             if _is_whole(informer.selection):
@@ -63,7 +65,7 @@ class Informers:
         return self.borrow(Selection(resource))
 
     def borrow(self, selection: Selection[T]) -> Informer[T]:
-        """The informer of a selection, until `release`: one that is there anyway, or one of its own."""
+        """Borrow the informer of a selection until `release`; create it if it does not exist."""
         informer = self._informers.get(selection)
         if informer is None:
             informer = self._make(selection)
@@ -73,7 +75,7 @@ class Informers:
         return informer
 
     def release(self, informer: Informer[Any]) -> None:
-        """Borrow an informer no longer; one that was there for borrowers alone ends with the last of them."""
+        """Return a borrowed informer. An informer that exists only for borrowers stops with the last of them."""
         chosen = informer.selection
         if chosen not in self._shared or self._informers.get(chosen) is not informer:
             return
@@ -90,17 +92,17 @@ class Informers:
 
     @property
     def required(self) -> tuple[Informer[Any], ...]:
-        """Those that are not there for borrowers alone."""
+        """The informers that do not exist only for borrowers."""
         return tuple(informer for chosen, informer in self._informers.items() if chosen not in self._shared)
 
     @property
     def filling(self) -> tuple[Informer[Any], ...]:
-        """Those that have yet to read everything; of those that are there for borrowers, without those that fail."""
+        """The informers that are not synced, without failing ones that exist only for borrowers."""
         unread = (informer for informer in self if not informer.is_synced)
         return tuple(one for one in unread if one.selection not in self._shared or not one.reflector.is_failing)
 
     def covering(self, resource: Resource[Any], key: Key) -> Iterator[Informer[Any]]:
-        """The informers that are sure to hear of every write to that object: those that select by its name at most."""
+        """Yield the informers that see every write to that object: they select by namespace and name at most."""
         for informer in self._of(resource):
             chosen = informer.selection
             by_name = chosen.fields in ("", f"metadata.name={key.name}")
@@ -108,7 +110,7 @@ class Informers:
                 yield informer
 
     async def run(self) -> None:
-        """Keep every informer up to date until cancelled; one that can't be holds up no other."""
+        """Run all informers until cancelled. A failing informer does not affect the others."""
         async with Tasks() as self._tasks:
             for informer in self:
                 self._start(informer)
@@ -119,7 +121,7 @@ class Informers:
                 self._running.clear()
 
     def _of(self, resource: Resource[Any]) -> Iterator[Informer[Any]]:
-        """The informers of some of a resource's objects, in whatever version, but for those of shards."""
+        """Yield the informers of a resource in any version, except those of shards."""
         alike = self._alike.get((resource.group, resource.plural), ())
         return (one for one in alike if one.selection.shard is None)
 
@@ -146,10 +148,10 @@ class Informers:
 
 
 class ShardInformers(Informers):
-    """The informers of one shard, in place of all informers of a process, until `close`.
+    """The informers of one shard, borrowed from those of the process until `close`.
 
-    Objects without a namespace, and those of the resources named `undivided`, are all there, in informers that every
-    shard shares. All changes come from the server, and what is of other shards is not held.
+    Cluster-scoped objects and those of the `undivided` resources are complete, in informers that all shards share. Of
+    other resources the server sends all changes, and the informers drop the objects of other shards.
     """
 
     def __init__(self, whole: Informers, shard: Shard, undivided: Collection[str] = ()) -> None:
@@ -162,7 +164,7 @@ class ShardInformers(Informers):
         return iter(tuple(self._borrowed.values()))
 
     def get(self, resource: Resource[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
-        """The informer of those of these objects that belong to the shard."""
+        """Return the informer of these objects, limited to those that belong to the shard."""
         divided = resource.namespaced and resource.name not in self._undivided
         selection = Selection(resource, namespace, labels, fields, self._shard if divided else None)
         informer = self._borrowed.get(selection)
@@ -175,12 +177,12 @@ class ShardInformers(Informers):
         return (one for one in self if (one.selection.resource.group, one.selection.resource.plural) == name)
 
     def close(self) -> None:
-        """Give all of them back."""
+        """Release all borrowed informers."""
         for informer in self._borrowed.values():
             self._whole.release(informer)
         self._borrowed.clear()
 
 
 def _is_whole(chosen: Selection[Any]) -> bool:
-    """Return whether a selection is that of all objects of a resource."""
+    """Return whether a selection has all objects of a resource."""
     return not (chosen.namespace or chosen.labels or chosen.fields or chosen.shard)

@@ -12,69 +12,68 @@ from controller_manager.framework.cache.change import Selection
 from controller_manager.framework.cache.indexer import UnreadableObjects
 from controller_manager.framework.cache.reflector import Reflector
 
-# As client-go names them, and as there of informers that read whole objects. Events are taken in as they come, so none
-# ever waits.
+# Named as in client-go, and only for informers that read whole objects, as there. Events are processed on arrival, so
+# the queue is always empty.
 _KIND = ("name", "group", "version", "resource")
-_QUEUED = Family("informer_queued_items", "Events that wait to be taken in.", "gauge", _KIND)
+_QUEUED = Family("informer_queued_items", "Number of events waiting to be processed.", "gauge", _KIND)
 PROCESSING = Family(
     "informer_processing_latency_seconds",
-    "Seconds to take in an event, subscribers included.",
+    "Seconds spent processing an event, subscribers included.",
     "histogram",
     _KIND,
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
 
-# What informers that read metadata alone hold.
+# Types of informers that read metadata only.
 _METADATA = (PartialObject, BareObject)
 
 _EACH = ("informer",)
-_OBJECTS = Family("informer_objects", "Objects held.", "gauge", _EACH)
-_SYNCED = Family("informer_synced", "1 once everything was read.", "gauge", _EACH)
-_AGE = Family("informer_age_seconds", "Seconds since the server was heard.", "gauge", _EACH)
-_LISTS = Family("informer_lists_total", "Times everything was asked for.", "counter", _EACH)
-_WATCHES = Family("informer_watches_total", "Times a watch was resumed.", "counter", _EACH)
+_OBJECTS = Family("informer_objects", "Number of cached objects.", "gauge", _EACH)
+_SYNCED = Family("informer_synced", "1 once the whole collection has been read.", "gauge", _EACH)
+_AGE = Family("informer_age_seconds", "Seconds since the last message of the server.", "gauge", _EACH)
+_LISTS = Family("informer_lists_total", "Number of lists started.", "counter", _EACH)
+_WATCHES = Family("informer_watches_total", "Number of watches started.", "counter", _EACH)
 _UNREADABLE = Family(
-    "informer_unreadable_objects", "Objects left out since they do not fit their type.", "gauge", _EACH
+    "informer_unreadable_objects", "Number of objects left out because they could not be decoded.", "gauge", _EACH
 )
-_FAILURES = Family("informer_failures_total", "Requests that failed.", "counter", _EACH)
+_FAILURES = Family("informer_failures_total", "Number of failed requests.", "counter", _EACH)
 
 
 class InformerSource(Protocol):
-    """An informer, as it is read at scrape time."""
+    """What the collector reads of an informer at scrape time."""
 
     selection: Selection[Any]
     processing: Distribution
 
     @property
     def is_synced(self) -> bool:
-        """Return whether the whole collection was read once."""
+        """Return whether the whole collection has been read once."""
 
     @property
     def unreadable(self) -> UnreadableObjects:
-        """Return what is left out."""
+        """The objects that could not be decoded."""
 
     @property
     def reflector(self) -> Reflector:
-        """Its counts."""
+        """The reflector, with its counts."""
 
     def age(self) -> float:
-        """Seconds since anything was heard from the server."""
+        """Seconds since the last message of the server."""
 
     def __len__(self) -> int: ...
 
 
 class CacheMetrics(Collector):
-    """Counts are of the process `name` so far; the age grows when the server has gone silent."""
+    """Collector for the informers of the process `name`. Counts start with the process."""
 
     def __init__(self, informers: Iterable[InformerSource], name: str) -> None:
         self._informers = informers
         self._name = name
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry.
+        """Yield one sample of each family per informer, or per resource; called by the registry.
 
-        One sample of each family per informer, or per resource. What only some informers ever have to tell is told of
-        those alone: there may be hundreds.
+        Counters of rare things have samples only where they are above zero, as there may be hundreds of informers.
         """
         informers = [((str(one.selection),), one) for one in self._informers]
         yield Shown(_OBJECTS, ((labels, len(one)) for labels, one in informers))
@@ -92,7 +91,7 @@ class CacheMetrics(Collector):
         yield Shown(PROCESSING, kinds.items())
 
     def _by_kind(self, informers: Iterable[InformerSource]) -> dict[MetricLabels, Distribution]:
-        """Return what the informers of whole objects of one resource observed, together."""
+        """Return the merged latencies of the informers of whole objects, by resource."""
         found: dict[MetricLabels, Distribution] = {}
         for one in informers:
             resource = one.selection.resource

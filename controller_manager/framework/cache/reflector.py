@@ -1,14 +1,14 @@
 """Decides what to ask the API next so that a local copy stays true: list, stream, watch or wait; pure.
 
-    revision unknown   -> StreamingList, the state and then the changes, in one request;
-                          or List, if the server does not offer that (API concepts, Streaming lists, Chunked listing),
-                          or once when it gives up on a stream, as it does without what its storage lacks for them
-    revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
-    revision refused   -> forget it (410, a line that is no event, and whatever else asking once more cannot cure)
-    anything failing   -> Pause first, longer each time until a watch makes progress
+    revision unknown   -> StreamingList: the state and then the changes, in one request;
+                          List if the server does not support it (API concepts, Streaming lists, Chunked listing),
+                          or once if the server aborts the stream, as it does if its storage does not support it
+    revision known     -> Watch from there; repeated after its timeout, a lost connection or silence
+    revision refused   -> drop the revision (410, a malformed event, and other errors that a retry cannot solve)
+    any failure        -> Pause first, longer each time until a watch makes progress
 
-Both kinds of listing ask for the most recent state and never for "any" (`resourceVersion=0`), so that a new leader
-does not begin with a state older than the one its predecessor acted on.
+Both kinds of listing request the most recent state and never "any" (`resourceVersion=0`), so that a new leader does not
+start with a state older than the one its predecessor acted on.
 """
 
 from collections.abc import Callable
@@ -19,39 +19,39 @@ from controller_manager.common.api import errors
 from controller_manager.framework.client import UnreadableAnswer
 
 PAGE = 500
-# Servers send a bookmark about every minute; a watch without a sign of life for this long is taken for dead.
+# Servers send a bookmark about every minute. A watch without any message for this long counts as dead (seconds).
 READ_TIMEOUT = 150.0
-# A server that streams begins at once; one that does not know of it may never say that the state is complete.
+# A server that supports streaming lists starts at once. One that does not may never send the final bookmark.
 STREAM_READ_TIMEOUT = 30.0
 WATCH_SECONDS = (300.0, 600.0)
 FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
-# A watch that ends sooner than this, without a word, is a failure; one that lasts has brought what was missed.
+# A watch that ends sooner than this without an event is a failure. One that lasts longer has delivered missed changes.
 SHORTEST_WATCH = 1.0
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Wait, after so many failures in a row."""
+    """Wait for `seconds`, after `failures` failures in a row."""
 
     seconds: float
     failures: int
 
 
 class List(msgspec.Struct, frozen=True):
-    """Read the collection in pages of `page` objects, or at once if it is 0; each within `read_timeout` seconds."""
+    """List the collection in pages of `page` objects (0: one page), each within `read_timeout` seconds."""
 
     page: int
     read_timeout: float = READ_TIMEOUT
 
 
 class StreamingList(msgspec.Struct, frozen=True):
-    """Watch without a revision: the whole collection, a bookmark that says so, then changes."""
+    """Watch without a revision: the server sends the whole collection, a final bookmark, then changes."""
 
     timeout: float
     read_timeout: float = STREAM_READ_TIMEOUT
 
 
 class WatchFrom(msgspec.Struct, frozen=True):
-    """Watch for changes after `revision`, at most `timeout` seconds, and at most `read_timeout` without news."""
+    """Watch for changes after `revision`, at most `timeout` seconds, and `read_timeout` seconds without a message."""
 
     revision: str
     timeout: float
@@ -62,26 +62,27 @@ ReflectorAction = Pause | List | StreamingList | WatchFrom
 
 
 class Reflector:
-    """Says the next step; is told how it went: any number of `listed` and `heard`, then one of the other four.
+    """State machine of list and watch. `step` returns the next action; the caller reports its results.
 
-    `uniform(low, high)` draws numbers; `streams` says whether to try streaming lists. `lists`, `watches`
-    and `failures` count for the metrics.
+    For each action the caller calls `listed` and `heard` any number of times, then one of `ended`, `silent`,
+    `disconnected` and `refused`. `uniform(low, high)` returns a random number; `streams` enables streaming lists.
+    `lists`, `watches` and `failures` count for the metrics.
     """
 
     def __init__(self, uniform: Callable[[float, float], float], streams: bool = True) -> None:
         self._uniform = uniform
-        # Empty while the state is unknown, which is what tells listing from watching everywhere below.
+        # Empty while the state is unknown: list if it is empty, watch otherwise.
         self.revision = ""
         self._streams = streams
-        # Whether the server gave up on a stream since the state was last read.
+        # Whether the server aborted a streaming list since the last complete listing.
         self._gave_up = False
         self._page = PAGE
-        # Failures since a watch last made progress, and the pause that is due for them.
+        # Failures since a watch last made progress, and the next pause in seconds (0: none).
         self._failed = 0
         self._pause = 0.0
         self._began = 0.0
         self._heard = False
-        # Whether changes may have been missed, since when, and when the watch was accepted that may bring them.
+        # Whether changes may have been missed, since when, and when the server accepted the current watch.
         self._is_late = True
         self._late_since: float | None = None
         self._opened: float | None = None
@@ -89,11 +90,11 @@ class Reflector:
         self.watches = 0
         self.failures = 0
         self.last_error = ""
-        # Whether the server said last that it has no such resource.
+        # Whether the last error was a 404: the server does not serve the resource.
         self.is_unserved = False
 
     def step(self, now: float) -> ReflectorAction:
-        """Return what to do next."""
+        """Return the next action."""
         if self._has_lasted(now):
             self._late_since = None
         self._opened = None
@@ -112,34 +113,34 @@ class Reflector:
 
     @property
     def is_failing(self) -> bool:
-        """Return whether something went wrong since a watch last made progress."""
+        """Return whether there was a failure since a watch last made progress."""
         return self._failed > 0
 
     def late(self, now: float) -> float | None:
-        """For how many seconds changes may have been missed; None if they come as they are made."""
+        """Return for how many seconds changes may have been missed; None if the watch is up to date."""
         if not self._is_late or (self.revision and self._has_lasted(now)):
             return None
         return 0.0 if self._late_since is None else now - self._late_since
 
     def opened(self, now: float) -> None:
-        """The server accepted a StreamingList or Watch."""
+        """Record that the server accepted a StreamingList or WatchFrom."""
         self._opened = now
 
     def listed(self, revision: str) -> None:
-        """The whole state as of `revision` was read; after a StreamingList, its changes follow."""
+        """Record a complete listing as of `revision`. After a StreamingList, changes follow."""
         self.revision = revision
         self._page, self._gave_up = PAGE, False
         self._keep_up()
 
     def heard(self, revision: str) -> None:
-        """A change or a bookmark arrived, which moves the known state to `revision` (a broken one names none)."""
+        """Record a change or bookmark, which moves the known state to `revision` (empty if it was malformed)."""
         self.revision = revision or self.revision
         self._heard = True
         self._failed = 0
         self._is_late, self._late_since = False, None
 
     def ended(self, now: float) -> None:
-        """The answer ended as it should."""
+        """Record that the response ended normally."""
         if self.revision and self._has_lasted(now):
             self._keep_up()
         if not self.revision:
@@ -148,7 +149,7 @@ class Reflector:
             self._fail("the watch ended at once")
 
     def silent(self) -> None:
-        """Nothing came for too long."""
+        """Record that the read timeout passed without a message."""
         self._is_late = True
         if not self.revision:
             self._stream_less("the listing stalled")
@@ -157,12 +158,12 @@ class Reflector:
             self.last_error = "the watch fell silent"
 
     def disconnected(self, error: str) -> None:
-        """The connection failed or broke."""
+        """Record that the connection failed."""
         self.is_unserved = False
         self._fail(error)
 
     def refused(self, error: errors.ApiError) -> None:
-        """The server said no, at once or later."""
+        """Record an error of the server, in the response or in an event."""
         self.last_error = str(error)
         self.is_unserved = error.code == 404
         if self.revision:
@@ -172,7 +173,7 @@ class Reflector:
         elif self._is_streaming and self._opened is not None and isinstance(error, errors.InternalError):
             self._gave_up = True
         elif _is_gone(error) and self._page and not self._is_streaming:
-            # The pages outlived the server's memory of that revision.
+            # The revision of the pages was compacted before the last page was read: list without pages.
             self._page = 0
         else:
             self._fail(str(error))
@@ -182,7 +183,7 @@ class Reflector:
             self.revision = ""
             if self._failed:
                 self._fail(str(error))
-            # The first one is what happens to whoever sleeps too long: no reason to wait.
+            # A single 410 is normal after a long pause of this process: list again without a delay.
             self._failed += 1
             self._is_late = True
             return
@@ -215,5 +216,5 @@ class Reflector:
 
 
 def _is_gone(error: errors.ApiError) -> bool:
-    """Return whether the revision is too old, or (after a server went back in time) too new."""
+    """Return whether the revision is too old, or too new (after a restore of the server's storage)."""
     return error.code == 410 or "Too large resource version" in error.message

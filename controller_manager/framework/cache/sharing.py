@@ -1,6 +1,4 @@
-"""Equal parts of objects, held once: pods of one template that began in one second differ in little that anybody reads.
-Pure.
-"""
+"""Shares equal parts of cached objects to save memory: pods of one template are nearly equal; pure."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -18,7 +16,7 @@ _UNIQUE = frozenset({"name", "uid", "resource_version"})
 
 
 class _Section(NamedTuple):
-    """A section of objects of a type: its name, the parts of it that may be shared, and what gives those."""
+    """A section of a type: its field name, the names of its shareable parts, and a getter for all of them."""
 
     name: str
     parts: Sequence[str]
@@ -26,10 +24,10 @@ class _Section(NamedTuple):
 
 
 def share_equal_parts(obj: Object, other: Object) -> None:
-    """Have `obj`, which nobody knows yet, hold the parts of `other` instead of equal ones of its own.
+    """Replace parts of `obj` by equal parts of `other`. `obj` must be new: no other code may have seen it.
 
-    Parts are fields of metadata, spec and status, and what they hold is taken as a whole. JSON that is only carried is
-    no such part: it would keep the bytes of the other object alive.
+    Parts are whole fields of metadata, spec and status. Undecoded JSON is not shared, because it would keep the bytes
+    of the other object in memory.
     """
     for name, parts, of in _sections(type(obj)):
         section = getattr(obj, name)

@@ -46,7 +46,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take any name for one of this module
 
     def __getattr__(name: str) -> Any:
-        """`HttpTransport` is loaded when it is first asked for: its HTTP library takes half the start of a process."""
+        """Load `HttpTransport` on first use, because its HTTP library takes half of the start-up time of a process."""
         if name != "HttpTransport":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from controller_manager.common.transport.http_transport import HttpTransport

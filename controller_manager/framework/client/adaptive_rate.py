@@ -1,21 +1,20 @@
-"""A rate of requests that follows the answers of the server: halved when it refuses for want of room, raised again step
-by step while it does not (additive increase, multiplicative decrease); pure, the caller passes the time.
+"""An adaptive request rate: additive increase, multiplicative decrease on 429; pure, the caller passes the time.
 
-    answer                                      the rate
-    429, a second after it was halved last      half of it, not below `FLOOR` of the ceiling: many requests meet the
-                                                same trouble
-    any other, a second after the last 429      `STEP` of the ceiling more, not above the ceiling
-      and after it was raised last
+response                                    the rate
+429, at least a second after the last       is halved, but not below `FLOOR` of the ceiling; the pause is needed
+  halving                                   because one overload rejects many requests
+any other, at least a second after the      rises by `STEP` of the ceiling, but not above the ceiling
+  last 429 and the last increase
 """
 
-# Of the ceiling: the least that the rate falls to, so that nobody starves, and what it rises by.
+# Fractions of the ceiling: the minimum rate, so that no client starves, and the increment.
 FLOOR, STEP = 0.05, 0.02
 # Seconds between two changes of the rate in one direction.
 PACE = 1.0
 
 
 class AdaptiveRate:
-    """`rate` is in requests a second, from `FLOOR * ceiling` to `ceiling`, where it begins."""
+    """`rate` is in requests per second, between `FLOOR * ceiling` and `ceiling`. It starts at `ceiling`."""
 
     def __init__(self, ceiling: float) -> None:
         if ceiling <= 0:
@@ -24,7 +23,7 @@ class AdaptiveRate:
         self._halved = self._raised = self._refused = float("-inf")
 
     def answered(self, status: int, now: float) -> bool:
-        """Take in the status of an answer; return whether the rate is another one now."""
+        """Record the status of a response; return whether the rate has changed."""
         before = self.rate
         if status == 429:
             self._refused = now

@@ -1,4 +1,4 @@
-"""The typed client: one method per verb, each on a `Resource`; nothing here knows how requests travel."""
+"""The typed client: one method per verb, each for a `Resource`. It does not depend on the transport."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ from controller_manager.framework.client.rest_client import NOT_MODIFIED, Call, 
 
 T = TypeVar("T", bound=Object)
 OnWrite = Callable[[WriteResult], None]
-# The resourceVersion of an object as it is known before a write; empty if it is not known.
+# Returns the known resourceVersion of an object before a write; empty if it is not known.
 KnownVersion = Callable[[Resource[Any], Key], str]
 
 JSON_PATCH = "application/json-patch+json"
@@ -46,18 +46,18 @@ _DRY_RUN = ("dryRun", "All")
 
 
 class Client:
-    """Talks to one API server through `transport`, in JSON unless `bodies` has another form for what it sends.
+    """A client of one API server. `transport` sends its requests; `bodies` encodes objects, by default as JSON.
 
-    `on_write` is called with each object that it wrote, but not for `delete_collection`, a dry run, or a write after
-    which the object has the `known_version` that it had before.
+    `on_write` is called with the result of each write, except of `delete_collection`, of dry runs, and of writes that
+    do not change the `known_version` of the object.
 
-    `dry_run` asks the server to do all but store the outcome. `field_validation` is what it does about unknown and
-    duplicate fields: `Strict` rejects them, `Warn` (its default) and `Ignore` drop them; an apply always rejects them.
+    `dry_run` makes the server do everything except store the result. `field_validation` is the handling of unknown and
+    duplicate fields: `Strict` rejects them, `Warn` (the server's default) and `Ignore` drop them; apply always rejects.
 
-    Large objects are encoded and decoded by `worker`.
+    Large objects are encoded and decoded in the thread `worker`.
 
-    Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
-    that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
+    Every method raises the `ApiError` of the response, or `TransportError` if there is no response. Responses with
+    `Retry-After` (429 and 5xx) are retried, up to ten attempts.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Client:
         on_write: OnWrite | None = None,
         known_version: KnownVersion | None = None,
     ) -> "Client":
-        """A client on the same transport and metrics, with its own callbacks, and if given another name and limit."""
+        """Return a client with the same transport and metrics, but its own callbacks, user agent and throttle."""
         rest = self._rest
         return Client(
             rest.transport,
@@ -101,13 +101,14 @@ class Client:
 
     @property
     def worker(self) -> WorkerThread:
-        """Return the thread for long computations, which all clients of a process share."""
+        """The thread for long computations, shared by all clients of a process."""
         return self._worker
 
     @property
     def authorities(self) -> bytes:
-        """Return whose certificates (PEM) the server is believed by; empty if those of the system, or if none are
-        shown.
+        """The certificate authorities (PEM) that the server is verified with.
+
+        Empty for those of the system, or if the server has no certificate.
         """
         return self._rest.transport.authorities
 
@@ -116,7 +117,7 @@ class Client:
         await self._rest.transport.close()
 
     async def get(self, resource: Resource[T], key: Key, *, resource_version: str = "", subresource: str = "") -> T:
-        """One object; with a `resource_version`, one at least that new."""
+        """Return an object; with a `resource_version`, a state that is at least as new."""
         codec: Codec[T] = codec_of(resource)
         query = _query(resourceVersion=resource_version)
         call = Call("GET", _path(resource, key, subresource), query, accept=codec.accept)
@@ -135,9 +136,9 @@ class Client:
         match: str = "",
         shard: str = "",
     ) -> Listing[T]:
-        """One page of a collection (the whole without `limit`); `match` is `resourceVersionMatch`.
+        """Return one page of a collection, or all of it without `limit`; `match` is `resourceVersionMatch`.
 
-        A server that knows nothing of shards ignores `shard` (KEP-5866) and answers with all of the collection.
+        A server that does not support shards (KEP-5866) ignores `shard` and returns the whole collection.
         """
         codec = codec_of(resource)
         query = _query(
@@ -166,12 +167,12 @@ class Client:
         bookmarked: Callable[[str], None] | None = None,
         shard: str = "",
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """The changes of a collection after `resource_version`; ends when the server ends it, close it otherwise.
+        """Yield the changes of a collection after `resource_version`. Close the generator to end the watch early.
 
-        `opened` is called once the server has accepted it, which may be long before there is a change. `bookmarked`,
-        if there is one, may be called with the revision of a bookmark as it comes, which then is no event.
-        Raises the `ApiError` of an ERROR event (`Expired` when the version is too old), and `TransportError` when
-        the connection breaks: an event is whole or not there.
+        `opened` is called when the server has accepted the watch, which may be long before the first event.
+        `bookmarked` may be called with the revision of a bookmark, which is then not yielded. Raises the `ApiError` of
+        an ERROR event (`Expired` if the version is too old), and `TransportError` if the connection breaks. Incomplete
+        events are never yielded.
         """
         codec = codec_of(resource)
         query = _query(
@@ -185,7 +186,7 @@ class Client:
         )
         response = await self._rest.send(Call("GET", resource.path(namespace), query, accept=codec.accept))
         lines = Lines()
-        pushed: list[bytes] = []  # what the reader has to read in place of an empty chunk
+        pushed: list[bytes] = []  # a chunk that the reader must use instead of the empty chunk that it gets
 
         def take(chunk: bytes) -> bool:
             revision = "" if lines.unfinished else codec.bookmark(chunk)
@@ -211,7 +212,7 @@ class Client:
             raise TransportError(f"the watch of {resource.name} ended in the middle of an event")
 
     async def create(self, resource: Resource[T], obj: T, *, dry_run: bool = False, field_validation: str = "") -> T:
-        """Create `obj`; its name may be left to `generate_name`."""
+        """Create `obj`. It needs a name or `generate_name`."""
         if resource.namespaced and not obj.metadata.namespace:
             raise errors.BadRequest(f"a {resource.kind} needs a namespace")
         query = _options(dry_run, field_validation)
@@ -227,7 +228,7 @@ class Client:
         dry_run: bool = False,
         field_validation: str = "",
     ) -> T:
-        """Replace an object, or one part of it; what the model does not know is sent back as it came."""
+        """Replace an object or its subresource. Fields that the model does not know are sent back unchanged."""
         key, query = key_of(obj), _options(dry_run, field_validation)
         before = obj.metadata.resource_version or self._version_of(resource, key)
         call = Call("PUT", _path(resource, key, subresource), query, await self._body(resource, obj))
@@ -244,7 +245,7 @@ class Client:
         dry_run: bool = False,
         field_validation: str = "",
     ) -> T:
-        """Change an object by a patch document of the given media type."""
+        """Apply a patch of the given media type to an object."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         query = _options(dry_run, field_validation)
         call = Call("PATCH", _path(resource, key, subresource), query, data, content_type)
@@ -262,10 +263,11 @@ class Client:
         dry_run: bool = False,
         field_validation: str = "",
     ) -> T:
-        """Have an object be as `fields` say, whoever owned them before, as `manager` (server-side apply, KEP-555).
+        """Apply `fields` to an object as `manager` (server-side apply, KEP-555); take over fields of other managers.
 
-        `fields` may have `metadata` with labels, annotations and the like. Creates the object if there is none, unless
-        a `uid` is given (409 if no object has it). Raises `BadRequest` if `fields` name another object than `key`.
+        `fields` may have `metadata` with labels, annotations and others. Creates the object if it does not exist,
+        unless a `uid` is given (409 if no object has it). Raises `BadRequest` if `fields` name another object than
+        `key`.
         """
         tree = _configuration(resource, key, fields, uid)
         query = (("fieldManager", manager), ("force", "true"), *_options(dry_run, field_validation))
@@ -284,7 +286,7 @@ class Client:
         resource_version: str = "",
         dry_run: bool = False,
     ) -> None:
-        """Ask for an object's deletion; `uid` and `resource_version` are preconditions (409 when not met)."""
+        """Delete an object. `uid` and `resource_version` are preconditions (409 if not met)."""
         options = _delete_options(grace, propagation, uid, resource_version)
         body = await self._rest.answer(Call("DELETE", _path(resource, key), _options(dry_run), options))
         if not dry_run:
@@ -301,23 +303,23 @@ class Client:
         propagation: str = "",
         dry_run: bool = False,
     ) -> None:
-        """Ask for the deletion of every selected object of a collection."""
+        """Delete all selected objects of a collection."""
         options = _delete_options(grace, propagation, "", "")
         query = (*_query(**_selection(labels, fields)), *_options(dry_run))
         await self._rest.answer(Call("DELETE", resource.path(namespace), query, options))
 
     async def raw(self, call: Call) -> bytes:
-        """The whole body of the answer to any request, for what is no resource: discovery, health, versions."""
+        """Return the body of the response to any request, for non-resource paths: discovery, health, version."""
         return await self._rest.answer(call)
 
     async def raw_unless_known(self, call: Call) -> tuple[bytes | None, str]:
-        """The whole body of an answer and its entity tag, if it has one; None for the body that `call.etag` is of."""
+        """Return the body and the entity tag of a response; the body is None if it still matches `call.etag`."""
         response = await self._rest.send(call)
         body = await whole_body(response)
         return None if response.status == NOT_MODIFIED else body, response.headers.get("etag", "")
 
     async def _submit(self, resource: Resource[T], call: Call, before: str) -> T:
-        """Send an object, which `call` has as JSON, in the wanted form, or as JSON if the server rejects that."""
+        """Send an object, given as JSON in `call`, in the encoder's media type, or as JSON if the server rejects it."""
         body, content_type = self._bodies.make(resource, call.body)
         plain = content_type == JSON
         sent = call if plain else msgspec.structs.replace(call, body=body, content_type=content_type)
@@ -330,7 +332,7 @@ class Client:
         return await self._write(resource, call, before)
 
     async def _write(self, resource: Resource[T], call: Call, before: str) -> T:
-        """Send a write of an object that had the version `before`, empty if that is not known."""
+        """Send a write of an object that had the version `before` (empty if unknown)."""
         written: T = await self._one(codec_of(resource), await self._rest.answer(call))
         version = written.metadata.resource_version
         if version != before and _DRY_RUN not in call.query:
@@ -356,11 +358,11 @@ class Client:
             try:
                 return await self._decoded(codec, guessed)
             except UnreadableAnswer:
-                pass  # a wrong guess, or an unreadable answer: parsing will tell
+                pass  # a wrong guess, or a malformed response: parse it
         return await self._decoded(codec, codec.parse(body), sift=True)
 
     async def _decoded(self, codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Listing[T]:
-        """The objects, letting other work run now and then; without `sift`, one that can't be read is an error."""
+        """Decode the objects in steps, so that other tasks can run. Without `sift`, an undecodable one is an error."""
         meta, body, spans = pieces
         items: list[T] = []
         unreadable: list[Unreadable] = []
@@ -388,18 +390,18 @@ def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:
 
 
 def _query(**parameters: str | int | bool) -> QueryPairs:
-    """Those parameters that say something."""
+    """Return the parameters that are not empty."""
     return tuple((name, "true" if value is True else str(value)) for name, value in parameters.items() if value)
 
 
 def _options(dry_run: bool, field_validation: str = "") -> QueryPairs:
-    """Return the parameters of a write."""
+    """Return the query parameters of a write."""
     validation = (("fieldValidation", field_validation),) if field_validation else ()
     return (_DRY_RUN, *validation) if dry_run else validation
 
 
 def _configuration(resource: Resource[Any], key: Key, fields: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
-    """Return what is applied: `fields` with type and key. Raises `BadRequest` if they have others."""
+    """Return the applied configuration: `fields` with type and key. Raises `BadRequest` if they contradict these."""
     given = msgspec.to_builtins(fields.get("metadata") or {})
     ours = {"name": key.name, "namespace": key.namespace, **({"uid": uid} if uid else {})}
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}

@@ -1,4 +1,4 @@
-"""From JSON bytes to typed objects, lists and watch events; pure, and what decides how fast an informer is."""
+"""Decodes JSON to typed objects, lists and watch events; pure. It determines the speed of informers."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,25 +24,24 @@ _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,applica
 _PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 Span = tuple[int, int]
-"""The offsets of something's beginning and end."""
+"""Start and end offset."""
 
 
 class UnreadableAnswer(errors.InternalError):
-    """An answer that can't be understood, as a whole or for one object of it."""
+    """A response, or one object in it, cannot be decoded."""
 
 
 class Unreadable(NamedTuple):
-    """An object that does not fit its type: the metadata that tell which one it is, as far as these can be read, and
-    what is wrong with it.
-    """
+    """An object that cannot be decoded: its identifying metadata, as far as they can be decoded, and the error."""
 
     object: PartialObject
     why: str
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a collection; an empty `continue_token` means that it is the last one. `unreadable` are the objects
-    that are there besides `items`.
+    """A page of a collection. An empty `continue_token` means that it is the last page.
+
+    `unreadable` are the objects that could not be decoded, in addition to `items`.
     """
 
     items: list[T]
@@ -53,8 +52,9 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
-    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; the object of a bookmark holds metadata only. So does one that
-    can't be read: `unreadable` says why.
+    """An event of type ADDED, MODIFIED, DELETED or BOOKMARK. The object of a bookmark has metadata only.
+
+    If the object cannot be decoded, it has metadata only and `unreadable` is the error.
     """
 
     type: str
@@ -63,7 +63,7 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WriteResult(NamedTuple):
-    """The outcome of a write of an object: the resourceVersion it has now, or, if it is `gone`, the uid it had."""
+    """The result of a write: the new resourceVersion (`version`), or the uid of the deleted object (`gone`)."""
 
     resource: Resource[Any]
     key: Key
@@ -90,7 +90,7 @@ class RawList(Model):
 
 
 class Pieces(NamedTuple):
-    """A collection that was taken apart: its items are in `body` at `spans`."""
+    """A collection split into items, which are in `body` at `spans`."""
 
     metadata: ListMeta
     body: bytes
@@ -107,7 +107,7 @@ class _Version(Model):
 
 
 class _Deleted(Model):
-    """The answer to a deletion: the object that still is there, or a `Status` that names the one that was."""
+    """The response to a deletion: the object if it still exists, or a `Status` with details of the deleted one."""
 
     kind: str = ""
     metadata: _Version = _Version()
@@ -119,7 +119,7 @@ class _Owned(Model):
 
 
 class _Owners(Model):
-    """Any object, of which only the record of who owns which fields is read."""
+    """Any object; only its managed fields are decoded."""
 
     metadata: _Owned = _Owned()
 
@@ -150,13 +150,11 @@ _OWNERS = Decoder(_Owners)
 
 
 class Codec(Generic[T]):
-    """Decodes the objects of one resource. A metadata-only resource keeps no bytes, the others all but the record of
-    who owns which fields.
-    """
+    """Decodes the objects of one resource. They keep their JSON without managed fields; metadata-only ones do not."""
 
     def __init__(self, resource: Resource[T]) -> None:
         self._resource = resource
-        # Items of a list come without their type; and a shared string is smaller than one per object.
+        # Items of a list have no type, and a shared string is smaller than one per object.
         self._type = (resource.api_version, resource.kind)
         self._keep = not issubclass(resource.type, PartialObject)
         self._bare = issubclass(resource.type, BareObject)
@@ -166,11 +164,11 @@ class Codec(Generic[T]):
         self.accept_list = "application/json" if self._keep else _PARTIAL_LIST
 
     def one(self, body: bytes) -> T:
-        """The object of an answer."""
+        """Decode the object of a response."""
         return self.items(body, ((0, len(body)),))[0]
 
     def parse(self, body: bytes) -> Pieces:
-        """A collection, its items still as bytes."""
+        """Split a collection into items that are not decoded yet."""
         try:
             head = _LIST.decode(body)
         except msgspec.DecodeError as error:
@@ -179,7 +177,10 @@ class Codec(Generic[T]):
         return Pieces(head.metadata, b"".join(items), list(pairwise((0, *accumulate(map(len, items))))))
 
     def guess(self, body: bytes) -> Pieces | None:
-        """The same in a fraction of the time, by a guess that holds if `items` accepts what it found; None without."""
+        """Split a collection like `parse`, but many times faster, by a guess; None if it does not look compact.
+
+        The guess is correct if `items` can decode the result.
+        """
         found = split(body)
         if found is None:
             return None
@@ -189,9 +190,9 @@ class Codec(Generic[T]):
             return None
 
     def items(self, body: bytes, spans: Sequence[Span]) -> list[T]:
-        """The objects at some places; each has its own copy of its bytes, so the body can be freed.
+        """Decode the objects at `spans`. Each copies its bytes, so that the body can be freed.
 
-        Raises `UnreadableAnswer` if one of them can't be read.
+        Raises `UnreadableAnswer` if one of them cannot be decoded.
         """
         decode, keep, bare, (api_version, kind) = self._decoder.strictly, self._keep, self._bare, self._type
         carries, kept, view = self._carries, b"", memoryview(body)
@@ -199,7 +200,7 @@ class Codec(Generic[T]):
         try:
             for start, end in spans:
                 data: bytes | memoryview = view[start:end]
-                if carries:  # as JSON, which is to be a part of the object's own bytes, and not of the whole body
+                if carries:  # undecoded JSON must refer to the object's own bytes, not to the whole body
                     data = kept = _without_record(body, start, end, _record_of(data))
                 try:
                     obj = decode(data)
@@ -221,11 +222,11 @@ class Codec(Generic[T]):
         return found
 
     def sift(self, body: bytes, spans: Sequence[Span]) -> tuple[list[T], list[Unreadable]]:
-        """The objects at some places, and beside them those that can't be read."""
+        """Decode the objects at `spans`; return them, and those that cannot be decoded."""
         try:
             return self.items(body, spans), []
         except UnreadableAnswer:
-            pass  # some of them, to be looked at one by one
+            pass  # at least one: decode them one by one
         found: list[T] = []
         unreadable = []
         for start, end in spans:
@@ -236,7 +237,7 @@ class Codec(Generic[T]):
         return found, unreadable
 
     def bookmark(self, line: bytes) -> str:
-        """The revision of a line of a watch that is a plain bookmark; empty for any other, and what is no line."""
+        """Return the revision of a watch line that is a plain bookmark; empty for anything else."""
         if not line.endswith(b"\n"):
             return ""
         try:
@@ -247,7 +248,7 @@ class Codec(Generic[T]):
         return "" if found.type != "BOOKMARK" or meta.annotations else meta.resource_version
 
     def event(self, line: bytes) -> WatchEvent[T]:
-        """One line of a watch; raises the `ApiError` of an ERROR event."""
+        """Decode one line of a watch. Raises the `ApiError` of an ERROR event."""
         try:
             event = _EVENT.decode(line)
             if event.type == "BOOKMARK":
@@ -271,12 +272,12 @@ class Codec(Generic[T]):
 
 @lru_cache(_MOST_CODECS)
 def codec_of(resource: Resource[T]) -> Codec[T]:
-    """Return the codec that all clients have for a resource."""
+    """Return the codec of a resource, shared by all clients."""
     return Codec(resource)
 
 
 def _identified(data: bytes) -> PartialObject:
-    """Return which object that is, of one that does not fit its type; fields that can't be read are empty."""
+    """Return the identifying metadata of an object that cannot be decoded; malformed fields are empty."""
     try:
         tree = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -291,8 +292,9 @@ def _identified(data: bytes) -> PartialObject:
 
 
 def _record_of(data: bytes | memoryview) -> msgspec.Raw:
-    """The record of owners of an object of whatever type, which takes a third of decoding it; empty if it has none, or
-    metadata of no known form, as whoever decodes it will tell.
+    """Return the managed fields of any object; empty if it has none, or if its metadata are malformed.
+
+    This takes a third of the time of decoding the object. Decoding will report malformed metadata.
     """
     try:
         return _OWNERS.strictly(data).metadata.managed_fields
@@ -301,8 +303,9 @@ def _record_of(data: bytes | memoryview) -> msgspec.Raw:
 
 
 def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> bytes:
-    """The object that is there without its record of owners, often a third of its bytes; or as it is, where there is
-    none or it is not laid out as servers write objects.
+    """Return the bytes of an object without its managed fields, which often are a third of them.
+
+    Returns all bytes if there are no managed fields, or the layout is not that of an API server.
     """
     if record is not EMPTY_RAW:
         meta = body.find(b'"metadata":{', start, end)
@@ -314,7 +317,7 @@ def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> b
 
 
 def deletion(resource: Resource[Any], key: Key, body: bytes) -> WriteResult:
-    """Return what the answer to a deletion says of the object; maybe nothing."""
+    """Return the result of a deletion from its response; `version` and `gone` may both be empty."""
     try:
         found = _DELETED.decode(body)
     except msgspec.DecodeError:
@@ -325,7 +328,7 @@ def deletion(resource: Resource[Any], key: Key, body: bytes) -> WriteResult:
 
 
 class Lines:
-    """Cuts a stream of chunks into lines; holds at most one unfinished line of at most 64 MiB."""
+    """Splits a stream of chunks into lines; buffers one unfinished line of at most 64 MiB."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -334,11 +337,11 @@ class Lines:
 
     @property
     def unfinished(self) -> bool:
-        """Return whether a line has begun and not ended."""
+        """Whether there is an unfinished line."""
         return self._size > 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes."""
+        """Return the lines that `chunk` completes. Raises `TransportError` if a line is too long."""
         *complete, rest = chunk.split(b"\n")
         if complete:
             complete[0] = b"".join((*self._parts, complete[0]))
@@ -351,12 +354,11 @@ class Lines:
 
 
 def split(body: bytes) -> tuple[bytes, list[Span]] | None:
-    """The collection without its items, and where each of them is; None when it does not look compact.
+    """Return the collection without its items, and the span of each item; None if it does not look compact.
 
-    This guesses, many times as fast as parsing would tell: items are taken to begin alike, with what stands up to
-    `"metadata":` in the first one. A guess is checked by its use: when each piece decodes as one JSON value and the
-    head as another, then the collection is the head with these pieces as its items, because JSON can be read in one
-    way only. When something does not decode the guess was wrong, and the collection must be parsed.
+    This is a guess, many times faster than parsing: it assumes that all items start with the same bytes as the first
+    one has up to `"metadata":`. Decoding verifies it: if the head and each piece decode as one JSON value, the split is
+    correct, because JSON is unambiguous. If one does not decode, the guess was wrong and the collection must be parsed.
     """
     start = body.find(_OPENING) + len(_OPENING)
     end = len(body) - (3 if body.endswith(b"\n") else 2)

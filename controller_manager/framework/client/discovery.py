@@ -1,4 +1,4 @@
-"""Discovery of a server's resources; a group that can't be read is named and takes nothing else down with it."""
+"""Discovery of a server's resources. A group that cannot be read is reported and does not affect the others."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _AGGREGATED_KIND = "APIGroupDiscoveryList"
 
 
 class ServedResource(msgspec.Struct, frozen=True):
-    """A resource of the server, with the verbs it and each of its subresources understand."""
+    """A resource of the server, with its verbs and those of its subresources."""
 
     resource: Resource[PartialObject]
     verbs: frozenset[str]
@@ -34,24 +34,26 @@ class ServedResource(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Discovery:
-    """All resources, the preferred version of a group first; and why a group version (`group/version`, `group/*`,
-    or `/apis` and `/api` as a whole) could not be read."""
+    """All resources, the preferred version of a group first, and the errors of group versions that cannot be read.
+
+    The keys of `failures` are `group/version`, `group/*`, or `/apis` and `/api` as a whole.
+    """
 
     resources: tuple[ServedResource, ...]
     failures: Mapping[str, str]
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The names of what could not be read."""
+        """The names of the group versions that could not be read."""
         return tuple(self.failures)
 
     def may_lack(self, resource: Resource[Any]) -> bool:
-        """Return whether that resource may be served though it is not here, since what would tell could not be read."""
+        """Return whether the server may serve a resource that is missing here because its group could not be read."""
         root = "/apis" if resource.group else "/api"
         return not {root, resource.api_version, _named(resource.group, "*")}.isdisjoint(self.failures)
 
     def serves(self, resource: Resource[PartialObject]) -> bool:
-        """Return whether that resource is here, in the very version."""
+        """Return whether the server serves that resource in exactly that version."""
         return resource in self._served
 
     @cached_property
@@ -59,7 +61,7 @@ class Discovery:
         return frozenset(one.resource for one in self.resources)
 
     def preferred(self) -> tuple[ServedResource, ...]:
-        """Each resource of a group once, in the first version that has it."""
+        """Return each resource of a group once, in the first version that has it."""
         return self._preferred
 
     @cached_property
@@ -113,8 +115,9 @@ class _OldGroup(Model):
 
 
 class _Root(Model):
-    """Any of APIGroupDiscoveryList (`items`), APIGroupList (`groups`) and APIVersions (`versions`); a group is decoded
-    on its own, so that one that can't be costs no other.
+    """An APIGroupDiscoveryList (`items`), APIGroupList (`groups`) or APIVersions (`versions`).
+
+    Groups are decoded one by one, so that a malformed one does not affect the others.
     """
 
     kind: str = ""
@@ -135,7 +138,7 @@ class _OldList(Model):
 
 
 class _Name(Model):
-    """The name of a group of either form, or of a version, whatever else it holds."""
+    """The name of a group in either format, or of a version; all other fields are ignored."""
 
     metadata: _GroupMeta = _GroupMeta()
     name: str = ""
@@ -149,13 +152,14 @@ _UNDECODABLE = (msgspec.DecodeError, RecursionError)
 
 
 async def resources(client: Client) -> Discovery:
-    """Ask a server for its resources: in two requests, or one per group version of a server without that form."""
+    """Read the resources of a server: in two requests, or one per group version without aggregated discovery."""
     return await DiscoveryClient(client).resources()
 
 
 class DiscoveryClient:
-    """Asks a server for its resources again and again, for whoever wants to know. What is as it was is neither sent nor
-    read once more, where the server gives its documents entity tags.
+    """Reads the resources of a server repeatedly, for all callers.
+
+    Unchanged documents are not sent or decoded again if the server supports entity tags.
     """
 
     def __init__(self, client: Client) -> None:
@@ -164,11 +168,12 @@ class DiscoveryClient:
         self._parts: tuple[Discovery, ...] = ()
         self._newest = Discovery((), {})
         self._asked_at = float("-inf")
-        self._answered: asyncio.Event | None = None  # of the question under way, of which there is one at a time
+        self._answered: asyncio.Event | None = None  # set when the running request ends; there is one at a time
 
     async def since(self, moment: float) -> Discovery:
-        """Return all resources, as the server told when it was asked at that `moment` (monotonic) or later: the very
-        object that was returned the last time if nothing has changed.
+        """Return all resources, requested at `moment` (monotonic) or later.
+
+        Returns the same object as the last time if nothing has changed.
         """
         while self._asked_at < moment:
             if self._answered is None:
@@ -187,7 +192,7 @@ class DiscoveryClient:
             self._answered = None
 
     async def resources(self) -> Discovery:
-        """Ask now, and return all resources as `since` does."""
+        """Request and return all resources now; the same object as the last time if nothing has changed."""
         parts = tuple(await all_of(self._root("/api"), self._root("/apis")))
         if not self._parts or any(part is not known for part, known in zip(parts, self._parts, strict=True)):
             self._parts, self._newest = parts, _joined(parts)
@@ -204,7 +209,7 @@ class DiscoveryClient:
         except (ApiError, TransportError, *_UNDECODABLE) as error:
             return Discovery((), {path: str(error)})
         found = await self._read(path, root)
-        if etag and root.kind == _AGGREGATED_KIND:  # another form says nothing of the resources of groups
+        if etag and root.kind == _AGGREGATED_KIND:  # the old format does not have the resources of groups
             self._known[path] = etag, found
         return found
 
@@ -231,7 +236,7 @@ async def _group_version(client: Client, group: str, version: str) -> Discovery:
 
 
 async def _read(client: Client, path: str, form: Decoder[T], *, accept: str = "application/json") -> T | str:
-    """The document at `path`, or why there is none."""
+    """Return the document at `path`, or the error as text."""
     try:
         return form.decode(await client.raw(Call("GET", path, accept=accept)))
     except (ApiError, TransportError, *_UNDECODABLE) as error:
@@ -252,9 +257,7 @@ def _named(group: str, version: str) -> str:
 
 
 def _unread(path: str, data: msgspec.Raw) -> str:
-    """Return what to call a group that can't be decoded: all of `path` if not even its name can be, since it may be
-    any.
-    """
+    """Return the name for a group that cannot be decoded; `path` as a whole if its name cannot be decoded either."""
     try:
         found = _NAME.decode(data)
     except _UNDECODABLE:

@@ -1,4 +1,4 @@
-"""Events about objects: a reconcile drops a line and goes on, a background writer brings it to the server."""
+"""Event recorder: a reconcile queues an event without waiting, and a background task writes it to the server."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -37,14 +37,14 @@ _BURST = 25
 _REFILL = 1 / 300.0
 _EVENTS = Family(
     "event_recorder_events_total",
-    "Events recorded, by what became of them: written, overflow, spam, refused or unreachable.",
+    "Number of recorded events by outcome: written, overflow, spam, refused or unreachable.",
     "counter",
     ("outcome",),
 )
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """Something that happened to an object; `at` is wall seconds."""
+    """One recorded occurrence of an event; `at` is wall-clock time in seconds."""
 
     regarding: ObjectReference
     component: str
@@ -56,18 +56,18 @@ class Occurrence(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> tuple[str, ...]:
-        """Return who speaks about which object, and whether it warns: warnings have room however much else is said."""
+        """The key for rate limits: component, object and type, so that normal events never displace warnings."""
         it = self.regarding
         return (self.component, it.api_version, it.kind, it.namespace, it.name, it.uid, self.type)
 
     @property
     def same(self) -> tuple[str, ...]:
-        """Return what two occurrences share that are one event."""
+        """The key for aggregation: occurrences with the same key are one event."""
         return (*self.source, self.regarding.field_path, self.reason, self.note, self.action)
 
 
 class EventRecord(msgspec.Struct, frozen=True):
-    """An event as it stands in the cluster: its name, and how often and when it happened (wall seconds)."""
+    """An event as stored in the cluster: its name, its count, and its first and last time (wall-clock seconds)."""
 
     name: str
     count: int
@@ -76,12 +76,10 @@ class EventRecord(msgspec.Struct, frozen=True):
 
 
 class Correlator:
-    """Decides which events are worth writing: equal ones become a count, and one object's flood is cut off.
+    """Aggregates equal events into one with a count, and limits the rate of events per source and object.
 
-    It remembers the events of the last ten minutes and how much each source has said about each object.
-
-    A source may say 25 things of one type about one object at once and one more every five minutes. Both memories keep
-    the 4,096 latest entries, and none that makes no difference any more.
+    Equal events are aggregated within ten minutes. A component may record 25 events of one type about one object at
+    once, and one more every five minutes. Both caches keep the latest 4,096 entries and drop those that have no effect.
     """
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
@@ -90,9 +88,7 @@ class Correlator:
         self._buckets: _Latest[tuple[str, ...], TokenBucket] = _Latest(_REMEMBERED, _BURST / _REFILL)
 
     def admit(self, it: Occurrence) -> EventRecord | None:
-        """Return what to write for one more occurrence (a `count` of 1 is a new event); None when the source says too
-        much.
-        """
+        """Return the event to write for an occurrence (`count` 1: a new event); None if the rate limit is exceeded."""
         bucket = self._buckets.get(it.source) or TokenBucket(_REFILL, _BURST)
         self._buckets.put(it.source, bucket, it.at)
         if not bucket.try_take(it.at):
@@ -106,12 +102,12 @@ class Correlator:
         return record
 
     def forget(self, it: Occurrence) -> None:
-        """The event is not in the cluster (any more): the next occurrence is a new one."""
+        """Record that the event is not in the cluster, so that the next occurrence creates a new one."""
         self._records.drop(it.same)
 
 
 class _Latest(Generic[K, V]):
-    """A mapping that keeps its latest entries, for so many seconds at most."""
+    """A mapping that keeps its `size` latest entries, for at most `seconds`."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self._size = size
@@ -133,10 +129,10 @@ class _Latest(Generic[K, V]):
 
 
 class EventWriter:
-    """Writes events in the background, one after the other; a full queue loses its oldest.
+    """Writes events in the background, one after the other. A full queue drops its oldest event.
 
-    `instance` names this process; `run()` must run for anything to be written. What is to be written as somebody else
-    has a queue of its own (`through`), so that one who can't write holds up no other.
+    `instance` names this process. Events are written only while `run()` runs. `through` adds a queue for another
+    client, so that a client that cannot write does not delay the others.
     """
 
     def __init__(
@@ -145,7 +141,7 @@ class EventWriter:
         self._client = client
         self._instance = instance
         self._others: list[EventWriter] = []
-        self._tasks: Tasks | None = None  # those of these, while it runs
+        self._tasks: Tasks | None = None  # the tasks of the other writers, while it runs
         self._waiting: deque[Occurrence] = deque(maxlen=capacity)
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -155,11 +151,11 @@ class EventWriter:
         self._outcomes = Counters(_EVENTS, registry)
 
     def recorder(self, component: str) -> "Recorder":
-        """Return what one component records its events with."""
+        """Return the recorder of a component."""
         return Recorder(self.offer, component)
 
     def through(self, client: Client) -> "EventWriter":
-        """A writer with another client, which runs, is flushed and counts with this one."""
+        """Return a writer with another client, which shares this writer's `run`, `flush` and metrics."""
         other = EventWriter(client, self._instance, capacity=self._waiting.maxlen or 0)
         other._outcomes = self._outcomes
         self._others.append(other)
@@ -176,7 +172,7 @@ class EventWriter:
         self._idle.clear()
 
     async def run(self) -> None:
-        """Write what is queued, until cancelled."""
+        """Write queued events until cancelled."""
         async with Tasks() as self._tasks:
             for other in self._others:
                 self._tasks.start(other.run(), name="events")
@@ -195,7 +191,7 @@ class EventWriter:
             self._idle.set()
 
     async def flush(self) -> None:
-        """Wait until everything queued is written or given up."""
+        """Wait until all queued events are written or dropped."""
         await self._idle.wait()
         for other in self._others:
             await other.flush()
@@ -226,7 +222,7 @@ class EventWriter:
                 await self._client.patch(EVENTS, key, change, STRATEGIC_MERGE_PATCH)
                 return
             except NotFound:
-                pass  # it has expired: tell it anew
+                pass  # it has expired: create it again
         await self._client.create(EVENTS, _event(it, record, self._instance))
 
     def _count(self, outcome: str, it: Occurrence) -> None:
@@ -236,14 +232,14 @@ class EventWriter:
 
 
 class Recorder:
-    """Records events in the name of one component; never blocks and never fails."""
+    """Records events of one component. Its methods never block and never fail."""
 
     def __init__(self, offer: Callable[[Occurrence], None], component: str) -> None:
         self._offer = offer
         self._component = component
 
     def event(self, regarding: Object, event_type: str, reason: str, note: str, action: str = "") -> None:
-        """Something of a type (Normal or Warning) happened to `regarding`: a CamelCase reason and a sentence."""
+        """Record an event about `regarding`: type (Normal or Warning), CamelCase reason and a note (one sentence)."""
         self._offer(
             Occurrence(
                 regarding=reference_to(regarding),
@@ -257,11 +253,11 @@ class Recorder:
         )
 
     def normal(self, regarding: Object, reason: str, note: str) -> None:
-        """Something went as it should."""
+        """Record an event of type Normal."""
         self.event(regarding, "Normal", reason, note)
 
     def warning(self, regarding: Object, reason: str, note: str) -> None:
-        """Something did not go as it should."""
+        """Record an event of type Warning."""
         self.event(regarding, "Warning", reason, note)
 
 

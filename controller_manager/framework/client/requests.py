@@ -1,6 +1,6 @@
-"""Requests of a client: their turn by the rate limit, the form of their bodies, their line in the log, their metrics.
+"""Parts of a client's requests: rate limit, encoding of bodies, log line and metrics.
 
-Answers are asked for as JSON always, since that is what this client reads fastest by far.
+Responses are always requested as JSON, because this client decodes JSON fastest by far.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from controller_manager.framework.client.adaptive_rate import AdaptiveRate
 
 
 class Throttle:
-    """Lets at most `qps` requests per second pass, `burst` at once; a `qps` of zero or less lets all pass.
+    """Limits requests to `qps` per second with bursts of `burst`. A `qps` of zero or less means no limit.
 
-    A request that would have to wait longer than `longest` seconds is refused.
+    A request that would wait longer than `longest` seconds is rejected.
     """
 
     def __init__(self, qps: float, burst: int, *, longest: float = 600.0) -> None:
@@ -35,14 +35,14 @@ class Throttle:
 
     @property
     def rate(self) -> float:
-        """Return the requests a second that pass at most; zero or less for no limit."""
+        """The limit in requests per second; zero or less for no limit."""
         return self._qps
 
     def answered(self, status: int) -> None:
-        """Take no notice of the status of an answer: the rate stays."""
+        """Ignore the status of a response: the rate is constant."""
 
     async def wait(self) -> float:
-        """Wait for our turn; return the seconds it took. Raises `TooManyRequests` when the queue is too long."""
+        """Wait for the rate limit; return the seconds waited. Raises `TooManyRequests` if the queue is too long."""
         if self._bucket is None:
             return 0.0
         seconds = self._bucket.take(monotonic())
@@ -60,7 +60,7 @@ class Throttle:
 
 
 class AdaptiveThrottle(Throttle):
-    """A throttle whose rate follows the answers, and is `qps` (above zero) at most."""
+    """A throttle whose rate adapts to the responses, up to `qps`, which must be above zero."""
 
     def __init__(self, qps: float, burst: int, *, longest: float = 600.0) -> None:
         super().__init__(qps, burst, longest=longest)
@@ -68,11 +68,11 @@ class AdaptiveThrottle(Throttle):
 
     @property
     def rate(self) -> float:
-        """Return the requests a second that pass at most now."""
+        """The current limit in requests per second."""
         return self._adaptive.rate
 
     def answered(self, status: int) -> None:
-        """Take in the status of an answer."""
+        """Adapt the rate to the status of a response."""
         now = monotonic()
         if self._adaptive.answered(status, now) and self._bucket is not None:
             self._bucket.set_rate(self._adaptive.rate, now)
@@ -82,12 +82,12 @@ JSON = "application/json"
 PROTOBUF = protobuf.MEDIA_TYPE
 
 
-# Bodies that are remembered, and how long these are at most: controllers send one many times, as for the pods of a set.
+# Number and maximum size of cached bodies: controllers send equal ones many times, as for the pods of a ReplicaSet.
 _REMEMBERED, _LONGEST_REMEMBERED = 8, 16 << 10
 
 
 class RequestEncoder:
-    """Makes bodies of one media type, and remembers which resources the server does not take in it."""
+    """Encodes bodies in one media type, and remembers for which resources the server rejects it."""
 
     def __init__(self, media_type: str = JSON) -> None:
         self._media_type = media_type
@@ -95,7 +95,7 @@ class RequestEncoder:
         self._remembering = lru_cache(_REMEMBERED)(protobuf.body)
 
     def make(self, resource: Resource[Any], data: bytes) -> tuple[bytes, str]:
-        """Return the body and media type of an object (JSON); large objects stay JSON, which C encodes."""
+        """Return the body and media type for an object given as JSON. Large objects stay JSON to save time."""
         if self._media_type == PROTOBUF and resource not in self._refused and len(data) <= LARGE:
             write = self._remembering if len(data) <= _LONGEST_REMEMBERED else protobuf.body
             written = write(resource.api_version, resource.kind, data)
@@ -104,7 +104,7 @@ class RequestEncoder:
         return data, JSON
 
     def refused(self, resource: Resource[Any]) -> None:
-        """The server takes that resource as JSON only: a custom kind, or one it serves through another server."""
+        """Use JSON for that resource: the server accepts nothing else for custom or aggregated resources."""
         self._refused.add(resource)
 
 
@@ -130,9 +130,7 @@ _STATUS = {one.value: f"{one.value} {one.phrase}" for one in HTTPStatus}
 def tell_of_answer(
     log: Logger, method: str, path: str, query: tuple[tuple[str, str], ...], status: int, began: float
 ) -> None:
-    """Log an exchange as client-go does; `status` 0 is none, `began` is the loop's time then. Costs nothing where
-    nobody listens.
-    """
+    """Log an exchange as client-go does. `status` is 0 without a response, `began` its monotonic start time."""
     if log.shows(LEVEL):
         seconds = monotonic() - began
         url, shown = _url(path, query), _STATUS.get(status, str(status or ""))
@@ -150,36 +148,36 @@ _BYTES = (64.0, 256.0, 512.0, *(1024.0 * 4**power for power in range(8)))
 
 _REQUESTS = Family(
     "rest_client_requests_total",
-    "Answers received, by status code, method and host; code <error> counts requests without an answer.",
+    "Number of responses by status code, method and host; code <error> counts requests without a response.",
     "counter",
     ("code", "method", "host"),
 )
 _RETRIES = Family(
     "rest_client_request_retries_total",
-    "Those of these that answered a request which was sent before.",
+    "Number of responses to retried requests, by status code, verb and host.",
     "counter",
     ("code", "verb", "host"),
 )
 _DURATION = Family(
     "rest_client_request_duration_seconds",
-    "Seconds until the whole answer, waits and retries included, by method and host; watches are left out.",
+    "Seconds until the whole response, including waits and retries, by method and host; without watches.",
     "histogram",
     _CALL,
     _SECONDS,
 )
 _LIMITER = Family(
     "rest_client_rate_limiter_duration_seconds",
-    "Seconds a request waited for the client's own rate limit, by method and host.",
+    "Seconds a request waited for the client-side rate limit, by method and host.",
     "histogram",
     _CALL,
     _SECONDS,
 )
 _SENT = Family(
-    "rest_client_request_size_bytes", "Bytes in the body of a request, by method and host.", "histogram", _CALL, _BYTES
+    "rest_client_request_size_bytes", "Size of request bodies in bytes, by method and host.", "histogram", _CALL, _BYTES
 )
 _RECEIVED = Family(
     "rest_client_response_size_bytes",
-    "Bytes in the body of an answer, by method and host; watches are left out.",
+    "Size of response bodies in bytes, by method and host; without watches.",
     "histogram",
     _CALL,
     _BYTES,
@@ -187,7 +185,7 @@ _RECEIVED = Family(
 
 
 class CallMetrics(NamedTuple):
-    """What is observed of each request of one method to one host."""
+    """The distributions for requests of one method to one host."""
 
     duration: Distribution
     limiter: Distribution
@@ -196,7 +194,7 @@ class CallMetrics(NamedTuple):
 
 
 class ClientMetrics:
-    """Made once per registry and shared by all clients of the process."""
+    """The metrics of all clients of a process; one instance per registry."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self.requests = Counters(_REQUESTS, registry)
@@ -208,7 +206,7 @@ class ClientMetrics:
         self._calls: dict[tuple[str, str], CallMetrics] = {}
 
     def of(self, method: str, host: str) -> CallMetrics:
-        """Return what is observed of requests of a method to a host, of which there are few."""
+        """Return the distributions for a method and a host; the number of hosts is small."""
         found = self._calls.get((method, host))
         if found is None:
             families = (self.duration, self.limiter, self.request_size, self.response_size)

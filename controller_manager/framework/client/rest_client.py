@@ -1,4 +1,4 @@
-"""Sends the requests of a client: by its rate limit, again where the server asks for that, logged and counted."""
+"""Sends the requests of a client, with rate limit, retries on `Retry-After`, logs and metrics."""
 
 import asyncio
 from functools import cached_property
@@ -20,9 +20,7 @@ NOT_MODIFIED = 304
 
 
 class Call(Struct, frozen=True):
-    """A request before it has headers: what to do, where, and what to send and accept; with the `etag` of an answer
-    that is known already, which need not come again.
-    """
+    """A request without its headers. With the `etag` of a known response, the server can answer 304 without a body."""
 
     method: str
     path: str
@@ -34,7 +32,7 @@ class Call(Struct, frozen=True):
 
 
 class RESTClient:
-    """Sends requests through `transport`, as `user_agent`, at the rate that `throttle` lets pass."""
+    """Sends requests through `transport` as `user_agent`, at the rate that `throttle` allows."""
 
     def __init__(self, transport: Transport, throttle: Throttle, metrics: ClientMetrics, user_agent: str) -> None:
         self.transport = transport
@@ -47,7 +45,7 @@ class RESTClient:
         return get_logger("client")
 
     async def answer(self, call: Call) -> bytes:
-        """Return the whole body of the answer, as `send` gets it; observe how long that took, and its size."""
+        """Send a request and return the whole body of the response; observe the duration and the size."""
         time, observed = loop_clock(), self.metrics.of(call.method, self.transport.host)
         began = time()
         try:
@@ -58,9 +56,9 @@ class RESTClient:
         return body
 
     async def send(self, call: Call) -> Response:
-        """Return the answer, once it is neither a refusal nor a request to come back later.
+        """Send a request and return the successful response, with retries on `Retry-After`.
 
-        Raises the `ApiError` the server answered with, or `TransportError` when no answer came.
+        Raises the `ApiError` of the response, or `TransportError` if there is no response.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             response = await self._exchange(call, again=attempt > 1)
@@ -98,7 +96,7 @@ class RESTClient:
 
 
 def _retry_after(response: Response) -> float | None:
-    """Seconds to wait before asking again, if the server says so and means a minute at most."""
+    """Return the seconds to wait before a retry; None without `Retry-After`, or if it is longer than a minute."""
     text = response.headers.get("retry-after", "")
     if (response.status != 429 and response.status < 500) or not text.isdecimal():
         return None

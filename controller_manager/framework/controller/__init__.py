@@ -1,6 +1,6 @@
-"""The framework: all that the author of a controller imports; everything else of this floor is not public.
+"""The public API for authors of controllers. Everything else in this package is private.
 
-`controller_manager.framework` offers the same, and `main` for a program of one's own.
+`controller_manager.framework` exports the same names, and `main` to run your own program.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -170,7 +170,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this module
-    # Former names, until the next release.
+    # Former names, kept until the next release.
     _RENAMED = {"GiveUp": TerminalError, "Rule": PolicyRule, "Spec": ControllerSpec}
 
     def __getattr__(name: str) -> Any:

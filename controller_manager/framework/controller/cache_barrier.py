@@ -1,7 +1,7 @@
-"""Read your own writes: a key does not run again before the informers have seen what its last run wrote.
+"""Read your own writes: a key does not run again before the informers have observed the writes of its last run.
 
-The client of a controller notes its writes here, the control loop asks here when a key may go on, and the watches ask
-whether a change is but the echo of an own write.
+The client of a controller records its writes here. The control loop asks when a key may run again, and the watches ask
+whether a change is the echo of the controller's own write.
 """
 
 from collections import OrderedDict, deque
@@ -17,8 +17,8 @@ from controller_manager.framework.cache import Change, Informers
 from controller_manager.framework.client import WriteResult
 from controller_manager.framework.work.loop import LONGEST_HOLD
 
-_REMEMBERED = 1000  # objects whose last version is known
-_TOLD = 3  # writes of a run that people are told of
+_REMEMBERED = 1000  # number of objects whose last written version is stored
+_TOLD = 3  # number of writes that are reported per run
 _Writes = dict[tuple[str, Key], WriteResult]
 
 # The last write of each object by the reconcile of this task, and by the tasks it started.
@@ -26,33 +26,33 @@ _noted: ContextVar[_Writes | None] = ContextVar("writes", default=None)
 
 
 class CacheBarrier:
-    """The writes of one controller, until its informers have seen them.
+    """The writes of one controller that its informers have not observed yet.
 
-    `unechoed` names the resources whose echoes are looked for. A change that comes so late that its key may have run
-    again without it is no echo: that run did not know of it.
+    `unechoed` names the resources whose echoes are detected. A change that arrives after `LONGEST_HOLD` does not count
+    as an echo, because its key may have run again without seeing it.
     """
 
     def __init__(self, informers: Informers, unechoed: Iterable[str] = ()) -> None:
         self._informers = informers
         self._unechoed = frozenset(unechoed)
-        # When what was written by no run of a key, the newest first.
+        # Writes outside of runs, with their times, newest first.
         self.apart: deque[tuple[float, WriteResult]] = deque(maxlen=_TOLD)
-        # What the last run of a key wrote, from the end of the run until its loop asks for it.
+        # The writes of the last run of a key, from the end of the run until the loop calls `when_seen`.
         self._written: dict[Hashable, _Writes] = {}
-        # The versions that this controller wrote last, the oldest first.
+        # The last version of each object that this controller wrote, oldest first.
         self._last_versions: OrderedDict[tuple[str, Key], str] = OrderedDict()
-        # Writes whose echoes have not come, the oldest first; those that are too old go with the next write.
+        # Writes whose echoes have not arrived, oldest first. The next write removes those that are too old.
         self._awaited: OrderedDict[tuple[str, Key], tuple[float, WriteResult]] = OrderedDict()
 
     def known_version(self, resource: Resource[Any], key: Key) -> str:
-        """Return the resourceVersion of an object as the informers, or else the writes of this controller, know it."""
+        """Return the resourceVersion of an object in the informers, or else in this controller's last writes."""
         for informer in self._informers.covering(resource, key):
             found = informer.get(key)
             return found.metadata.resource_version if found is not None else ""
         return self._last_versions.get((resource.name, key), "")
 
     def note(self, write: WriteResult) -> None:
-        """Remember a write that the server acknowledged, for the reconcile that made it; a client's `on_write`."""
+        """Record a successful write for the reconcile that made it; the `on_write` callback of a client."""
         noted, name = _noted.get(), (write.resource.name, write.key)
         self._last_versions.pop(name, None)
         if not write.gone:
@@ -68,7 +68,7 @@ class CacheBarrier:
 
     @contextmanager
     def noting(self, key: Hashable) -> Iterator[Mapping[tuple[str, Key], WriteResult]]:
-        """Note the writes of the block as those of a run of `key`; yields them as they come."""
+        """Record the writes of the block as those of a run of `key`; yield the mapping that collects them."""
         noted: _Writes = {}
         token = _noted.set(noted)
         try:
@@ -78,15 +78,14 @@ class CacheBarrier:
             self._written[key] = noted
 
     def written(self, key: Hashable) -> tuple[Sequence[WriteResult], int]:
-        """Return the first writes of the last run of `key`, and how many there were, until `when_seen`."""
+        """Return the first writes of the last run of `key`, and their number; empty after `when_seen`."""
         writes = self._written.get(key)
         return (tuple(islice(writes.values(), _TOLD)), len(writes)) if writes else ((), 0)
 
     def when_seen(self, key: Hashable, call: Callable[[], None]) -> None:
-        """Call `call` once every informer that is going to hear of what the last run of `key` wrote has: at once if
-        there is nothing to hear of.
+        """Call `call` once the informers have observed the writes of the last run of `key`, at once if there are none.
 
-        Informers with selectors are left out: whether they hear of a write is not known before they do.
+        Informers with selectors are ignored, because they may never observe a write.
         """
         waits = [
             (informer, write)
@@ -108,7 +107,7 @@ class CacheBarrier:
             informer.when_seen(write, seen)
 
     def is_echo(self, resource: Resource[Any], change: Change[Any]) -> bool:
-        """Return whether a change is what a write of this controller made, and nobody else; each is told once."""
+        """Return whether a change is exactly the result of a write of this controller; True once per write."""
         name = resource.name, change.key
         at, write = self._awaited.get(name, (0.0, None))
         if write is None or clock.monotonic() - at > LONGEST_HOLD:
@@ -122,7 +121,7 @@ class CacheBarrier:
         return is_own
 
     def clear(self) -> None:
-        """Forget what was written by runs that nobody will ask for any more."""
+        """Drop the writes of runs whose loop has ended."""
         self._written.clear()
 
     def _expect(self, write: WriteResult) -> None:

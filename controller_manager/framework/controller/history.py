@@ -1,13 +1,13 @@
-"""The history of an owner: the states it had, each a ControllerRevision, numbered in the order in which it had them.
+"""The revision history of an owner: its former states as numbered ControllerRevisions.
 
-state of the owner now          then
-that of the newest revision     nothing is written
-that of an older one            the latest of these gets the next number: a rollback
-that of none                    a revision is created, with the next number
+current state of the owner      action
+equals the newest revision      none
+equals an older revision        the latest such revision gets the next number (rollback)
+equals no revision              create a revision with the next number
 
-under the name of a new revision there is       then
-one of the owner's with the same state          it is taken for the new one
-any other, or one that is being deleted         the collision count grows by one, which makes another name
+object that already has the new revision's name         action
+a revision of the owner with the same state             use it
+any other revision, or one that is being deleted        increase the collision count, which changes the name
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,27 +29,27 @@ from controller_manager.framework.client import Client
 from controller_manager.framework.controller.references import ControllerRefManager, controller_ref
 from controller_manager.framework.controller.writes import Refusal, refusal_of
 
-# The label that has the hash of a revision's data.
+# The label with the hash of a revision's data.
 REVISION_HASH = f"controller.{PLATFORM_DOMAIN}/hash"
 
 _LONGEST_PREFIX = 223
 _ATTEMPTS = 10
-# Letters and digits that make no words.
+# Letters and digits that cannot form words, as `rand.SafeEncodeString` uses them.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class RecordedRevision(NamedTuple):
-    """The revision of the present state, and the collision count, which the owner keeps in its status."""
+    """The revision of the current state, and the collision count, which the owner stores in its status."""
 
     revision: ControllerRevision
     collision_count: int
 
 
 class ControllerHistory:
-    """The revisions of one `owner`, which is of the resource `kind`; made anew in each reconcile.
+    """The revisions of one `owner`, of the resource `kind`. Create a new instance in each reconcile.
 
-    The controller needs `get` on the owners, and on controllerrevisions `get`, `create`, `update`, `patch`
-    and `delete`. New revisions have the hash that ends their names as the label `hash_label`.
+    The controller needs `get` on the owners, and `get`, `create`, `update`, `patch` and `delete` on
+    controllerrevisions. The label `hash_label` of a new revision has the hash at the end of its name.
     """
 
     def __init__(self, client: Client, kind: Resource[Any], owner: Object, *, hash_label: str = REVISION_HASH) -> None:
@@ -61,7 +61,7 @@ class ControllerHistory:
     async def claim(
         self, revisions: Iterable[ControllerRevision], matches: Callable[[ControllerRevision], bool]
     ) -> list[ControllerRevision]:
-        """Adopt and release revisions as `ControllerRefManager` does; return the owner's, the newest last."""
+        """Adopt and release revisions as `ControllerRefManager` does; return the owner's revisions, newest last."""
         manager = ControllerRefManager(self._client, self._kind, self._owner)
         return in_order(await manager.claim(CONTROLLER_REVISIONS, revisions, matches))
 
@@ -72,10 +72,10 @@ class ControllerHistory:
         labels: Mapping[str, str],
         collision_count: int = 0,
     ) -> RecordedRevision | None:
-        """See that the newest of the owner's `revisions`, which are in order, has `data`, the present state.
+        """Ensure that the newest of the owner's sorted `revisions` has `data`, the current state.
 
-        One that is created has these `labels`, and the annotations of the owner. Returns None if nothing is created in
-        its namespace any more; raises Conflict where a revision had changed meanwhile.
+        A new revision gets these `labels` and the owner's annotations. Returns None if the namespace is gone or being
+        deleted. Raises Conflict if a revision has changed in the meantime.
         """
         found = latest_with(revisions, data)
         if found is None:
@@ -86,11 +86,9 @@ class ControllerHistory:
         return RecordedRevision(found, collision_count)
 
     async def truncate(self, revisions: Sequence[ControllerRevision], live: Collection[str], limit: int) -> None:
-        """Delete the oldest of `revisions`, which are in order, so that beside those named in `live` at most `limit`
-        are left.
-        """
+        """Delete the oldest of the sorted `revisions`; at most `limit` are left besides those named in `live`."""
         for revision in superfluous(revisions, live, limit):
-            with suppress(NotFound):  # somebody else was faster
+            with suppress(NotFound):  # already deleted by another client
                 await self._client.delete(CONTROLLER_REVISIONS, key_of(revision), uid=revision.metadata.uid)
 
     async def _create(
@@ -127,39 +125,37 @@ class ControllerHistory:
 
 
 def in_order(revisions: Iterable[ControllerRevision]) -> list[ControllerRevision]:
-    """Return revisions by number, of the same number the oldest first, and then by name."""
+    """Return revisions sorted by number, then creation time, then name."""
     return sorted(revisions, key=lambda one: (one.revision, one.metadata.creation_timestamp or "", one.metadata.name))
 
 
 def is_equal(one: msgspec.Raw, other: msgspec.Raw) -> bool:
-    """Return whether two states are the same, whatever the order of fields and the spaces between them; `null` counts
-    as absent.
-    """
+    """Return whether two states are equal, ignoring the order of fields, whitespace and `null` fields."""
     return one == other or _canonical(one) == _canonical(other)
 
 
 def latest_with(revisions: Sequence[ControllerRevision], data: msgspec.Raw) -> ControllerRevision | None:
-    """Return the last of `revisions` with that state; None if none has it."""
+    """Return the last of `revisions` with that state; None if there is no such revision."""
     return next((one for one in reversed(revisions) if is_equal(one.data, data)), None)
 
 
 def next_number(revisions: Iterable[ControllerRevision]) -> int:
-    """Return the number of the revision that comes after all these; 1 if there is none."""
+    """Return the number for the next revision; 1 without revisions."""
     return max((one.revision for one in revisions), default=0) + 1
 
 
 def superfluous(
     revisions: Sequence[ControllerRevision], live: Collection[str], limit: int
 ) -> Sequence[ControllerRevision]:
-    """Return the oldest of `revisions`, which are in order, beyond `limit`, without those named in `live`."""
+    """Return the oldest of the sorted `revisions` beyond `limit`, not counting those named in `live`."""
     old = [one for one in revisions if one.metadata.name not in live]
     return old[: max(0, len(old) - limit)]
 
 
 def template_patch(template: PodTemplateSpec) -> msgspec.Raw:
-    """Return the state that the history of a workload keeps: the strategic merge patch which brings its template back.
+    """Return the revision data of a workload: the strategic merge patch that restores its template.
 
-    It has the bytes that Go writes, since other programs compare these with their own.
+    The bytes are the same as Go's, because other programs compare them with their own.
     """
     tree = {**msgspec.to_builtins(template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
     return msgspec.Raw(_canonical(msgspec.Raw(msgspec.json.encode({"spec": {"template": tree}}))))
@@ -175,7 +171,7 @@ def new_revision(
     *,
     hash_label: str = REVISION_HASH,
 ) -> ControllerRevision:
-    """Return a revision that `owner` controls, to be created under the name that its data and the count make."""
+    """Build a revision that `owner` controls; its name depends on its data and the collision count."""
     code = revision_hash(data, collision_count)
     return ControllerRevision(
         metadata=ObjectMeta(
@@ -191,9 +187,9 @@ def new_revision(
 
 
 def revision_hash(data: msgspec.Raw, collision_count: int) -> str:
-    """Return the FNV-1 hash (32 bits) of a state and a collision count, in letters that make no words.
+    """Return the FNV-1 hash (32 bits) of a state and a collision count, encoded like `rand.SafeEncodeString`.
 
-    Programs in Go come to the same one.
+    Kubernetes computes the same hash.
     """
     code = 0x811C9DC5
     for byte in _canonical(data) + str(collision_count).encode():
@@ -202,7 +198,7 @@ def revision_hash(data: msgspec.Raw, collision_count: int) -> str:
 
 
 def _canonical(data: msgspec.Raw) -> bytes:
-    """Return the bytes of JSON that Go writes of the same."""
+    """Return the JSON bytes that Go writes for the same data."""
     return escaped(msgspec.json.encode(_without_null(msgspec.json.decode(data)), order="sorted"))
 
 

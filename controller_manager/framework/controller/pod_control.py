@@ -1,4 +1,4 @@
-"""Pods that a controller makes of a template: created, patched and deleted for their owner, which events tell of."""
+"""Creates, patches and deletes pods for an owner with a pod template, and records events on the owner."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from controller_manager.framework.controller.references import controller_ref, i
 from controller_manager.framework.controller.writes import Refusal, refusal_of
 from controller_manager.framework.work import TerminalError
 
-# Reasons of events on the owner, as those of all controllers of workloads.
+# Event reasons on the owner, as in Kubernetes' workload controllers.
 SUCCESSFUL_CREATE, FAILED_CREATE = "SuccessfulCreate", "FailedCreate"
 SUCCESSFUL_DELETE, FAILED_DELETE = "SuccessfulDelete", "FailedDelete"
 
@@ -33,12 +33,11 @@ def pod_from_template(
     generate_name: str = "",
     namespace: str = "",
 ) -> Pod:
-    """Return the pod that `owner`, an object of the resource `kind`, makes of a template, to be created.
+    """Build a pod from a template, controlled by `owner`, an object of the resource `kind`; it is not created yet.
 
-    Labels, annotations, finalizers and the whole spec are the template's, fields that nobody models included; what is
-    changed with `replace` leaves the others as they are. The owner controls the pod. Without a `name` the server makes
-    one that begins with `generate_name`, by default the owner's name and a dash. The namespace is the owner's unless
-    given. Raises TerminalError if the template is none of pods.
+    Labels, annotations, finalizers and the whole spec come from the template, including fields that `Pod` does not
+    model; `replace` keeps these. Without a `name`, the server generates one from `generate_name`, by default the
+    owner's name and a dash. The namespace is the owner's by default. Raises TerminalError for an invalid template.
     """
     meta = template.metadata
     made = ObjectMeta(
@@ -59,9 +58,9 @@ def pod_from_template(
 
 
 class PodControl:
-    """Writes the pods of a controller; `events` tell the owner what was done, and what was refused.
+    """Writes the pods of a controller, and records successes and failures as `events` on the owner.
 
-    The controller needs `create`, `delete` and `patch` on pods, as far as it calls these.
+    The controller needs `create`, `delete` and `patch` on pods for the methods that it calls.
     """
 
     def __init__(self, client: Client, events: Recorder) -> None:
@@ -69,9 +68,9 @@ class PodControl:
         self._events = events
 
     async def create(self, owner: Object, pod: Pod) -> Pod | None:
-        """Create a pod that `owner` controls; return it, or None if nothing is created in its namespace any more.
+        """Create a pod that `owner` controls; return it, or None if its namespace is gone or being deleted.
 
-        Raises ValueError if the pod has no labels or the owner does not control it, and what the server refuses.
+        Raises ValueError if the pod has no labels or the owner does not control it, and other errors of the server.
         """
         _check(owner, pod)
         try:
@@ -87,9 +86,9 @@ class PodControl:
         return made
 
     async def delete(self, owner: Object, pod: Pod, *, grace: int | None = None) -> bool:
-        """Delete the pod with that uid; return whether it was there. `grace` are seconds, the pod's own if None.
+        """Delete the pod with that uid; return whether it existed. `grace` is in seconds, None for the pod's own.
 
-        Raises Conflict if another pod has its name by now.
+        Raises Conflict if another pod now has its name.
         """
         try:
             await self._client.delete(PODS, key_of(pod), grace=grace, uid=pod.metadata.uid)
@@ -103,9 +102,9 @@ class PodControl:
         return True
 
     async def patch(self, pod: Pod, change: Mapping[str, Any]) -> Pod:
-        """Apply a strategic merge patch to the pod with that uid; return what it is then.
+        """Apply a strategic merge patch to the pod with that uid; return the result.
 
-        Raises Conflict if another pod has its name by now, and NotFound.
+        Raises Conflict if another pod now has its name, and NotFound.
         """
         bound = {**change, "metadata": {**change.get("metadata", {}), "uid": pod.metadata.uid}}
         try:
@@ -117,10 +116,10 @@ class PodControl:
 
 
 def _check(owner: Object, pod: Pod) -> None:
-    """Raise ValueError for a pod that nobody could count as the owner's."""
+    """Raise ValueError for a pod that the owner could not recognize as its own."""
     reference = controller_of(pod)
     if not pod.metadata.labels:
-        raise ValueError("a pod without labels is selected by nobody")
+        raise ValueError("the pod has no labels, so no selector can match it")
     if reference is None or not reference.uid or reference.uid != owner.metadata.uid:
         raise ValueError(f"the owner with the uid {owner.metadata.uid!r} does not control the pod")
     if not (reference.api_version and reference.kind and reference.block_owner_deletion):
@@ -128,8 +127,8 @@ def _check(owner: Object, pod: Pod) -> None:
 
 
 def _prefix(name: str) -> str:
-    """The name and a dash, or the name alone where a name of pods can't begin like that."""
+    """Return the name and a dash, or only the name if a pod name cannot start like that."""
     prefix = f"{name}-"
-    # A dash at the end stands for what the server appends.
+    # The letter stands for the suffix that the server appends.
     fits = len(prefix) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(f"{name}a")
     return prefix if fits else name

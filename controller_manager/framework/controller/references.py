@@ -1,14 +1,14 @@
-"""Controller references: who controls an object, and which objects an owner keeps, adopts and releases.
+"""Controller references: the controller of an object, and which objects an owner keeps, adopts and releases.
 
     controller of the object    selector    owner           object          decision
-    another                     any         any             any             IGNORE
+    another owner               any         any             any             IGNORE
     the owner                   matches     any             any             KEEP
-    the owner                   does not    is there        any             RELEASE
+    the owner                   does not    exists          any             RELEASE
     the owner                   does not    being deleted   any             IGNORE
-    none                        matches     is there        is there        ADOPT, if the owner may own it there
+    none                        matches     exists          exists          ADOPT, if the owner may own it there
     none                        otherwise                                   IGNORE
 
-An owner with a namespace owns objects of its namespace alone.
+A namespaced owner can only own objects of its namespace. "Exists" means: not being deleted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Object)
 
 
 def controller_key(kind: Resource[Any], obj: Object) -> Key | None:
-    """The key of the owner that controls `obj`, if that is of the resource `kind`; None otherwise."""
+    """Return the key of the controller of `obj` if it is of the resource `kind`, else None."""
     reference = controller_of(obj)
     if reference is None:
         return None
@@ -38,7 +38,10 @@ def controller_key(kind: Resource[Any], obj: Object) -> Key | None:
 
 
 def controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference:
-    """The reference by which `owner`, an object of `resource`, controls another object and outlives it."""
+    """Return the owner reference that makes `owner`, an object of `resource`, the controller of another object.
+
+    It has `blockOwnerDeletion`.
+    """
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -50,10 +53,10 @@ def controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference:
 
 
 async def recheck_owner(client: Client, kind: Resource[T], owner: T) -> T:
-    """Read `owner`, an object of the resource `kind`, from the server, since a local copy may lag behind; return it.
+    """Read `owner`, an object of the resource `kind`, from the server, since the cache may lag behind; return it.
 
-    Raises Conflict if it is gone, was made anew with another uid, or is being deleted: whoever is about to write on its
-    behalf decides anew. Other errors of the API, and TransportError, pass.
+    Raises Conflict if it is gone, was recreated with another uid, or is being deleted, so that the caller's reconcile
+    is retried. Also raises other `ApiError`s and TransportError.
     """
     name, uid = owner.metadata.name, owner.metadata.uid
     try:
@@ -61,14 +64,14 @@ async def recheck_owner(client: Client, kind: Resource[T], owner: T) -> T:
     except NotFound:
         raise conflict(kind.group, kind.plural, name, "it is gone and owns nothing any more") from None
     if found.metadata.uid != uid:
-        raise conflict(kind.group, kind.plural, name, f"it was made anew and is not the owner with the uid {uid}")
+        raise conflict(kind.group, kind.plural, name, f"it was recreated and no longer has the uid {uid}")
     if found.metadata.deletion_timestamp is not None:
         raise conflict(kind.group, kind.plural, name, "it is being deleted and is to own nothing more")
     return found
 
 
 class Claim(Enum):
-    """The decision of an owner about an object that may be its own."""
+    """The decision of an owner about an object that it may own."""
 
     KEEP = auto()
     ADOPT = auto()
@@ -77,7 +80,7 @@ class Claim(Enum):
 
 
 def claim_of(owner: ObjectMeta, obj: Object, *, matches: bool) -> Claim:
-    """The decision of the table above; `matches` says whether the selector of the owner does."""
+    """Return the decision, by the table of the module. `matches` is whether the owner's selector matches the object."""
     controller = controller_of(obj)
     if controller is not None and controller.uid != owner.uid:
         return Claim.IGNORE
@@ -92,10 +95,10 @@ def claim_of(owner: ObjectMeta, obj: Object, *, matches: bool) -> Claim:
 
 
 class ControllerRefManager:
-    """Claims objects for `owner`, which is of the resource `kind`; made anew in each reconcile.
+    """Adopts and releases objects for `owner`, of the resource `kind`. Create a new instance in each reconcile.
 
-    The controller needs `get` on the owners, and `patch` on the objects, which are of a built-in kind. What is adopted
-    gets the `finalizer`, and what is released loses it.
+    The controller needs `get` on the owners and `patch` on the objects, which must be of a built-in kind. The
+    `finalizer` is added to adopted objects and removed from released ones.
     """
 
     def __init__(self, client: Client, kind: Resource[Any], owner: Object, *, finalizer: str = "") -> None:
@@ -105,10 +108,10 @@ class ControllerRefManager:
         self._finalizer = finalizer
 
     async def claim(self, resource: Resource[T], objects: Iterable[T], matches: Callable[[T], bool]) -> list[T]:
-        """Adopt and release `objects` as decided; return those that the owner controls from now on.
+        """Adopt and release `objects`; return those that the owner controls afterwards.
 
-        Before anything is adopted the server is asked whether the owner is still there: a local copy may lag behind.
-        Each object is tried; then the first error is raised, Conflict where something had changed meanwhile.
+        Before the first adoption, the owner is read from the server, because the cache may lag behind. All objects are
+        tried, then the first error is raised: Conflict if an object has changed in the meantime.
         """
         decided = [(obj, claim_of(self._owner.metadata, obj, matches=matches(obj))) for obj in objects]
         refusal = await self._refusal() if any(claim is Claim.ADOPT for _, claim in decided) else None
@@ -126,7 +129,7 @@ class ControllerRefManager:
         return claimed
 
     async def _carry_out(self, claim: Claim, resource: Resource[T], obj: T) -> list[T]:
-        """Do what was decided; return the object if the owner controls it from now on."""
+        """Carry out the decision; return the object in a list if the owner controls it afterwards."""
         match claim:
             case Claim.KEEP:
                 return [obj]
@@ -137,7 +140,7 @@ class ControllerRefManager:
         return []
 
     async def _refusal(self) -> ApiError | TransportError | None:
-        """Return why the owner may not adopt anything, by the word of the server; None if it may."""
+        """Check on the server whether the owner may adopt objects; return the error if not."""
         try:
             await recheck_owner(self._client, self._kind, self._owner)
         except (ApiError, TransportError) as error:
@@ -157,7 +160,7 @@ class ControllerRefManager:
             raise
 
     async def _release(self, resource: Resource[T], obj: T) -> None:
-        """Take the reference away; an object that is gone, or another one by now, has none of ours."""
+        """Remove the owner reference. Ignore objects that are gone or were recreated under the same name."""
         reference = {"$patch": "delete", "uid": self._owner.metadata.uid}
         finalizers = {"$deleteFromPrimitiveList/finalizers": [self._finalizer]} if self._finalizer else {}
         try:
@@ -171,12 +174,12 @@ class ControllerRefManager:
     async def _patch(
         self, resource: Resource[T], obj: T, reference: Mapping[str, Any], finalizers: Mapping[str, Any]
     ) -> T:
-        # With its uid a patch is refused for an object that was made anew under the same name.
+        # With the uid the server rejects the patch if the object was recreated under the same name.
         change = {"metadata": {"uid": obj.metadata.uid, "ownerReferences": [reference], **finalizers}}
         return await self._client.patch(resource, key_of(obj), change, STRATEGIC_MERGE_PATCH)
 
 
 def is_other(error: Invalid) -> bool:
-    """Return whether a patch was refused since the object is another one by now, or has another controller."""
+    """Return whether a patch was rejected because the object was recreated or has another controller."""
     causes = error.details.causes if error.details is not None else ()
     return any(cause.field in ("metadata.uid", "metadata.ownerReferences") for cause in causes)

@@ -1,13 +1,13 @@
-"""A declared controller as it runs: put together, kept running and counted, from the start to the stop of its process.
+"""Runs a declared controller: builds it, restarts it after crashes, and reports its state.
 
-    phase      left when                                    then
-    standby    this replica leads and its turn has come     waiting
-    waiting    its informers have read everything           running
-    running    it is asked to stop                          stopped
-    any        it fails                                     crashed, and after a pause waiting again
+    phase      until                                           next phase
+    standby    this replica leads and it is started            waiting
+    waiting    its informers are synced                        running
+    running    it is asked to stop                             stopped
+    any        it fails                                        crashed, and after a pause waiting again
 
-A pause is twice as long as the one before it, at most `LONGEST_PAUSE`; a run that lasted longer than that makes them
-short again, and is taken for recovery.
+Each pause is twice as long as the previous one, at most `LONGEST_PAUSE`. A run that lasts longer than `LONGEST_PAUSE`
+counts as recovery and resets the pause.
 """
 
 import asyncio
@@ -40,23 +40,23 @@ class Phase(StrEnum):
     """A phase in the life of a controller."""
 
     STANDBY = "standby"
-    """Another replica leads, or its turn to start has not come."""
+    """Another replica leads, or it has not been started yet."""
     WAITING = "waiting"
-    """Its informers have not read everything yet."""
+    """Its informers are not synced yet."""
     RUNNING = "running"
     CRASHED = "crashed"
-    """It failed and will be started again."""
+    """It failed and will be restarted."""
     STOPPED = "stopped"
     ELSEWHERE = "elsewhere"
     """Leader migration gives it to another component."""
 
 
 class ControllerState(msgspec.Struct, frozen=True):
-    """One controller: in its phase since so many `seconds`; `restarts` counts its crashes since the process began.
+    """The state of one controller. `seconds` is the time in its phase, `restarts` its crashes since the process start.
 
-    `crash` is what ended it last, so many `crash_seconds` ago, empty if nothing ever did; `failing_seconds` is how long
-    it has been failing without a recovery in between, 0 while it is well. `waits_for` are the local copies that are not
-    complete, and why. `work` is there while it runs. `component` is who runs it instead, if it is elsewhere.
+    `crash` is the error of its last crash, `crash_seconds` ago; empty if it never crashed. `failing_seconds` is the
+    time since its first crash without a recovery, 0 if it is healthy. `waits_for` are the informers that are not
+    synced, with their errors. `work` is set while it runs. `component` runs it instead, in the phase ELSEWHERE.
     """
 
     name: str
@@ -75,21 +75,21 @@ LONGEST_PAUSE = 60.0
 
 
 class Lifecycle:
-    """The past of one controller as far as it matters."""
+    """The phases and crashes of one controller."""
 
     def __init__(self, now: float) -> None:
         self.phase, self._since = Phase.STANDBY, now
         self._restarts = 0
         self._crash, self._crashed_at = "", 0.0
-        # Since when it has been failing without a recovery in between; None while it is well.
+        # The time of the first crash without a recovery since; None if it is healthy.
         self._failing_since: float | None = None
 
     def enter(self, phase: Phase, now: float) -> None:
-        """It is in that phase from now on."""
+        """Enter a phase."""
         self.phase, self._since = phase, now
 
     def crash(self, error: BaseException, now: float) -> None:
-        """It failed, and will be started again."""
+        """Record a crash; the controller will be restarted."""
         if self._failing_since is None or self._has_recovered(now):
             self._failing_since = now
         self._restarts += 1
@@ -97,7 +97,7 @@ class Lifecycle:
         self.enter(Phase.CRASHED, now)
 
     def state(self, name: str, now: float, waits_for: tuple[str, ...], work: LoopState | None) -> ControllerState:
-        """Everything about the controller at a time, with what others know about it."""
+        """Return the state of the controller; the caller passes its name, missing informers and work."""
         well = self._failing_since is None or self._has_recovered(now)
         return ControllerState(
             name=name,
@@ -117,21 +117,21 @@ class Lifecycle:
 
 _RUNNING = Family(
     "running_managed_controllers",
-    "1 while the controller runs in this process: the replica leads, and it is not waiting or crashed.",
+    "1 while the controller runs in this process, 0 while it stands by, waits for its informers or has crashed.",
     "gauge",
     ("manager", "name"),
 )
-_RESTARTS = Family("controller_restarts_total", "Crashes of the controller itself.", "counter", ("controller",))
+_RESTARTS = Family("controller_restarts_total", "Number of crashes of the controller.", "counter", ("controller",))
 
-# Seconds that what runs has to finish in when a controller stops.
+# Seconds that running reconciles have to finish when a controller stops.
 _GRACE = 5.0
 
 
 class Controller:
-    """One controller of this process; making it declares its informers, so that they fill before it runs.
+    """One controller of this process. The constructor requests its informers, so that they can sync before it runs.
 
-    `metrics` are those of all controllers of the process. With a `shard` it works for the keys of that alone, and is
-    called `name`.
+    `metrics` are shared by all controllers of the process. With a `shard`, it reconciles only the keys of that shard,
+    under the name `name`.
     """
 
     def __init__(
@@ -154,16 +154,16 @@ class Controller:
         self._options = options
         self._metrics = metrics
         self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]
-        with contextlib.suppress(ValueError):  # a clash of names is a failure of this controller alone, once it runs
+        with contextlib.suppress(ValueError):  # a duplicate index name makes only this controller fail, once it runs
             self._add_indexes()
         self._life = Lifecycle(clock.monotonic())
         self._loop: ControlLoop[Hashable] | None = None
         self._handler: EventHandler | None = None
         self._stopped = False
-        self._stopping: asyncio.Future[None] | None = None  # while it runs, of when it is asked to stop
+        self._stopping: asyncio.Future[None] | None = None  # while it runs; done once it is asked to stop
 
     async def run(self) -> None:
-        """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
+        """Run until `stop`. A crash affects only this controller: it restarts after a pause, with all objects."""
         if self._stopped:
             return
         self._stopping = asyncio.get_running_loop().create_future()
@@ -185,13 +185,13 @@ class Controller:
             self._life.enter(Phase.STOPPED, clock.monotonic())
 
     def stop(self) -> None:
-        """Start nothing more; `run` returns once what runs has finished or had its time."""
+        """Stop taking keys; `run` returns once running reconciles have finished or the grace period is over."""
         self._stopped = True
         if self._stopping is not None and not self._stopping.done():
             self._stopping.set_result(None)
 
     def state(self) -> ControllerState:
-        """Return how it fares now."""
+        """Return the current state as plain data."""
         work = self._loop.state() if self._loop is not None else None
         if work is not None and self._barrier.apart:
             work = replace(work, acted=(*work.acted, *self._acted_apart()))
@@ -199,17 +199,17 @@ class Controller:
 
     @property
     def is_failing(self) -> bool:
-        """Return whether it has crashed and not started again, or one of its keys failed or spun when it ran last."""
+        """Whether it is in the phase CRASHED, or has failing or spinning keys."""
         loop = self._loop
         return self._life.phase is Phase.CRASHED or (loop is not None and bool(loop.failed or loop.spinning))
 
     def busy_with(self, within: float = 0.0) -> list[str]:
-        """Return in words what it has to do now, or within so many seconds."""
+        """Describe the pending work, including keys that are due within `within` seconds."""
         return [] if self._loop is None else self._loop.busy_with(within)
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """The informers it can't start without, by name, and what keeps them."""
+        """The informers that are not synced yet, with their last errors."""
         missing = [one for one in dict.fromkeys(self._watched) if not one.is_synced]
         told = ((str(one.selection), one.reflector.last_error) for one in missing)
         return tuple(f"{selection} ({error})" if error else selection for selection, error in told)
@@ -249,14 +249,14 @@ class Controller:
             self._barrier.clear()
 
     def _acted_apart(self) -> Iterator[Acted]:
-        """Yield what was written by no run of a key, as by what works on many keys at a time."""
+        """Yield the writes outside of runs, for example of batches for many keys."""
         now = clock.monotonic()
         for at, write in self._barrier.apart:
             yield Acted(str(write.key), now - at, (), (str(write),), 1)
 
     @property
     def _queue(self) -> str:
-        """What metrics call its queue: that of a shard is another one for each."""
+        """The name of its queue in metrics; each shard has its own."""
         queue = self.spec.queue
         return f"{queue}{self.name.removeprefix(self.spec.name)}" if queue else ""
 
@@ -291,27 +291,27 @@ def _add_within(
     *,
     after: float = 0.0,
 ) -> None:
-    """Order work only for keys, of objects of a resource, that belong to the shard."""
+    """Add a key only if it belongs to the shard."""
     if isinstance(key, Key) and shard.has(resource, key):
         loop.add(key, cause, priority, after=after)
 
 
 class Observed(Protocol):
-    """A controller as it is looked at."""
+    """What the collector reads of a controller."""
 
     def state(self) -> ControllerState:
-        """Return how it fares now."""
+        """Return the current state."""
 
 
 class ControllerMetrics(Collector):
-    """Read from the controllers of the process `manager` at scrape time."""
+    """Metrics of the controllers of the process `manager`, read at scrape time."""
 
     def __init__(self, controllers: Sequence[Observed], manager: str) -> None:
         self._controllers = controllers
         self._manager = manager
 
     def collect(self) -> Iterable[Metric]:
-        """One sample of each family per controller; called by the registry."""
+        """Return one sample of each family per controller; called by the registry."""
         states = [controller.state() for controller in self._controllers]
         running = [((self._manager, one.name), float(one.phase is Phase.RUNNING)) for one in states]
         restarts = [((one.name,), float(one.restarts)) for one in states]

@@ -1,4 +1,4 @@
-"""The declaration of a controller, and the context that it is given.
+"""The declaration of a controller, and the context that the framework passes to it.
 
 class Greeter:
     def __init__(self, context: Context, options: GreeterOptions) -> None: ...
@@ -28,37 +28,40 @@ T = TypeVar("T", bound=Object)
 O = TypeVar("O", bound=Options)  # noqa: E741
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
-# Seconds, as the controller's options say.
+# Returns seconds, given the controller's options.
 Delay = Callable[[Any], float]
 
 
 class Reconciler(Protocol[K_contra]):
-    """A controller: brings the state of one thing, named by a key, nearer to what is wanted.
+    """A controller: moves the current state of the object with a key towards the desired state.
 
-    It is called whenever a watch says so, at once for several keys but never for the same, and once more after every
-    error. It finds out by itself what there is to do. Informers show at least what its own last call for the key wrote.
-    A key is that of an object, unless the controller orders its work itself.
+    `reconcile` is called when a watch wakes a key and again after each error; concurrently for several keys, never for
+    the same key. It must read all it needs itself. Informers have observed at least the writes of the key's previous
+    run. A key is an object's `Key`, unless the controller adds keys of its own.
     """
 
     async def reconcile(self, key: K_contra) -> Requeue | None:
-        """Return None when done, or `Requeue`; raise `TerminalError` if only a change helps, others to try again."""
+        """Return None when done, or `Requeue`.
+
+        Raise `TerminalError` to wait for a change, any other exception to be retried.
+        """
 
 
 class Add(Protocol):
-    """The function that orders work."""
+    """The function that adds keys to the work queue."""
 
     def __call__(
         self, key: Hashable, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0
     ) -> None:
-        """Have `key` worked on because of `cause`, now or `after` so many seconds."""
+        """Add `key` to the queue because of `cause`, at once or `after` seconds later."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """A reconciler that also orders work itself, for what comes with time or from elsewhere than its watches."""
+    """A reconciler that also adds keys itself, for events that are not watches, such as timers."""
 
     async def run(self, add: Add) -> None:
-        """Runs beside the reconciles until it is cancelled; if it raises, the whole controller starts anew."""
+        """Run beside the reconciles until cancelled. An exception restarts the whole controller."""
 
 
 def _off(_: str) -> bool:
@@ -66,10 +69,9 @@ def _off(_: str) -> bool:
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The context of every controller; informers hold what the controller's watches name, complete, before it starts.
+    """The context of a controller. The informers of its watches are synced before it runs.
 
-    `enabled(gate)` tells whether a feature gate of this process is on; `cloud` is there for who says in its spec that
-    it needs it.
+    `enabled(gate)` returns whether a feature gate of this process is on. `cloud` is set if the spec requires it.
     """
 
     client: Client
@@ -82,11 +84,11 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class For(msgspec.Struct, Generic[T], frozen=True):
-    """Watch the objects a controller is for: a change of one wakes its own key.
+    """Watch the objects that a controller reconciles: a change of an object wakes its key.
 
-    `indexes` are kept by the informer; an index is a function of the object alone, and must not raise. If there is a
-    `delay(options)`, so many seconds are waited before work, in which further changes are gathered. With a selector
-    `fields` it is only the objects that match, and their informer is `informers.get(resource, fields=fields)`.
+    `indexes` are added to the informer; an index must depend on the object only and must not raise. `delay(options)`
+    returns the seconds to wait before a run, which collects further changes. `fields` is a field selector; the informer
+    is then `informers.get(resource, fields=fields)`.
     """
 
     resource: Resource[T]
@@ -96,7 +98,7 @@ class For(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Owned(msgspec.Struct, Generic[T], frozen=True):
-    """Watch objects that are controlled by an `owner`: a change of one wakes the key of its controller, old and new."""
+    """Watch objects that an `owner` controls: a change wakes the keys of the object's old and new controller."""
 
     resource: Resource[T]
     owner: Resource[Any]
@@ -106,13 +108,12 @@ class Owned(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Mapped(msgspec.Struct, Generic[T], frozen=True):
-    """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none.
+    """Watch objects whose changes wake other keys: those that `keys(informers, change)` returns, possibly none.
 
-    Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time. Without `echoes`
-    changes that the controller's own writes made wake none, as far as that is known in time: for what is written only
-    by the one reconcile that would be woken, and needs no second look. With a `gate` they are watched only where that
-    feature is on. Those that are `whole` are held by all shards of a controller that is divided by owner: for objects
-    that are found by their names, whoever controls them.
+    Without `keys`, changes wake no key; the informer is only available to the controller. `echoes=False` ignores
+    changes that result from the controller's own writes, if they are recognized in time; use it for objects that only
+    the woken reconcile itself writes. With a `gate`, objects are watched only if that feature is on. With `whole`, all
+    shards of a controller that is sharded by owner hold these objects, because it looks them up by name.
     """
 
     resource: Resource[T]
@@ -129,10 +130,9 @@ Watch = For[Any] | Owned[Any] | Mapped[Any]
 
 
 class PolicyRule(msgspec.Struct, frozen=True):
-    """A permission of a controller: verbs on resources of API groups, as in a Role; an empty group is the core.
+    """A permission of a controller: verbs on resources of API groups, as in a Role; an empty group is the core group.
 
-    With `names` that is so for objects of these names alone, with a `namespace` in that one alone, with a `gate` where
-    that feature is on.
+    It can be limited to objects with certain `names`, to a `namespace`, and to clusters where a feature `gate` is on.
     """
 
     groups: tuple[str, ...]
@@ -156,28 +156,32 @@ def _always(_: Any) -> bool:
 
 
 class ControllerSpec(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
-    """A controller, declared: a module's `SPECS` is a tuple of these.
+    """The declaration of a controller. A module exports a tuple of them as `SPECS`.
 
-    `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
-    is called when the process starts, and raises ConfigError where files that flags name are of no use: then nothing is
-    started. With `default_on` false it runs only when `--controllers` names it, with `gates` only where these features
-    are on, with `asked_for(options)` only where its flags ask for it (`needs_flags` names those that are not set by
-    default, so that it gets permissions only where they are given), and with `cloud` only where there is a provider
-    that has this: instances, load_balancers or routes. What failed is tried again after `retry_delays`: the seconds
-    after the first failure, doubled after each one more, and the longest of them. Each controller has the request rate
-    of `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it
-    by another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it
-    acts as where each controller has an account, if that is called otherwise than it; `as_process` says that it always
-    acts as the process itself.
+    `options` is the class of its flags. `workers(options)` returns the number of concurrent reconciles.
+    `check(options)` is called when the process starts and raises ConfigError, for example for an unusable file; then
+    the process does not start.
 
-    One that is `sharded_by` a resource may run several times, each time for other keys, in this process and in others;
-    it needs no `Source` that knows of more.
+    When it runs:
+    - `default_on`: if false, only if `--controllers` names it.
+    - `gates`: only if these features are on.
+    - `asked_for(options)`: only if its flags request it. `needs_flags` names these flags, if they are unset by default;
+      permissions are generated only for installations that set them.
+    - `cloud`: only with a cloud provider that has this part: instances, load_balancers or routes.
 
-    sharded_by    keys                            what it does for one it finds out from
-    NAMESPACES    objects in namespaces, or       objects of that namespace, and those of none; what it remembers is
-                  names of namespaces             about one namespace
-    another       objects of that, in             these, objects that they or their owners control, those that nobody
-                  namespaces                      does, those of no namespace; what it remembers is about one key
+    `retry_delays` are the seconds before the first retry, doubled with each further failure, and their maximum. Each
+    controller has its own request rate of `--cluster-api-qps` times `qps_factor`. `queue` and `reporter` are the names
+    of its queue in metrics and of its event source, if they differ from its name. With an account per controller it
+    acts as `service_account` (default: its name); with `as_process` it always acts as the process itself.
+
+    A controller that is `sharded_by` a resource may run several times, in this process and in others, each time for
+    other keys. A `Source` may add any key: those of other shards are dropped.
+
+    sharded_by    keys                            what a reconcile may depend on
+    NAMESPACES    objects in namespaces, or       objects of that namespace, and cluster-scoped objects; state in memory
+                  names of namespaces             is per namespace
+    another       objects of that resource,       these, objects that they or their owners control, objects without a
+                  in namespaces                   controller, cluster-scoped objects; state in memory is per key
     """
 
     name: str
@@ -203,11 +207,11 @@ class ControllerSpec(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
 
     @property
     def account(self) -> str:
-        """The service account of the system namespace that it may act as; empty for who acts as the process."""
+        """The service account in the system namespace that it can act as; empty if it acts as the process."""
         return "" if self.as_process else self.service_account or self.name
 
     def with_features(self, enabled: Callable[[str], bool]) -> "ControllerSpec[O]":
-        """Return what is left of it where these features are on: without the watches and permissions of others."""
+        """Return this spec without the watches and permissions whose feature gate is off."""
         watches = tuple(one for one in self.watches if not (isinstance(one, Mapped) and one.gate) or enabled(one.gate))
         rbac = tuple(rule for rule in self.rbac if not rule.gate or enabled(rule.gate))
         return replace(self, watches=watches, rbac=rbac)

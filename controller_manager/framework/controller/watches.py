@@ -1,4 +1,4 @@
-"""Turns changes into work: the keys that a change wakes, why, and how urgently."""
+"""Maps changes of watched objects to keys, with cause and priority, and adds the keys to the work queue."""
 
 import asyncio
 from collections import deque
@@ -13,9 +13,9 @@ from controller_manager.framework.controller.references import controller_key
 from controller_manager.framework.controller.spec import Add, For, Mapped, Owned, Watch
 from controller_manager.framework.work import Priority
 
-# Other work gets its turn after so many changes of a flood.
+# Other tasks may run after this number of changes.
 _AT_ONCE = 500
-# Whether a change of a resource is what the controller itself has written.
+# Returns whether a change of a resource is the result of the controller's own write.
 IsEcho = Callable[[Resource[Any], Change[Any]], bool]
 
 
@@ -24,7 +24,7 @@ def _never(_: Resource[Any], __: Change[Any]) -> bool:
 
 
 def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable[Hashable]:
-    """The keys that a change wakes."""
+    """Return the keys that a change wakes."""
     match watch:
         case For():
             return (change.key,)
@@ -35,7 +35,7 @@ def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable
 
 
 def cause_of(resource: Resource[Any], change: Change[Any]) -> str:
-    """The change in words, for logs."""
+    """Describe the change, for logs."""
     if change.initial:
         verb = "listed"
     elif change.after is None:
@@ -51,10 +51,10 @@ def _controllers(owner: Resource[Any], change: Change[Any]) -> Iterator[Key]:
 
 
 class EventHandler:
-    """The watches of one controller as a source of work for its loop.
+    """Adds the keys of one controller's watches to its loop.
 
-    Subscribers only take note; what a change means is found out in `run`. So an error of an author's `keys` ends that
-    controller, which starts anew with all objects, and neither the informer nor other controllers hear of it.
+    Subscribers only store the change; `run` maps it to keys. So an exception in an author's `keys` function restarts
+    only that controller, with all objects, and does not affect the informer or other controllers.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class EventHandler:
         self._options = options
         self._add = add
         self._is_echo = is_echo
-        # Changes that may be echoes of what a key is writing just now, the last of each object, until its run ends.
+        # Changes that may result from writes of a running key: the last one of each object, until the run ends.
         self._held: dict[Hashable, dict[tuple[str, Key], tuple[Watch, Change[Any]]]] = {}
         self._noted: deque[tuple[Watch, Change[Any]]] = deque()
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Turn changes into work until cancelled, beginning with all objects there are."""
+        """Add keys for changes until cancelled, beginning with all existing objects."""
         ends = [self._subscribe(watch) for watch in self._watches if not (isinstance(watch, Mapped) and not watch.keys)]
         try:
             while True:
@@ -111,11 +111,11 @@ class EventHandler:
         self._wake_keys(watch, change, keys)
 
     def began(self, key: Hashable) -> None:
-        """A run for `key` has begun: what it writes may be told of before its answer comes."""
+        """Record that a run of `key` has started. Events of its writes may arrive before the responses."""
         self._held[key] = {}
 
     def ended(self, key: Hashable) -> None:
-        """The run for `key` has ended, and all its answers are there."""
+        """Record that the run of `key` has ended, with the responses to all its writes."""
         for watch, change in self._held.pop(key, {}).values():
             if not self._is_echo(watch.resource, change):
                 self._wake_keys(watch, change, (key,))

@@ -1,11 +1,11 @@
-"""Writes of controllers: what a refusal means for the one who wrote, status that is only sent if it is new, and many
-writes of one reconcile, at the same time or a few at first.
+"""Writes of controllers: the meaning of errors, status updates only if changed, and many writes in one reconcile, in
+parallel or with a slow start.
 
-refusal                                             meaning         then
-403 with the cause NamespaceTerminating, or         NAMESPACE_ENDS  nothing is left to do: what is written for
-  404 of the namespace itself                                         goes with its namespace
-409 (Conflict, AlreadyExists), 404 of the object    STALE           raised: it is decided anew on what is there now
-any other                                           FAILED          told, and raised
+error                                               meaning         action
+403 with the cause NamespaceTerminating, or         NAMESPACE_ENDS  nothing: the objects are deleted with their
+  404 of the namespace itself                                         namespace
+409 (Conflict, AlreadyExists), 404 of the object    STALE           raise: retry with the current state
+any other                                           FAILED          report and raise
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 R = TypeVar("R")
 
-# Requests that are open at the same time at most.
+# Maximum number of concurrent requests.
 LARGEST_BATCH = 64
 
 _TERMINATING = "NamespaceTerminating"
@@ -31,7 +31,7 @@ _NOTHING = Details()
 
 
 class Refusal(Enum):
-    """The meaning of the refusal of a write."""
+    """The meaning of an error of a write."""
 
     NAMESPACE_ENDS = auto()
     STALE = auto()
@@ -39,7 +39,7 @@ class Refusal(Enum):
 
 
 def refusal_of(error: ApiError) -> Refusal:
-    """The meaning of the refusal of a write, by the table above."""
+    """Return the meaning of an error of a write, by the table of the module."""
     details = error.details or _NOTHING
     of_namespace = error.code == 404 and (details.group, details.kind) == ("", "namespaces")
     if of_namespace or any(cause.reason == _TERMINATING for cause in details.causes):
@@ -50,9 +50,9 @@ def refusal_of(error: ApiError) -> Refusal:
 
 
 async def try_write(write: Awaitable[object], on_failure: Callable[[ApiError], None] | None = None) -> bool:
-    """Await a write within a namespace; return whether it was made, False if its namespace is gone or being deleted.
+    """Await a write in a namespace; return True, or False if the namespace is gone or being deleted.
 
-    Every other refusal is raised. `on_failure` is told of those that are not merely stale, to make an event of them.
+    Every other error is raised. `on_failure` is called with errors that are not STALE, for example to record an event.
     """
     try:
         await write
@@ -67,21 +67,21 @@ async def try_write(write: Awaitable[object], on_failure: Callable[[ApiError], N
 
 
 async def update_status(client: Client, resource: Resource[T], before: T, after: T) -> T:
-    """Write the status of `after`, which was made of `before`, unless they are equal; return what is there now."""
+    """Write the status of `after`, an edited copy of `before`, unless they are equal; return the current object."""
     if after == before:
         return before
     return await client.update(resource, after, subresource="status")
 
 
 class Batched(NamedTuple, Generic[R]):
-    """The results of what was done, in order, and the first error."""
+    """The results of successful calls, in order, and the first error."""
 
     done: list[R]
     error: ApiError | TransportError | None
 
 
 def batch_sizes(count: int, largest: int = LARGEST_BATCH) -> Iterator[int]:
-    """1, 2, 4, … up to `largest`, which make `count` together."""
+    """Yield 1, 2, 4, … up to `largest`, until their sum is `count`."""
     if largest < 1:
         raise ValueError(f"the largest batch must hold at least one, not {largest}")
     size = 1
@@ -94,10 +94,10 @@ def batch_sizes(count: int, largest: int = LARGEST_BATCH) -> Iterator[int]:
 async def slow_start(
     items: Sequence[Item], act: Callable[[Item], Awaitable[R]], *, largest: int = LARGEST_BATCH
 ) -> Batched[R]:
-    """Await `act(item)` for all items, in batches that double, each after all of the one before has succeeded.
+    """Await `act(item)` for all items in batches of doubling size, each after the previous one has fully succeeded.
 
-    A batch with a failure is the last; all of it is waited for. An error that is not of the API or of the way to it
-    cancels the rest and is raised.
+    No batch follows one with a failure, which is still completed. Other exceptions than `ApiError` and
+    `TransportError` cancel the rest and are raised.
     """
     done: list[R] = []
     begin = 0
@@ -113,9 +113,9 @@ async def slow_start(
 async def in_parallel(
     items: Sequence[Item], act: Callable[[Item], Awaitable[R]], *, at_once: int = LARGEST_BATCH
 ) -> Batched[R]:
-    """Await `act(item)` for all items, `at_once` of them at the same time; what fails keeps no other from being tried.
+    """Await `act(item)` for all items, at most `at_once` concurrently. A failure does not stop the others.
 
-    An error that is not of the API or of the way to it cancels the rest and is raised.
+    Other exceptions than `ApiError` and `TransportError` cancel the rest and are raised.
     """
     if not items:
         return Batched([], None)

@@ -1,4 +1,4 @@
-"""Leader election on leases: of several replicas one acts, or each under the locks assigned to it."""
+"""Leader election with leases: only one replica acts, or each replica acts under the locks assigned to it."""
 
 from controller_manager.framework.leader.elector import (
     Elector,

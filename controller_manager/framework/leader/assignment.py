@@ -1,9 +1,9 @@
-"""Who of several replicas should hold which lock: rendezvous hashing with bounded loads; pure.
+"""Assigns locks to replicas: rendezvous hashing with bounded loads; pure.
 
-All replicas come to the same result, and whoever comes or goes moves little beside what is its own. No replica has more
-than the even share of a family, rounded up, such as the shards of a controller. These are given first, and alike in all
-families: controllers of as many shards have the same ones on a replica, which share its local copies. What is alone in
-its family evens out what that leaves.
+All replicas compute the same result, and a replica that joins or leaves moves few locks of others. A family is a set of
+locks such as the shards of a controller; no replica gets more than its even share of a family, rounded up. Families
+with several locks are assigned first, and in the same way: controllers with the same number of shards have the same
+shards on a replica, where they share informers. Families with one lock then even out the load.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ def assign(locks: Mapping[str, str], replicas: Collection[str]) -> dict[str, str
 
 
 def _places(locks: Mapping[str, str], shards: Collection[str]) -> dict[str, str]:
-    """Return which of its family each shard is."""
+    """Return the position of each shard within its family, as text."""
     seen: Counter[str] = Counter()
     places: dict[str, str] = {}
     for lock in sorted(shards, key=lambda lock: (len(lock), lock)):
@@ -48,7 +48,7 @@ def _places(locks: Mapping[str, str], shards: Collection[str]) -> dict[str, str]
 
 
 def _by_affinity(places: Mapping[str, str], replicas: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield all pairs of a lock and a replica, those first whose place fits best."""
+    """Yield all pairs of a lock and a replica, ordered by affinity."""
     pairs = [(_affinity(place, replica), lock, replica) for lock, place in places.items() for replica in replicas]
     return ((lock, replica) for _, lock, replica in sorted(pairs))
 

@@ -1,5 +1,6 @@
-"""Takes part in an election: waits for the lead, has work done while it holds it, gives it back, and lets nobody write
-who does not hold it.
+"""Leader election: waits for the lease, runs the work while it leads, and releases the lease.
+
+`FencedTransport` rejects writes of a process that does not lead.
 """
 
 import asyncio
@@ -37,22 +38,22 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 _STATUS = Family(
     "leader_election_master_status",
-    "1 while this process leads under that lease, 0 while it stands by.",
+    "1 while this process holds the lease, 0 while it stands by.",
     "gauge",
     ("name",),
 )
 _SLOW = Family(
     "leader_election_slowpath_total",
-    "Renewals of that lease by its holder that had to read it first.",
+    "Number of renewals by the holder that had to read the lease first.",
     "counter",
     ("name",),
 )
 
 
 class LeaderMetrics:
-    """The metrics of all elections that one process takes part in, by the name of the lease; one per process.
+    """The metrics of all elections of one process, by the name of the lease; one instance per process.
 
-    `slow` counts renewals for which the lease had to be read first.
+    `slow` counts renewals that had to read the lease first.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -61,19 +62,19 @@ class LeaderMetrics:
 
 
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time, or is another's; the work was cancelled and has ended."""
+    """The lease was not renewed in time, or has another holder. The work was cancelled and has ended."""
 
 
 def identity() -> str:
-    """A name for this process that no other has: `hostname_uuid`."""
+    """Return a unique identity for this process: `hostname_uuid`."""
     return f"{socket.gethostname()}_{random_source().uid()}"
 
 
 class Elector:
-    """One candidate for the lease `key`; `me` must be unique among all that ever were.
+    """One candidate for the lease `key`. The identity `me` must never have been used before.
 
-    The lead ends by our own clock `timings.renew` seconds after the last renewal that succeeded was *sent*: earlier
-    than any other candidate may take it.
+    Leadership ends by the local clock `timings.renew` seconds after the last successful renewal was *sent*, which is
+    before another candidate may take the lease.
     """
 
     def __init__(
@@ -85,30 +86,30 @@ class Elector:
         self._timings = timings
         self._log = runtime.log("leader").bind(lease=str(key), me=me)
         self._seen = Seen()
-        # Our lease as last written, if nothing went wrong since: it can be renewed without reading it.
+        # Our lease as last written. If it is set, it can be renewed without a read; any error clears it.
         self._lease: Lease | None = None
-        # The holder that was last said to be waited for.
+        # The holder that was last logged as the current leader.
         self._waits_for = ""
-        # When the last successful renewal was sent; None while another leads.
+        # When the last successful renewal was sent; None while another candidate leads.
         self._renewed: float | None = None
-        # Set before the first write: from then on the lease may be ours even if no answer arrives.
+        # Set before the first write: from then on the lease may be ours even without a response.
         self._may_hold = False
         self._metrics = metrics
         metrics.slow.add(key.name, by=0)
 
     @property
     def holder(self) -> str:
-        """The holder of the lease when it was last seen; empty for nobody."""
+        """The last observed holder of the lease; empty if it has none."""
         return self._seen.holder
 
     @property
     def record(self) -> LeaderElectionRecord | None:
-        """Return what the lease said when it was last seen; None if there was none."""
+        """The last observed record of the lease; None if the lease does not exist."""
         return self._seen.record
 
     @property
     def lease(self) -> Lease | None:
-        """The lease as this process last wrote it, if nothing went wrong since."""
+        """The lease as this process last wrote it; None after an error."""
         return self._lease
 
     def leads(self) -> bool:
@@ -116,9 +117,9 @@ class Elector:
         return self._renewed is not None and clock.monotonic() < self._renewed + self._timings.renew
 
     async def run(self, work: Work) -> None:
-        """Wait for the lead, then run `work` to its end, then release the lease; so does being cancelled.
+        """Wait until this process leads, run `work` to its end, then release the lease, also when cancelled.
 
-        Raises `LeadershipLost` when the lead was lost before: `work` was cancelled then, and waited for.
+        Raises `LeadershipLost` if leadership was lost before the end. `work` has been cancelled and has ended by then.
         """
         try:
             await self._acquire()
@@ -152,7 +153,7 @@ class Elector:
     def _loss(self) -> str:
         if self.holder == self.me:
             return f"could not be renewed for {self._timings.renew:g} s"
-        return f"was taken: its holder is {self.holder}" if self.holder else "was released by somebody else"
+        return f"was taken: its holder is {self.holder}" if self.holder else "was released by another client"
 
     async def _renew_while_possible(self) -> None:
         renewed = True
@@ -161,7 +162,7 @@ class Elector:
             renewed = await self._renew()
 
     async def _renew(self) -> bool:
-        """Renew the lease, in several tries if need be; false once the lead is lost."""
+        """Renew the lease, with retries; return False once leadership is lost."""
         assert self._renewed is not None
         try:
             async with asyncio.timeout_at(self._renewed + self._timings.renew):
@@ -174,7 +175,7 @@ class Elector:
         return True
 
     async def _try(self) -> bool:
-        """Do about the lease what the table says; whether it is ours afterwards."""
+        """Perform the action that `decide` returns; return whether the lease is ours afterwards."""
         try:
             async with asyncio.timeout(self._timings.renew / 2):
                 return await self._move()
@@ -187,7 +188,7 @@ class Elector:
     async def _move(self) -> bool:
         if self._lease is None and self._renewed is not None:
             self._metrics.slow.add(self.key.name)
-        # Whoever is cancelled while it writes, or gets no answer, does not know any more what the lease says.
+        # After a cancelled write, or one without a response, the content of the lease is unknown.
         lease, self._lease = self._lease, None
         lease = lease or await self._read()
         self._observe(lease)
@@ -218,13 +219,13 @@ class Elector:
         self._seen = observe(self._seen, read(lease) if lease is not None else None, clock.monotonic())
 
     def _stand_by(self) -> None:
-        """Say once of each holder that it is waited for."""
+        """Log each new holder once."""
         if self._waits_for != self._seen.holder:
             self._waits_for = self._seen.holder
             self._log.info("standing by while another leads", holder=self._waits_for)
 
     async def _release(self) -> None:
-        """Leave the lease to whoever comes first, if it is ours."""
+        """Release the lease if it is ours, so that any candidate can take it at once."""
         if not self._may_hold:
             return
         self._may_hold = False
@@ -243,15 +244,15 @@ _READS = ("GET", "HEAD")
 
 
 def _nobody_asks() -> None:
-    """Nobody asks what became of it."""
+    """Do nothing (default of `unanswered`)."""
 
 
 class FencedTransport:
-    """Refuses whatever changes anything unless `leads()` is true right before it is sent.
+    """Rejects writes unless `leads()` is true right before they are sent.
 
-    A leader's work is cancelled in time by its elector; this is for a process that was stopped or busy for so long
-    that its work runs on before the elector had its turn. `unanswered` is called for each write that ends without an
-    answer, so that it may still arrive.
+    The elector cancels a leader's work in time. This guards a process that was stopped or blocked for so long that its
+    work continues before the elector runs again. `unanswered` is called for each write that ends without a response and
+    may still reach the server.
     """
 
     def __init__(
@@ -263,16 +264,16 @@ class FencedTransport:
 
     @property
     def host(self) -> str:
-        """Return whom it talks to."""
+        """The host of the server."""
         return self._transport.host
 
     @property
     def authorities(self) -> bytes:
-        """Return whose certificates it believes the server by."""
+        """The certificate authorities that the server is verified with (PEM)."""
         return self._transport.authorities
 
     async def send(self, request: Request) -> Response:
-        """The answer. Raises `errors.Forbidden` for a write by one who does not lead."""
+        """Send a request, return the response. Raises `errors.Forbidden` for a write if this process does not lead."""
         self._check(request)
         try:
             return await self._transport.send(request)
@@ -282,12 +283,12 @@ class FencedTransport:
             raise
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
-        """The answer, and the stream if the server agreed. Raises as `send`."""
+        """Return the response, and the stream if the server accepted the upgrade. Raises like `send`."""
         self._check(request)
         return await self._transport.upgrade(request)
 
     async def close(self) -> None:
-        """Close the transport within."""
+        """Close the wrapped transport."""
         await self._transport.close()
 
     def _check(self, request: Request) -> None:

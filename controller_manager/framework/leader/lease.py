@@ -1,15 +1,15 @@
-"""The lease of an election: the record in it, and the next action about it, by what was seen of it and when; pure.
+"""The lease of an election: its record, and the next action, which depends on what was observed and when; pure.
 
-    lease                      its holder's term        do
-    none                       over, or mine            CREATE
-    none                       not over                 WAIT      deleted under its holder, who does not know yet
-    nobody's                   over when seen           TAKE
+    lease                      term of its holder       action
+    missing                    expired, or mine         CREATE
+    missing                    not expired              WAIT      deleted while its holder may still act
+    without a holder           expired when seen        TAKE
     mine                       -                        RENEW
-    another's                  not over                 WAIT
-    another's                  over                     TAKE
+    of another holder          not expired              WAIT
+    of another holder          expired                  TAKE
 
-A term ends so many seconds after *we saw* the record change, by our own clock. The holder measures from before it sent
-that change, so it ends its own term earlier; clocks are never compared.
+A term expires a lease duration after *we observed* the last change of the record, by the local clock. The holder
+measures from before it sent that change, so it stops earlier. Clocks of different machines are never compared.
 """
 
 import math
@@ -24,9 +24,9 @@ from controller_manager.common.api.timestamps import format_micro, nonzero_time
 
 
 class LeaderElectionRecord(msgspec.Struct, frozen=True):
-    """The holder of a lease, for how many seconds after a renewal, since when, and the how-manieth holder that is.
+    """The record in a lease: holder, lease duration in seconds, renew and acquire time, and number of transitions.
 
-    `renewed` is only ever compared with an earlier `renewed`: clocks of several machines do not agree.
+    `renewed` is only compared with earlier values of `renewed`, because clocks of different machines differ.
     """
 
     holder: str
@@ -37,7 +37,7 @@ class LeaderElectionRecord(msgspec.Struct, frozen=True):
 
 
 def read(lease: Lease) -> LeaderElectionRecord:
-    """The record within a lease."""
+    """Return the record of a lease."""
     spec = lease.spec
     return LeaderElectionRecord(
         holder=spec.holder_identity,
@@ -49,7 +49,7 @@ def read(lease: Lease) -> LeaderElectionRecord:
 
 
 def held(lease: Lease, me: str, seconds: float, moment: datetime) -> Lease:
-    """The lease as `me` takes or renews it; a fraction of a second is rounded up, which is the safe side."""
+    """Return the lease as taken or renewed by `me`. Fractions of a second are rounded up to be safe."""
     before, now = read(lease), format_micro(moment)
     mine = before.holder == me
     spec = LeaseSpec(
@@ -63,7 +63,7 @@ def held(lease: Lease, me: str, seconds: float, moment: datetime) -> Lease:
 
 
 def released(lease: Lease, moment: datetime) -> Lease:
-    """The lease as its holder leaves it: anybody may take it at once."""
+    """Return the lease as released by its holder: any candidate may take it at once."""
     now = format_micro(moment)
     spec = LeaseSpec(
         holder_identity="",
@@ -75,12 +75,12 @@ def released(lease: Lease, moment: datetime) -> Lease:
     return replace(lease, spec=spec)
 
 
-# How much longer than the retry period the renew deadline must be, so that a single lost request costs nothing.
+# The renew deadline must be longer than the retry period by this factor, so that one lost request does no harm.
 _SLACK = 1.2
 
 
 class LeaseTimings(msgspec.Struct, frozen=True):
-    """Seconds: how long a lease lasts, how long its holder tries to renew it, and the time between two tries.
+    """The lease duration, renew deadline and retry period of an election, in seconds.
 
     Raises ValueError unless `lease` > `renew` > 1.2 * `retry` > 0.
     """
@@ -104,7 +104,7 @@ class LeaseTimings(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The lease's record as last read (None: there is no lease), who held it last, and until when by our clock."""
+    """The last observed record (None: the lease does not exist), its last holder, and when its term expires locally."""
 
     record: LeaderElectionRecord | None = None
     holder: str = ""
@@ -112,7 +112,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class LeaseAction(Enum):
-    """The next action about the lease."""
+    """The next action on the lease."""
 
     CREATE = "create"
     TAKE = "take"
@@ -121,7 +121,7 @@ class LeaseAction(Enum):
 
 
 def observe(seen: Seen, record: LeaderElectionRecord | None, now: float) -> Seen:
-    """Return what is known after reading `record`: only a change starts a term; a lease that is gone ends none."""
+    """Return the state after reading `record`. Only a changed record starts a term; a missing lease ends none."""
     if record is None:
         return Seen(None, seen.holder, seen.until)
     if record == seen.record:
@@ -130,7 +130,7 @@ def observe(seen: Seen, record: LeaderElectionRecord | None, now: float) -> Seen
 
 
 def decide(me: str, seen: Seen, now: float) -> LeaseAction:
-    """See the table above."""
+    """Return the next action, by the table of the module."""
     mine, over = seen.holder == me, now >= seen.until
     if seen.record is None:
         return LeaseAction.CREATE if mine or over else LeaseAction.WAIT

@@ -1,19 +1,19 @@
-"""The main lease of replicas that share out locks, which they hold together."""
+"""The main lease that replicas with shared locks hold together."""
 
 from controller_manager.common.api.coordination import Lease
 from controller_manager.common.base import clock
 from controller_manager.framework.leader.lease import LeaseAction, Seen, decide, observe, read
 from controller_manager.framework.leader.shared_leases import SharedLeases, SharedLocks
 
-# It is renewed by whoever finds it older than so many retry periods.
+# Any replica renews the lease once the last renewal is older than this number of retry periods.
 _OLD = 1.5
 
 
 class MainLease:
-    """The main lease, as one replica knows it; `retry` is the retry period in seconds.
+    """The main lease as seen by one replica; `retry` is the retry period in seconds.
 
-    `renewed` is a monotonic time that is not later than its last renewal; None while others hold it, and before it was
-    seen to be renewed.
+    `renewed` is a monotonic time not later than the last renewal; None before a renewal was observed, and while the
+    lease has another holder.
     """
 
     def __init__(self, leases: SharedLeases, shared: SharedLocks, retry: float) -> None:
@@ -28,11 +28,14 @@ class MainLease:
 
     @property
     def holder(self) -> str:
-        """The holder when it was last seen."""
+        """The last observed holder."""
         return self._seen.holder
 
     async def keep(self, *, joined: bool) -> bool:
-        """See to it that the replicas hold it; return whether they do. Who has not joined reads it first."""
+        """Take or renew the lease for the replicas if needed; return whether they hold it.
+
+        A replica that has not joined reads the lease first.
+        """
         if self._lease is None or not joined:
             await self.read()
         now = clock.monotonic()
@@ -48,25 +51,25 @@ class MainLease:
         return True
 
     async def read(self) -> None:
-        """Read it. Raises `ApiError`."""
+        """Read the lease. Raises `ApiError`."""
         asked = clock.monotonic()
         self.observe(await self._leases.get(self._name), asked)
 
     def observe(self, lease: Lease | None, asked: float) -> None:
-        """Take it in as it was read; `asked` is when that was asked for."""
+        """Record the lease as read; `asked` is when the read was sent."""
         before = self._seen.record
         record = read(lease) if lease is not None else None
         self._seen = observe(self._seen, record, clock.monotonic())
         self._lease = lease
         ours = record is not None and record.holder == self._me
         if ours and before is not None and record != before and self._asked:
-            self.renewed = max(self._asked, self.renewed or 0.0)  # it was renewed since we asked the time before
+            self.renewed = max(self._asked, self.renewed or 0.0)  # it was renewed after the previous read was sent
         elif record is not None and record.holder and not ours:
             self.renewed = None
         self._asked = asked
 
     async def release(self) -> None:
-        """Give it back, if the replicas hold it. Raises `ApiError`."""
+        """Release the lease if the replicas hold it. Raises `ApiError`."""
         lease = await self._leases.get(self._name)
         if lease is not None and read(lease).holder == self._me:
             await self._leases.release(lease)

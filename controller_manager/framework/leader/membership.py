@@ -1,20 +1,21 @@
-"""The replicas that share locks, as one of them knows them by their leases; pure, the caller passes the time.
+"""The replicas that share locks, as one of them knows them from the leases; pure, the caller passes the time.
 
-Each replica renews one lease, its session. A lock is a lease, too, but is only written when it is taken and when it is
-given back: it is worth as much as the session of its holder.
+Each replica renews one lease, its session. A lock is also a lease, but it is written only when it is taken and
+released: it is valid as long as the session of its holder.
 
-    the lock              its holder's session    assigned to    do
-    free                  -                       me             TAKE
-    another's             over                    me             TAKE
-    another's             lives                   -              -
-    mine, not worked on   -                       me             TAKE: it is written anew, so that no write of ours
-                                                                 that got no answer can still change it
-    mine, not worked on   -                       another        GIVE_BACK
-    mine, worked on       -                       another        YIELD
-    another's, worked on  -                       -              LOST
+    lock                       session of its holder    assigned to    action
+    free                       -                        me             TAKE
+    of another                 expired                  me             TAKE
+    of another                 alive                    -              -
+    mine, without work         -                        me             TAKE: write it again, so that no earlier write
+                                                                       without a response can still change it
+    mine, without work         -                        another        GIVE_BACK
+    mine, with work            -                        another        YIELD
+    of another, with my work   -                        -              LOST
 
-A session is over so many seconds after we saw it change, by our own clock; its holder measures from before it sent that
-change, and acts for a shorter time. That of a holder whose session was never seen is over so long after we heard of it.
+A session expires a lease duration after we observed its last change, by the local clock. Its holder measures from
+before it sent that change, so it stops earlier. The session of a holder that was never observed expires a lease
+duration after the holder was first seen on a lock.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +26,7 @@ from controller_manager.framework.leader.lease import LeaderElectionRecord
 
 
 class LockAction(Enum):
-    """An action about a lock."""
+    """An action on a lock."""
 
     TAKE = "take"
     GIVE_BACK = "give back"
@@ -34,37 +35,37 @@ class LockAction(Enum):
 
 
 class Sessions:
-    """Who lives, by the records of sessions as they change; `seconds` is how long one lasts that is not seen."""
+    """Which identities are alive, by the changes of their sessions. `seconds` is the term of an unobserved session."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._records: dict[str, LeaderElectionRecord] = {}
-        # Until when each identity lives as far as is known; a lock may name one that has no session any more.
+        # When the session of each identity expires. A lock may name an identity whose session is gone.
         self._until: dict[str, float] = {}
 
     def observe(self, records: Mapping[str, LeaderElectionRecord], now: float) -> None:
-        """Take in the records of all sessions, by the name of their leases, as they were read just now."""
+        """Record the just-read records of all sessions, by the name of their leases."""
         for name, record in records.items():
             before = self._records.get(name)
             if record == before:
                 continue
             if record.holder:
                 self._until[record.holder] = now + record.seconds
-            elif before is not None:  # who gives its session back has ended
+            elif before is not None:  # a replica that releases its session has ended
                 self._until[before.holder] = 0.0
         self._records = dict(records)
 
     def is_over(self, identity: str, asked: float) -> bool:
-        """Return whether that one can act no more; `asked` is when what was observed last was asked for."""
+        """Return whether an identity can no longer act; `asked` is when the last observed list was requested."""
         return asked >= self._until.setdefault(identity, asked + self._seconds)
 
     def forget(self, named: Collection[str], asked: float) -> None:
-        """Forget those that are over, but for those that are `named` by locks."""
+        """Drop expired identities, except those `named` by locks."""
         kept = {record.holder for record in self._records.values()}.union(named)
         self._until = {one: until for one, until in self._until.items() if one in kept or asked < until}
 
     def free_slot(self, names: Iterator[str], asked: float) -> str:
-        """Return the first name of a session that nobody has, or nobody who lives."""
+        """Return the first session name that has no holder, or an expired one."""
         return next(name for name in names if self._is_free(name, asked))
 
     def _is_free(self, name: str, asked: float) -> bool:
@@ -73,9 +74,9 @@ class Sessions:
 
 
 class Membership:
-    """The locks of a group of replicas, who has them, and what `me` should do about it.
+    """The locks of a group of replicas, their holders, and the actions that the replica `me` should take.
 
-    `locks` has the family of each lock, as `assign` wants it; `seconds` is how long a session lasts.
+    `locks` has the family of each lock, as for `assign`; `seconds` is the duration of a session.
     """
 
     def __init__(self, me: str, locks: Mapping[str, str], seconds: float) -> None:
@@ -83,7 +84,7 @@ class Membership:
         self.sessions = Sessions(seconds)
         self._locks = locks
         self._seconds = seconds
-        # Who had a lock when it was last seen, and until when that counts for a lease that is gone.
+        # The last observed holder of each lock, and how long it counts after the lease was deleted.
         self._holders: dict[str, str] = {}
         self._gone: dict[str, float] = {}
         self._asked = 0.0
@@ -91,11 +92,10 @@ class Membership:
         self._assigned: Mapping[str, str] = {}
 
     def observe(self, holders: Mapping[str, str], members: Collection[str], asked: float) -> None:
-        """Take in the holders of all locks that have a lease (empty for nobody), and the identities that take part, by
-        their sessions, which `sessions` was told of; `asked` is when all of that was asked for.
+        """Record the holders of all locks that have a lease (empty: no holder), and the identities that take part.
 
-        That a session has not changed is known of that moment and no later one: however long it takes until something
-        is done about it, its holder may have renewed it since.
+        Call `sessions.observe` first. `asked` is when the list was requested. Expiry is judged at that time and not
+        later, because a holder may have renewed its session since then.
         """
         self._asked = asked
         for lock in self._locks:
@@ -110,24 +110,24 @@ class Membership:
         self.sessions.forget(set(self._holders.values()), asked)
 
     def holder(self, lock: str) -> str:
-        """Return who had a lock when it was last seen; empty for nobody."""
+        """Return the last observed holder of a lock; empty if it has none."""
         return self._holders.get(lock, "")
 
     def is_over(self, identity: str) -> bool:
-        """Return whether that one could act no more when all was observed last."""
+        """Return whether an identity could no longer act at the last observation."""
         return self.sessions.is_over(identity, self._asked)
 
     def note(self, lock: str, holder: str) -> None:
-        """Know who has a lock from its lease as it was just read or written."""
+        """Record the holder of a lock whose lease was just read or written."""
         self._holders[lock] = holder
         self._gone.pop(lock, None)
 
     def assigned(self, lock: str) -> str:
-        """Return who should have a lock; empty if nobody takes part."""
+        """Return the replica that a lock is assigned to; empty if no replica takes part."""
         return self._assigned.get(lock, "")
 
     def steps(self, working: Collection[str]) -> Iterator[tuple[str, LockAction]]:
-        """Yield what to do about which lock, by the table above; `working` are those that `me` works under."""
+        """Yield locks with their actions, by the table of the module; `working` are those that `me` works under."""
         for lock in self._locks:
             holder, mine = self.holder(lock), self.assigned(lock) == self.me
             if lock in working:

@@ -1,8 +1,8 @@
-"""Takes part, with all other replicas, in sharing out locks: keeps a session, takes the locks that are assigned to it,
-and gives them back, once what was done under them has ended, when others should have them.
+"""Election of several active replicas: each keeps a session and takes the locks assigned to it.
 
-The main lease is held by the replicas together, in the name of what they share out. Whoever shares out something else,
-or seeks that lease for itself alone, waits until none of them is left, and they wait for it.
+A replica releases a lock that is assigned to another one after the work under it has ended. All replicas hold the main
+lease together, with an identity derived from the set of locks. A replica with another set of locks, or one that wants
+the main lease alone, waits until all of them have left, and vice versa.
 """
 
 import asyncio
@@ -27,24 +27,23 @@ from controller_manager.framework.leader.shared_leases import SharedLeases, Shar
 
 
 class Work(Protocol):
-    """Something that is done under a lock."""
+    """Work that runs under a lock."""
 
     async def run(self) -> None:
-        """Work until `stop`; being cancelled ends it at once."""
+        """Work until `stop`. Cancellation ends the work at once."""
 
     def stop(self) -> None:
-        """Have `run` end once what is being done is finished."""
+        """Make `run` return after the current work is finished."""
 
     def settled(self) -> float:
-        """Return the monotonic time (seconds) from when no write of it can still arrive; known once it has ended."""
+        """Return the monotonic time after which none of its writes can still arrive; known once `run` has ended."""
 
 
 class SharedElection:
-    """One replica; `me` must be unique among all that ever were. `make(lock, lease)` makes what is done
-    under a lock.
+    """One replica. Its identity must never have been used before. `make(lock, lease)` creates the work of a lock.
 
-    It may act until `timings.renew` seconds after it sent the last renewal of its session that succeeded, and after
-    the main lease was renewed by anybody, by its own clock.
+    By the local clock, it may act until `timings.renew` seconds after it sent the last successful renewal of its
+    session, and not longer than that after the last renewal of the main lease by any replica.
     """
 
     def __init__(
@@ -68,11 +67,11 @@ class SharedElection:
         self.me = membership.me
         self.membership = membership
         self._stopping = False
-        # Our session as last written, and when that was sent.
+        # Our session as last written, and when the last successful renewal was sent.
         self._session: Lease | None = None
         self._session_name = ""
         self._renewed: float | None = None
-        # The leases of locks as last listed; what is done under locks; locks that something is done about.
+        # By lock: its lease as last listed, its lease as we last wrote it, when, its work; locks with a running task.
         self._listed: Mapping[str, Lease] = {}
         self._held: dict[str, Lease] = {}
         self._taken: dict[str, float] = {}
@@ -83,12 +82,12 @@ class SharedElection:
 
     @property
     def main_holder(self) -> str:
-        """The holder of the main lease when it was last seen."""
+        """The last observed holder of the main lease."""
         return self._main.holder
 
     @property
     def joined(self) -> bool:
-        """Return whether it takes part."""
+        """Return whether this replica takes part."""
         return self._renewed is not None
 
     def alive(self) -> bool:
@@ -106,16 +105,16 @@ class SharedElection:
         return self._shared.key(lock)
 
     def since(self, lock: str) -> str:
-        """Return since when its holder has had a lock (RFC 3339), as it was last listed; empty if nobody has it."""
+        """Return when the holder of a lock acquired it (RFC 3339), by the last list; empty if it has no holder."""
         lease = self._listed.get(lock)
         return read(lease).acquired if lease is not None and read(lease).holder else ""
 
     def stop(self) -> None:
-        """Have `run` end: everything is finished and given back."""
+        """Make `run` return after all work is finished and all locks are released."""
         self._stopping = True
 
     async def run(self) -> None:
-        """Take part until `stop`. Raises `LeadershipLost` when it must not act any more, once everything has ended."""
+        """Take part until `stop`. Raises `LeadershipLost`, after all work has ended, if leadership was lost."""
         lost, orderly = "", True
         try:
             await self._join()
@@ -145,7 +144,7 @@ class SharedElection:
             await self._pause()
 
     async def _take_part(self) -> str:
-        """Return why it may act no more; empty if it was asked to stop, and has."""
+        """Take part until stopped; return why this replica may no longer act, or an empty string after `stop`."""
         while not self._stopping or self._busy:
             if self._stopping:
                 self._stop_all()
@@ -197,7 +196,7 @@ class SharedElection:
         elif lease is None:
             lease = await self._leases.get(self._session_name)
             if lease is None or read(lease).holder != self.me:
-                if self.joined:  # somebody took it away: our time runs out
+                if self.joined:  # another client changed or deleted it: let our term expire
                     return False
                 self._session_name = ""
                 return False
@@ -207,7 +206,7 @@ class SharedElection:
         return True
 
     async def _free_session(self) -> Lease | None:
-        """Choose a session that is free; return its lease if there is one."""
+        """Choose a free session name; return its lease if one exists."""
         asked = clock.monotonic()
         found = await self._leases.list()
         self._observe_sessions(found)
@@ -219,7 +218,7 @@ class SharedElection:
         return await self._main.keep(joined=self.joined)
 
     async def _leave(self) -> None:
-        """Give the session back, and the main lease if nobody else is left."""
+        """Release the session, and the main lease if no other replica is left."""
         if self._session_name:
             await self._attempt(self._release_session)
         if self.joined and not [one for one in self.membership.members if one != self.me]:
@@ -249,13 +248,13 @@ class SharedElection:
             self._main.observe(main, asked)
         self._listed = {one: found[name] for one in self._shared.families if (name := self._name(one)) in found}
         holders = {lock: read(lease).holder for lock, lease in self._listed.items()}
-        for lock in self._busy:  # what was listed may be older than what we wrote since
+        for lock in self._busy:  # the list may be older than our own writes
             if self._taken.get(lock, asked) >= asked:
                 holders[lock] = self.membership.holder(lock)
         members = [read(one).holder for one in found.values() if self._leases.shares(one)]
         self.membership.observe(holders, [one for one in members if one], asked)
         for lock in [one for one in self._working if one not in self._listed and self._taken[one] < asked]:
-            await self._take(lock)  # somebody deleted its lease
+            await self._take(lock)  # another client deleted its lease
         return True
 
     def _name(self, lock: str) -> str:
@@ -266,10 +265,10 @@ class SharedElection:
         records = {name: read(lease) for name, lease in found.items() if name.startswith(prefix)}
         self.membership.sessions.observe(records, clock.monotonic())
 
-    # What is done under locks.
+    # The work under locks.
 
     def _act(self) -> str:
-        """Do what is to be done about locks; return why this replica may act no more, if so."""
+        """Perform the actions on all locks; return why this replica may no longer act, or an empty string."""
         for lock, step in tuple(self.membership.steps(self._working.keys())):
             match step:
                 case LockAction.LOST:
@@ -292,7 +291,7 @@ class SharedElection:
         self._tasks.start(doing, name=f"lock {lock}").add_done_callback(lambda _: self._busy.discard(lock))
 
     async def _serve(self, lock: str) -> None:
-        """Take a lock, work under it, give it back."""
+        """Take a lock, work under it, and release it."""
         if not await self._attempt(partial(self._take, lock)):
             return
         if not self.alive() or self._stopping:
@@ -314,7 +313,7 @@ class SharedElection:
         name = self._name(lock)
         try:
             written = await self._leases.hold(self._listed.get(lock), name, self.me)
-        except errors.AlreadyExists:  # somebody took our label from it
+        except errors.AlreadyExists:  # another client removed our label from it
             found = await self._leases.get(name)
             holder = read(found).holder if found is not None else ""
             if found is None or (holder not in ("", self.me) and not self.membership.is_over(holder)):

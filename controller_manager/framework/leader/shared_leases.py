@@ -1,4 +1,4 @@
-"""The leases of replicas that share out locks: their main lease, a lease for each lock, and one for each replica."""
+"""The leases of replicas with shared locks: one main lease, one lease per lock, and one session per replica."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -14,25 +14,25 @@ from controller_manager.common.base import clock
 from controller_manager.framework.client import Client
 from controller_manager.framework.leader.lease import held, released
 
-# On every lease of the replicas: the name of their main lease, and on sessions what these share out.
+# Labels: the name of the main lease (on all leases), and the digest of the locks (on sessions that share them).
 _GROUP_LABEL, _LOCKS_LABEL = "cluster-controller-manager/replicas-of", "cluster-controller-manager/locks"
 
 
 class SharedLocks(msgspec.Struct, frozen=True):
-    """The locks that replicas share out: `main` is their main lease, `families` has the family of each lock."""
+    """The locks that replicas share. `main` is their main lease, `families` has the family of each lock."""
 
     main: Key
     families: Mapping[str, str]
 
     @property
     def digest(self) -> str:
-        """A text that is the same only for those who share out the same locks, of the same families."""
+        """A digest of the locks and their families."""
         named = sorted(f"{lock} {family}" for lock, family in self.families.items())
         return blake2b("\n".join(named).encode(), digest_size=8).hexdigest()
 
     @property
     def holder(self) -> str:
-        """The identity in whose name all replicas together hold the main lease."""
+        """The identity with which all replicas together hold the main lease."""
         return f"replicas_{self.digest}"
 
     def key(self, lock: str) -> Key:
@@ -41,7 +41,7 @@ class SharedLocks(msgspec.Struct, frozen=True):
 
     @property
     def session_prefix(self) -> str:
-        """What the names of all sessions begin with."""
+        """The prefix of the names of all sessions."""
         return f"{self.main.name}-replica-"
 
     def session(self, number: int) -> str:
@@ -50,7 +50,7 @@ class SharedLocks(msgspec.Struct, frozen=True):
 
 
 class SharedLeases:
-    """These leases at the API server; `seconds` is for how long one is held."""
+    """Reads and writes these leases; `seconds` is the lease duration."""
 
     def __init__(self, client: Client, shared: SharedLocks, seconds: float) -> None:
         self._client = client
@@ -64,16 +64,16 @@ class SharedLeases:
         return {lease.metadata.name: lease for lease in listing.items}
 
     async def get(self, name: str) -> Lease | None:
-        """Return a lease; None if there is none. Raises `ApiError`."""
+        """Return a lease; None if it does not exist. Raises `ApiError`."""
         try:
             return await self._client.get(LEASES, Key(self._main.namespace, name))
         except errors.NotFound:
             return None
 
     async def hold(self, lease: Lease | None, name: str, holder: str, *, shares: bool = False) -> Lease:
-        """Take or renew a lease, which is there as `lease`; return it as it is now. Raises `ApiError`.
+        """Take or renew a lease and return the result. `lease` is the existing one, None to create it.
 
-        A session whose replica `shares` the locks says so.
+        `shares` labels a session whose replica shares the locks. Raises `ApiError`.
         """
         meta = lease.metadata if lease is not None else ObjectMeta(namespace=self._main.namespace, name=name)
         labels = {**(meta.labels or {}), _GROUP_LABEL: self._main.name, _LOCKS_LABEL: self._digest}
@@ -84,9 +84,9 @@ class SharedLeases:
         return await (self._client.create if lease is None else self._client.update)(LEASES, wanted)
 
     async def release(self, lease: Lease) -> None:
-        """Have nobody hold a lease. Raises `ApiError`."""
+        """Remove the holder of a lease. Raises `ApiError`."""
         await self._client.update(LEASES, released(lease, clock.utc_now()))
 
     def shares(self, session: Lease) -> bool:
-        """Return whether the replica of a session shares out the same locks."""
+        """Return whether the replica of a session shares the same locks."""
         return (session.metadata.labels or {}).get(_LOCKS_LABEL) == self._digest

@@ -1,4 +1,4 @@
-"""The queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
+"""The work queue, and the control loop that reconciles its keys. Neither depends on API objects."""
 
 from controller_manager.framework.work.failures import Due, Failing, LoopState, Running
 from controller_manager.framework.work.loop import (

@@ -1,4 +1,4 @@
-"""The keys of a control loop that fail, how and for how long; pure."""
+"""The failing keys of a control loop, with error, time and number of failures; pure."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
@@ -10,11 +10,11 @@ from controller_manager.common.api import errors
 from controller_manager.common.base.errors import author_line, describe
 from controller_manager.framework.work.spinning import Spinning
 
-# The state of a control loop, as plain data for people and pages.
+# The state of a control loop, as plain data for web pages and APIs.
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A key being worked on: for how many seconds, and why."""
+    """A key being reconciled: for how many seconds, and the causes."""
 
     key: str
     seconds: float
@@ -22,7 +22,7 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A key that is due in so many seconds, why, and after how many failures in a row."""
+    """A key that is due in `seconds`, the causes, and the number of failures in a row."""
 
     key: str
     seconds: float
@@ -31,14 +31,13 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Failing(msgspec.Struct, frozen=True):
-    """A key whose last run failed: `error` says how, with the type, so many `seconds` ago, after `failures` in a row.
+    """A key whose last run failed, `seconds` ago, with `error` (type and message), after `failures` in a row.
 
-    `given_up` is one that is not tried again before something changes; `defect` one that no retry will mend: the
-    controller raised what it should not, or the server calls what it sent invalid. `causes` are why it ran, as far as
-    anything but the failure caused that; `retry_seconds` is when it is tried again, None if it has been given up. A
-    `stubborn` one is a defect only since it lasts: a local copy that is out of date may be behind it. `where` is the
-    line of the controller's code that the error came through, if that is known. A `transient` one is of the
-    network, or of a server that is busy.
+    `given_up`: not retried until something changes. `defect`: retries cannot succeed, because the controller raised an
+    unexpected exception or the server rejected the request as invalid. `stubborn`: counts as a defect only because it
+    failed many times in a row; an outdated cache may be the reason. `transient`: a network error or a busy server.
+    `causes` are the causes of the run, without retries. `retry_seconds` is the time until the next retry, None if it
+    was given up. `where` is the line of the controller's code that the error passed through, if known.
     """
 
     key: str
@@ -55,7 +54,7 @@ class Failing(msgspec.Struct, frozen=True):
 
 
 class Acted(msgspec.Struct, frozen=True):
-    """A run that changed something, so many `seconds` ago: its key, why it ran, and the first of its `count` writes."""
+    """A run that wrote something, `seconds` ago: its key, its causes, and the first of its `count` writes."""
 
     key: str
     seconds: float
@@ -65,14 +64,14 @@ class Acted(msgspec.Struct, frozen=True):
 
 
 class LoopState(msgspec.Struct, frozen=True):
-    """The state of a control loop: numbers of keys, the keys themselves, and how the past ones went.
+    """The state of a control loop: counts of keys, the keys themselves, and the results of past runs.
 
-    `next` are the first of the `delayed`; `failing` some of the keys that failed and have not run well since, of
-    `failing_keys` that are remembered, and `failing_more` if others were forgotten; `last_error` was so many
-    `last_error_seconds` ago; `outcomes` counts finished reconciles by outcome (done, requeue, give_up, conflict, error)
-    since this loop began; `failures_in_a_row` are the runs that failed since any last went well, but for those of keys
-    that were given up. `acted` are the last runs that changed something, the newest first. `spinning` are keys whose
-    runs ask again and again to be requeued at once. `where` is the file and line of the function that works on a key.
+    `next` are the first of the `delayed` keys. `failing` are some of the `failing_keys` keys whose last run failed;
+    `failing_more` is set if more may have failed. `last_error` is `last_error_seconds` old. `outcomes` counts finished
+    reconciles by outcome (done, requeue, give_up, conflict, error) since the loop started. `failures_in_a_row` counts
+    failed runs since the last success, without keys that were given up. `acted` are the last runs that wrote something,
+    newest first. `spinning` are keys whose runs repeatedly ask to be requeued at once. `where` is the file and line of
+    the reconcile function.
     """
 
     name: str
@@ -95,14 +94,14 @@ class LoopState(msgspec.Struct, frozen=True):
 
 K = TypeVar("K", bound=Hashable)
 
-# Causes that say no more than that the last run failed.
+# Causes that only say that the last run failed.
 _AGAIN = ("error", "conflict")
-# So many keys are remembered.
+# Maximum number of failing keys with details.
 _MOST = 1000
-# A refusal that may be of its time is none after so many in a row.
+# An error that may be temporary counts as a defect after this number of failures in a row.
 _STUBBORN = 10
 _TIMELY = (errors.Unauthorized, errors.Forbidden, errors.NotFound, errors.AlreadyExists)
-# What the server calls wrong with a request whatever else happens: repeating it is of no use.
+# Errors about the request itself, which a retry cannot solve.
 _REFUSALS = (
     *(errors.BadRequest, errors.Invalid, errors.MethodNotAllowed, errors.NotAcceptable),
     *(errors.UnsupportedMediaType, errors.RequestEntityTooLarge),
@@ -125,7 +124,7 @@ class _Failure(msgspec.Struct):
     transient: bool
 
     def failing(self, key: str, now: float) -> Failing:
-        """As plain data."""
+        """Return this failure as plain data."""
         retry = None if self.retry_at is None else max(0.0, self.retry_at - now)
         return Failing(
             key,
@@ -143,20 +142,19 @@ class _Failure(msgspec.Struct):
 
 
 class Failures(Generic[K]):
-    """The last failure of each key that has not run well since, oldest first; `in_a_row` counts the failures since any
-    key last ran well.
+    """The last failure of each failing key, oldest first. `in_a_row` counts the failures since the last success.
 
-    Of more keys than can be remembered, those are forgotten that are known again soonest: those that will be tried
-    again, and among them those that a retry may mend; the longest ago first. Until then `is_incomplete` says so.
+    Above the maximum number of keys, entries are dropped in this order, oldest first: failures that a retry may solve,
+    defects, given-up keys. `is_incomplete` is true until the dropped keys have been retried.
     """
 
     def __init__(self) -> None:
         self.in_a_row = 0
-        # In the order in which they are forgotten: what a retry may mend, defects, what was given up.
+        # In the order in which entries are dropped: failures that a retry may solve, defects, given-up keys.
         self._passing: dict[K, _Failure] = {}
         self._defects: dict[K, _Failure] = {}
         self._given_up: dict[K, _Failure] = {}
-        # When all that was forgotten will have been tried again.
+        # When all dropped keys will have been retried.
         self._complete_at = 0.0
 
     def __len__(self) -> int:
@@ -164,11 +162,11 @@ class Failures(Generic[K]):
 
     @property
     def retried(self) -> int:
-        """Return how many of these keys have not been given up."""
+        """The number of failing keys that are retried."""
         return len(self._passing) + len(self._defects)
 
     def is_incomplete(self, now: float) -> bool:
-        """Return whether there may be keys that failed and were forgotten, and have not been tried again."""
+        """Return whether dropped keys may still be failing."""
         return now < self._complete_at
 
     def note(
@@ -180,9 +178,9 @@ class Failures(Generic[K]):
         retry_in: float | None = None,
         where: str = "",
     ) -> None:
-        """Note that the run of a key failed, which `causes` had caused; without `retry_in` seconds it is given up.
+        """Record that a run of a key failed. `retry_in` is the seconds until the retry; None means given up.
 
-        `where` is the line to name if the traceback of the error has none of the author's.
+        `where` is the line to report if the traceback has no line of the author's code.
         """
         before = self._pop(key)
         failures = before.failures + 1 if before else 1
@@ -202,12 +200,12 @@ class Failures(Generic[K]):
             self._forget_one()
 
     def forget(self, key: K) -> None:
-        """The key ran well."""
+        """Record that a run of a key succeeded."""
         self.in_a_row = 0
         self._pop(key)
 
     def state(self, now: float, most: int) -> tuple[Failing, ...]:
-        """Return the failing keys: defects first, then what fails longest in a row."""
+        """Return at most `most` failing keys: defects first, then those with the most failures in a row."""
         every = (*self._defects.items(), *self._passing.items(), *self._given_up.items())
         order = sorted(every, key=lambda item: (not item[1].defect, -item[1].failures))
         return tuple(last.failing(str(key), now) for key, last in order[:most])
@@ -225,13 +223,13 @@ class Failures(Generic[K]):
 
 
 def is_defect(error: BaseException, failures: int) -> bool:
-    """Return whether no retry will mend an error, which came after so many `failures` in a row.
+    """Return whether an error after `failures` failures in a row is a defect, which retries cannot solve.
 
     | error | is a defect |
     |--|--|
-    | trouble on the way, a conflict, a server that is busy or broken | never |
-    | what the server calls wrong with the request itself; what a slip of the author raises | at once |
-    | another refusal, another error of the author's | after ten in a row |
+    | network error, conflict, busy or failing server | never |
+    | invalid request; exception that is typical of a programming error | at once |
+    | other rejection by the server, other exception of the controller | after ten in a row |
     """
     if isinstance(error, _WRONG):
         return True

@@ -1,4 +1,4 @@
-"""The control loop: works on several keys of its queue at once; the outcome decides when a key comes back."""
+"""The control loop: reconciles several keys of its queue concurrently and requeues them according to the outcome."""
 
 import asyncio
 from collections import Counter, deque
@@ -21,27 +21,28 @@ from controller_manager.framework.work.spinning import SPINNING, ShortRequeues
 
 K = TypeVar("K", bound=Hashable)
 
-# Errors of the world outside, of which the message says all; any other error is logged with its traceback.
+# External errors, logged by message only. Any other error is logged with its traceback.
 _EXPECTED = (errors.ApiError, OSError)
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """Outcome of a reconcile: all is well, look at this key again after so many seconds.
+    """Outcome of a reconcile: success; reconcile this key again after `after` seconds.
 
-    Less than `SHORTEST_REQUEUE` is delayed like a retry: 5 ms at first, doubled with each such run in a row.
+    Values below `SHORTEST_REQUEUE` are delayed like retries: 5 ms at first, doubled with each such run in a row.
     """
 
     after: float
 
 
 STALE_CACHE = Requeue(30.0)
-"""Outcome of a reconcile that asked the server, which knows of what the local copy lacks: if that goes before the copy
-hears of it, no change ever tells.
+"""Outcome of a reconcile that found an object on the server that the cache does not have yet.
+
+If the object is deleted before the cache observes it, no change event would ever wake the key.
 """
 
 
 class TerminalError(Exception):
-    """Outcome of a reconcile: trying again is of no use before something changes; says why."""
+    """Outcome of a reconcile: not retried until something changes, for the given reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -49,7 +50,7 @@ class TerminalError(Exception):
 
 
 class LoopRun(NamedTuple):
-    """A run of a control loop: of which one, on which key, and what woke it."""
+    """A run of a control loop: the name of the loop, the key, and the causes."""
 
     loop: str
     key: Hashable
@@ -60,38 +61,38 @@ _run: ContextVar[LoopRun | None] = ContextVar("run", default=None)
 
 
 def current_run() -> LoopRun | None:
-    """Return the run that this task, or one that started it, is part of."""
+    """Return the run that this task, or the task that started it, belongs to; None outside a run."""
     return _run.get()
 
 
 Handle = Callable[[K], Awaitable[Requeue | None]]
-# Called with a key after each run of it; calls its second argument once what the run wrote has been seen.
+# Called with a key after each of its runs; calls its second argument once the cache has observed the run's writes.
 WhenSeen = Callable[[K, Callable[[], None]], None]
-# The first writes of the last run of a key, in words, and how many there were.
+# Returns the first writes of the last run of a key, and the number of all its writes.
 Written = Callable[[K], tuple[Sequence[object], int]]
-# A key is held back for that at most so many seconds.
+# Maximum time in seconds that a key waits for the cache to observe its writes.
 LONGEST_HOLD = 10.0
-# So many of the keys that are due later are told to people.
+# Maximum numbers in the reported state: delayed keys, …
 _NEXT = 20
-# And so many of those that fail.
+# … failing keys, …
 _FAILING = 100
-# A key fails once so many runs in a row ended with a conflict; fewer are normal.
+# A key counts as failing after this number of conflicts in a row; fewer are normal.
 _CONFLICTS = 8
-# And so many of the last runs that changed something.
+# … and runs that wrote something.
 _ACTED = 5
 
 
 class ControlLoop(Generic[K]):
-    """Calls `handle(key)` for every added key, for at most `workers` keys at once and never twice at once for one key.
+    """Calls `handle(key)` for every added key: at most `workers` keys at once, and never the same key concurrently.
 
-    Outcomes of `handle`: `None` done; `Requeue(after)`; raised `TerminalError`; raised `errors.Conflict`, which is
-    normal and tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the
-    queue's limits, and so are requeues shorter than `SHORTEST_REQUEUE`. Any other return value is a `TypeError`.
+    Outcomes of `handle`: `None` for done; `Requeue(after)`; raised `TerminalError`; raised `errors.Conflict`, which is
+    normal and retried; any other exception, which is logged, counted and retried. Retries, and requeues shorter than
+    `SHORTEST_REQUEUE`, are delayed by the queue's backoff. Any other return value is reported as a `TypeError`.
 
-    With `when_seen`, as a `CacheBarrier` has it, a key does not run again before what its last run wrote has been seen,
-    or `LONGEST_HOLD` has passed; then it runs once more when that has been seen. `written` tells what a run wrote.
-    In metrics its queue is called `queue`, or as the loop. `retry_delays` are the first and the longest (seconds).
-    `where` is the file and line of the author's function, for messages.
+    With `when_seen` (see `CacheBarrier`), a key does not run again until the cache has observed the writes of its last
+    run, or `LONGEST_HOLD` has passed; in the latter case it runs once more when they are observed. `written` returns
+    the writes of a run. `queue` is the queue's name in metrics, by default the name of the loop. `retry_delays` are the
+    first and the longest delay (seconds). `where` is the file and line of the author's function, for messages.
     """
 
     def __init__(
@@ -117,18 +118,18 @@ class ControlLoop(Generic[K]):
         self._when_seen = when_seen
         self._written = written
         self._queue: WorkQueue[K] = WorkQueue(Exponential(*retry_delays))
-        # A key that the queue calls running is in _running, and then, if need be, in _held: with the entry of that
-        # run, and in _timers unless what it wrote was seen at once.
+        # A key that is running for the queue is first in _running. After its run it is in _held, with the entry of the
+        # run, and in _timers, until the cache has observed its writes.
         self._running: dict[K, tuple[float, QueueEntry[K]]] = {}
         self._held: dict[K, QueueEntry[K]] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        # Set whenever the loop should look at the queue again.
+        # Set when the loop should check the queue again.
         self._wake = asyncio.Event()
         self._last_error, self._last_error_at = "", 0.0
         self._failures: Failures[K] = Failures()
         self._requeues: ShortRequeues[K] = ShortRequeues()
         self._done: Counter[str] = Counter()
-        # When, with which entry, and what was written.
+        # The last runs that wrote something: time, queue entry, first writes, number of writes.
         self._acted: deque[tuple[float, QueueEntry[K], Sequence[object], int]] = deque(maxlen=_ACTED)
         self._waited = metrics.waited.of(self.queue)
         self._worked = metrics.worked.of(self.queue)
@@ -137,17 +138,20 @@ class ControlLoop(Generic[K]):
         metrics.follow(self)
 
     def add(self, key: K, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
-        """Have `key` worked on because of `cause`, now or `after` so many seconds."""
+        """Add `key` to the queue because of `cause`, at once or `after` seconds later."""
         self._queue.add_after(key, clock.monotonic(), after, cause, priority)
         self._wake.set()
 
     def stop(self) -> None:
-        """Start nothing more; `run` returns once what runs has finished."""
+        """Stop taking keys; `run` returns once the running reconciles have finished."""
         self._queue.close()
         self._wake.set()
 
     async def run(self, *, grace: float = 5.0) -> None:
-        """Work until `stop`; then what runs may finish within `grace` seconds. Cancelling ends everything at once."""
+        """Reconcile keys until `stop`, then let running reconciles finish within `grace` seconds.
+
+        Cancellation ends everything at once.
+        """
         try:
             async with Tasks() as tasks:
                 while not self._queue.closed:
@@ -159,7 +163,7 @@ class ControlLoop(Generic[K]):
                 timer.cancel()
 
     def state(self) -> LoopState:
-        """Return what this loop is doing now."""
+        """Return the current state of this loop as plain data."""
         now = clock.monotonic()
         return LoopState(
             name=self.name,
@@ -187,36 +191,36 @@ class ControlLoop(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys that are ready."""
+        """Number of ready keys."""
         return len(self._queue)
 
     @property
     def adds(self) -> int:
-        """Keys let in since the start."""
+        """Number of keys added since the start."""
         return self._queue.adds
 
     @property
     def retries(self) -> int:
-        """Keys that came back after a failure since the start."""
+        """Number of retries since the start."""
         return self._queue.retries
 
     @property
     def failing(self) -> int:
-        """Keys whose last run failed and which are tried again."""
+        """Number of keys whose last run failed and that are retried."""
         return self._failures.retried
 
     @property
     def failed(self) -> int:
-        """Keys whose last run failed, those that were given up too."""
+        """Number of keys whose last run failed, including those that were given up."""
         return len(self._failures)
 
     @property
     def spinning(self) -> int:
-        """Return how many keys ask again and again to run at once."""
+        """Number of keys that repeatedly ask to be requeued at once."""
         return self._requeues.spinning
 
     def busy_with(self, within: float = 0.0) -> list[str]:
-        """Return in words what is to be done now, or is due within so many seconds."""
+        """Describe the pending work, including the next key that is due within `within` seconds."""
         busy = [f"{self.name} with {key}" for key in self._running]
         if self.depth:
             busy.append(f"{self.name} with {self.depth} keys more")
@@ -226,7 +230,7 @@ class ControlLoop(Generic[K]):
         return busy
 
     def ages(self) -> list[float]:
-        """Seconds each key being worked on has taken so far."""
+        """Return for each running key the seconds since its start."""
         now = clock.monotonic()
         return [now - at for at, _ in self._running.values()]
 
@@ -238,7 +242,7 @@ class ControlLoop(Generic[K]):
             tasks.start(self._work(entry), name=f"{self.name} {entry.key}")
 
     async def _sleep(self) -> None:
-        """Wait until something was added or finished, or a delayed key is due."""
+        """Wait until a key was added, a run finished, or a delayed key is due."""
         due = self._queue.next_deadline() if len(self._running) < self.workers else None
         timer = asyncio.get_running_loop().call_at(due, self._wake.set) if due is not None else None
         try:
@@ -259,7 +263,7 @@ class ControlLoop(Generic[K]):
 
     async def _work(self, entry: QueueEntry[K]) -> None:
         started = clock.monotonic()
-        _run.set(LoopRun(self.name, entry.key, entry.causes))  # for this task alone
+        _run.set(LoopRun(self.name, entry.key, entry.causes))  # only in this task
         try:
             outcome = await self._attempt(entry.key)
         finally:
@@ -279,7 +283,7 @@ class ControlLoop(Generic[K]):
             self._hold_back(entry, self._when_seen)
 
     def _hold_back(self, entry: QueueEntry[K], when_seen: WhenSeen[K]) -> None:
-        """Hold the key back until what its run wrote has been seen: mostly at once, since most runs write nothing."""
+        """Hold the key until the cache has observed the run's writes; often at once, as most runs write nothing."""
         key = entry.key
         self._held[key] = entry
         when_seen(key, lambda: self._release(entry))
@@ -289,8 +293,8 @@ class ControlLoop(Generic[K]):
     def _release(self, entry: QueueEntry[K]) -> None:
         key = entry.key
         if self._held.get(key) is not entry:
-            # It is late. What was done meanwhile rests on an older state, and no change may tell: what was written may
-            # be gone by now, and never have been seen.
+            # The key was already released by the timeout, so later runs may have used an older state. Run it again:
+            # there may be no change event, if the written object was deleted before the cache observed it.
             self.add(key, "what was written came back late")
             return
         del self._held[key]
@@ -301,7 +305,7 @@ class ControlLoop(Generic[K]):
         self._wake.set()
 
     def _release_unseen(self, entry: QueueEntry[K]) -> None:
-        self._log.warning("what was written has not come back; going on without", key=str(entry.key))
+        self._log.warning("cache has not observed our write in time; releasing key", key=str(entry.key))
         self._metrics.unsettled[self.name] += 1
         self._release(entry)
 
@@ -317,7 +321,7 @@ class ControlLoop(Generic[K]):
             return RuntimeError(f"something it waited for was cancelled: {error or 'no reason given'}")
         except errors.InvalidName as error:
             return TerminalError(error.message)
-        except Exception as error:  # noqa: BLE001 - whatever an author's code raises is an outcome: see _conclude
+        except Exception as error:  # noqa: BLE001 - any exception of an author's code is an outcome: see _conclude
             return error
 
     def _conclude(self, entry: QueueEntry[K], outcome: Requeue | Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of all control loops of one process: counts are read at scrape time, durations observed."""
+"""The metrics of all control loops of one process. Counts are read at scrape time, durations are observed."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,15 @@ from prometheus_client.registry import Collector
 from controller_manager.common.base.metrics import Family, Histograms, Shown
 
 _NAME, _CONTROLLER = ("name",), ("controller",)
-# Powers of ten as repeated multiplication makes them, since queries compare bounds as text.
+# Powers of ten by repeated multiplication, as in Go, since queries compare bounds as text.
 _TENS = tuple(accumulate((1e-8, *repeat(10.0, 9)), mul))
-# Seven of the 40 bounds controller-runtime has: each costs a series a controller.
+# Seven of controller-runtime's 40 bounds: each bound costs one series per controller.
 _RECONCILE = (0.005, 0.025, 0.1, 0.5, 1.0, 10.0, 60.0)
 
-# As client-go names them, by queue.
+# Names as in client-go, by queue.
 _WAITED = Family(
     "workqueue_queue_duration_seconds",
-    "Seconds a key stays in the queue before it is worked on.",
+    "Seconds a key waits in the queue before it is processed.",
     "histogram",
     _NAME,
     _TENS,
@@ -29,68 +29,79 @@ _WAITED = Family(
 )
 _WORKED = Family(
     "workqueue_work_duration_seconds",
-    "Seconds the work on a key takes.",
+    "Seconds spent processing a key.",
     "histogram",
     _NAME,
     _TENS,
     stability="BETA",
 )
-_DEPTH = Family("workqueue_depth", "Keys that are ready to be worked on.", "gauge", _NAME, stability="BETA")
-_ADDS = Family("workqueue_adds_total", "Keys let into the queue.", "counter", _NAME, stability="BETA")
-_RETRIES = Family("workqueue_retries_total", "Keys that came back after a failure.", "counter", _NAME, stability="BETA")
+_DEPTH = Family("workqueue_depth", "Number of keys ready to be processed.", "gauge", _NAME, stability="BETA")
+_ADDS = Family("workqueue_adds_total", "Number of keys added to the queue.", "counter", _NAME, stability="BETA")
+_RETRIES = Family("workqueue_retries_total", "Number of retries after a failure.", "counter", _NAME, stability="BETA")
 _UNFINISHED = Family(
     "workqueue_unfinished_work_seconds",
-    "Seconds spent so far on keys still being worked on.",
+    "Seconds spent so far on keys still being processed.",
     "gauge",
     _NAME,
     stability="BETA",
 )
 _LONGEST = Family(
-    "workqueue_longest_running_processor_seconds", "Seconds of the longest of these.", "gauge", _NAME, stability="BETA"
+    "workqueue_longest_running_processor_seconds",
+    "Seconds spent so far on the longest-running key.",
+    "gauge",
+    _NAME,
+    stability="BETA",
 )
 
-# As controller-runtime names them, by controller.
+# Names as in controller-runtime, by controller.
 _TOOK = Family(
-    "controller_runtime_reconcile_time_seconds", "Seconds a reconcile takes.", "histogram", _CONTROLLER, _RECONCILE
+    "controller_runtime_reconcile_time_seconds", "Seconds spent in a reconcile.", "histogram", _CONTROLLER, _RECONCILE
 )
 _RESULTS = Family(
     "controller_runtime_reconcile_total",
-    "Finished reconciles by result: success, requeue_after, requeue (the object changed meanwhile) or error.",
+    "Number of finished reconciles by result: success, requeue_after, requeue (after a conflict) or error.",
     "counter",
     ("controller", "result"),
 )
 _ERRORS = Family(
-    "controller_runtime_reconcile_errors_total", "Reconciles that ended in an error.", "counter", _CONTROLLER
+    "controller_runtime_reconcile_errors_total", "Number of reconciles that ended in an error.", "counter", _CONTROLLER
 )
 _GIVEN_UP = Family(
     "controller_runtime_terminal_reconcile_errors_total",
-    "Of these, those that are not tried again before something changes.",
+    "Number of reconciles with a terminal error, which are not retried until something changes.",
     "counter",
     _CONTROLLER,
 )
-_ACTIVE = Family("controller_runtime_active_workers", "Keys being worked on.", "gauge", _CONTROLLER)
+_ACTIVE = Family("controller_runtime_active_workers", "Number of keys being processed.", "gauge", _CONTROLLER)
 _WORKERS = Family(
-    "controller_runtime_max_concurrent_reconciles", "Keys that may be worked on at once.", "gauge", _CONTROLLER
+    "controller_runtime_max_concurrent_reconciles",
+    "Maximum number of keys processed concurrently.",
+    "gauge",
+    _CONTROLLER,
 )
 _FAILING = Family(
-    "controller_failing_keys", "Keys whose last run failed and which are tried again.", "gauge", _CONTROLLER
+    "controller_failing_keys", "Number of keys whose last run failed and that are retried.", "gauge", _CONTROLLER
 )
 _UNSETTLED = Family(
     "controller_unsettled_writes_total",
-    "Reconciles whose writes were not seen to come back in time.",
+    "Number of reconciles whose writes the cache did not observe in time.",
     "counter",
     _CONTROLLER,
 )
 
-# What two of these were called before.
+# Former names of two of these.
 _OLD_RESULTS = Family(
-    "reconcile_total", "Finished reconciles by outcome.", "counter", ("name", "outcome"), deprecated="1.35"
+    "reconcile_total", "Number of finished reconciles by outcome.", "counter", ("name", "outcome"), deprecated="1.35"
 )
 _OLD_UNSETTLED = Family(
-    "reconcile_unsettled_total", "Writes not seen to come back in time.", "counter", _NAME, deprecated="1.35"
+    "reconcile_unsettled_total",
+    "Number of reconciles whose writes the cache did not observe in time.",
+    "counter",
+    _NAME,
+    deprecated="1.35",
 )
 
-# The outcome of a reconcile, as controller-runtime calls its result.
+# The result in controller-runtime's terms, by our outcome.
 _RESULT_OF: Mapping[str, str] = {
     "done": "success",
     "requeue": "requeue_after",
@@ -101,7 +112,7 @@ _RESULT_OF: Mapping[str, str] = {
 
 
 class LoopSource(Protocol):
-    """A loop, as it is read at scrape time; `name` is its controller's, `queue` what its queue is called."""
+    """What the collector reads of a loop at scrape time. `name` is the controller, `queue` the name of its queue."""
 
     name: str
     queue: str
@@ -109,50 +120,50 @@ class LoopSource(Protocol):
 
     @property
     def depth(self) -> int:
-        """Keys that are ready."""
+        """Number of ready keys."""
 
     @property
     def adds(self) -> int:
-        """Keys let in since the start."""
+        """Number of keys added since the start."""
 
     @property
     def retries(self) -> int:
-        """Keys that came back after a failure since the start."""
+        """Number of retries since the start."""
 
     @property
     def failing(self) -> int:
-        """Keys whose last run failed and which are tried again."""
+        """Number of keys whose last run failed and that are retried."""
 
     def ages(self) -> list[float]:
-        """Seconds each key being worked on has taken so far."""
+        """Return for each running key the seconds since its start."""
 
 
 class WorkMetrics(Collector):
-    """One per process; a loop that is made anew under its name takes the place of the former one."""
+    """The metrics of all loops; one instance per process. A new loop with the same name replaces the former one."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self._sources: dict[str, LoopSource] = {}
         self.waited = Histograms(_WAITED, registry)
         self.worked = Histograms(_WORKED, registry)
         self.took = Histograms(_TOOK, registry)
-        # By controller and outcome, and by controller.
+        # Counts by controller and outcome, and by controller.
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.unsettled: Counter[str] = Counter()
         if registry is not None:
             registry.register(self)
 
     def follow(self, source: LoopSource) -> None:
-        """Report `source` from now on.
+        """Collect metrics of `source` from now on.
 
-        What is done and what fails is counted from zero, since a rate does not see the first of a series; what hardly
-        ever happens has no series before.
+        Frequent outcomes start as series with zero, since `rate` ignores the first sample of a series. Rare outcomes
+        have no series before they occur.
         """
         self._sources[source.name] = source
         for outcome in ("done", "error", "give_up"):
             self.outcomes[source.name, outcome] += 0
 
     def collect(self) -> Iterable[Metric]:
-        """Return what is not observed but read; called by the registry."""
+        """Yield the metrics that are read at scrape time; called by the registry."""
         yield from self._of_queues()
         yield from self._of_workers()
         results, errors = Counter[tuple[str, str]](), Counter[str]()

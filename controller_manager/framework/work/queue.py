@@ -1,13 +1,13 @@
-"""The keys that wait for work: each once, delayed, rate limited, in two priorities; pure, the caller passes the time.
+"""A work queue: unique keys with delays, rate-limited retries and two priorities; pure, the caller passes the time.
 
-A key is idle, ready or running, and beside that may be due later:
+A key is idle, ready or running. In addition it may be due later:
 
     idle     add   -> ready
-    ready    add   -> ready           the same entry; it gains the cause, and the higher priority of the two
-    ready    take  -> running         handed out once; nobody else gets it before `done`
+    ready    add   -> ready           the same entry, with the added cause and the higher priority of the two
+    ready    take  -> running         not returned again before `done`
     running  add   -> running, dirty
-    running  done  -> idle, or ready if it was added again
-    any      due   -> as by add       once the time of `add_after` or `retry` has come; the earliest time wins
+    running  done  -> idle, or ready if it is dirty
+    any      due   -> as by add       at the time of `add_after` or `retry`; the earliest time wins
 """
 
 import heapq
@@ -22,36 +22,36 @@ from controller_manager.common.base.bucket import TokenBucket
 
 K = TypeVar("K", bound=Hashable)
 
-# A ready low entry is taken after at most this many normal ones, so that a busy queue does not starve it.
+# A low-priority entry is taken after at most this number of normal ones, so that it does not starve.
 NORMAL_IN_A_ROW = 16
-# Retries a second of all keys together, and how many may come at once.
+# Retries per second of all keys together, and the burst.
 RETRY_RATE, RETRY_BURST = 10.0, 100
-# An entry remembers this many causes and counts the rest.
+# An entry stores this number of causes and counts the rest.
 CAUSES_KEPT = 8
 
 
 class Exponential(msgspec.Struct, frozen=True):
-    """`first` seconds after the first failure, doubling with each one more, never above `longest`."""
+    """Exponential backoff: `first` seconds after the first failure, doubled with each further one, up to `longest`."""
 
     first: float = 0.005
     longest: float = 1000.0
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait after `failures` (one or more) failures in a row."""
-        if failures > 60:  # 2.0 ** failures would overflow long after the bound is reached
+        """Return the seconds to wait after `failures` (one or more) failures in a row."""
+        if failures > 60:  # avoid an overflow of 2.0 ** failures
             return self.longest
         return min(self.first * 2.0 ** (failures - 1), self.longest)
 
 
 class Priority(IntEnum):
-    """`LOW` is for what probably needs no work: the objects of a first listing, and resyncs."""
+    """Priority of a key. `LOW` is for keys that probably need no work: objects of a first listing, and resyncs."""
 
     LOW = 0
     NORMAL = 1
 
 
 class QueueEntry(msgspec.Struct, Generic[K], frozen=True):
-    """A key to work on now: why, how urgently, and after how many seconds in the queue."""
+    """A key taken from the queue, with its causes, its priority and the seconds it waited."""
 
     key: K
     causes: tuple[str, ...]
@@ -60,7 +60,7 @@ class QueueEntry(msgspec.Struct, Generic[K], frozen=True):
 
 
 class DelayedItem(msgspec.Struct, Generic[K], frozen=True):
-    """A key that is due at a time, why, and after how many failures in a row."""
+    """A key that is due later, with its time, its failures in a row, and its causes."""
 
     key: K
     at: float
@@ -69,7 +69,7 @@ class DelayedItem(msgspec.Struct, Generic[K], frozen=True):
 
 
 class _Waiting:
-    """One key that waits: since when, how urgently, and why."""
+    """A waiting key: since when, its priority, and its causes (`unnamed` counts those that are not stored)."""
 
     __slots__ = ("causes", "priority", "since", "unnamed")
 
@@ -93,7 +93,7 @@ class _Waiting:
 
 
 class WorkQueue(Generic[K]):
-    """See the table above. `adds` and `retries` count what was let in, and what came back after a failure."""
+    """The queue, as in the table of the module. `adds` and `retries` count new entries and retries after failures."""
 
     def __init__(self, backoff: Exponential | None = None, bucket: TokenBucket | None = None) -> None:
         self._backoff = backoff or Exponential()
@@ -104,7 +104,7 @@ class WorkQueue(Generic[K]):
         self._normal: OrderedDict[K, _Waiting] = OrderedDict()
         self._dirty: dict[K, _Waiting] = {}
         self._processing: dict[K, Priority] = {}
-        # _delayed holds one item per key; _heap has an item for each, and stale ones whose number is no longer there.
+        # _delayed has one item per key. _heap has an item for each, and stale ones whose ordinal is not in _delayed.
         self._delayed: dict[K, tuple[float, int, _Waiting]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._ordinal = 0
@@ -116,21 +116,21 @@ class WorkQueue(Generic[K]):
         self.retries = 0
 
     def __len__(self) -> int:
-        """Return how many keys are ready."""
+        """Return the number of ready keys."""
         return len(self._low) + len(self._normal)
 
     @property
     def delayed(self) -> int:
-        """Return how many keys are due later."""
+        """The number of keys that are due later."""
         return len(self._delayed)
 
     @property
     def closed(self) -> bool:
-        """Return whether `close` was called."""
+        """Whether `close` was called."""
         return self._closed
 
     def add(self, key: K, now: float, cause: str = "", priority: Priority = Priority.NORMAL) -> None:
-        """Make `key` ready, or have it run again if it is running. Nothing is added to a closed queue."""
+        """Make `key` ready, or mark it to run again if it is running. A closed queue ignores the call."""
         waiting = self._waiting(key, now, priority)
         if waiting is not None:
             waiting.because((cause,))
@@ -138,14 +138,14 @@ class WorkQueue(Generic[K]):
     def add_after(
         self, key: K, now: float, seconds: float, cause: str = "", priority: Priority = Priority.NORMAL
     ) -> None:
-        """Add `key` once `seconds` have passed, or earlier if that is due already."""
+        """Add `key` after `seconds`, or earlier if it is already due earlier."""
         if seconds <= 0:
             self.add(key, now, cause, priority)
         elif not self._closed:
             self._delay(key, now + seconds, cause, priority)
 
     def retry(self, key: K, now: float, cause: str = "") -> float:
-        """Add `key` again after a failure, at a limited rate and with its priority; return the seconds until then."""
+        """Add `key` again after a failure, with backoff, rate limit and its priority; return the delay in seconds."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.retries += 1
         seconds = max(self._backoff.delay(failures), self._bucket.take(now))
@@ -153,15 +153,15 @@ class WorkQueue(Generic[K]):
         return seconds
 
     def failures(self, key: K) -> int:
-        """Return how many failures in a row `key` has had."""
+        """Return the number of failures in a row of `key`."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """Count the failures of `key` from zero again."""
+        """Reset the failure count of `key`."""
         self._failures.pop(key, None)
 
     def take(self, now: float) -> QueueEntry[K] | None:
-        """The next key to work on, which is running until `done`; None if none is ready or the queue is closed."""
+        """Return the next key, which is running until `done`; None if no key is ready or the queue is closed."""
         self._admit_due(now)
         lane = self._next_lane()
         if self._closed or not lane:
@@ -171,27 +171,27 @@ class WorkQueue(Generic[K]):
         return QueueEntry(key, waiting.described(), waiting.priority, max(0.0, now - waiting.since))
 
     def done(self, key: K) -> None:
-        """The work on `key` is over; it is ready at once if it was added meanwhile."""
+        """Record that the run of `key` has ended. The key is ready at once if it was added in the meantime."""
         del self._processing[key]
         again = self._dirty.pop(key, None)
         if again is not None:
             self._lane(again.priority)[key] = again
 
     def upcoming(self, count: int) -> list[DelayedItem[K]]:
-        """The first `count` of the keys that are due later, in order."""
+        """Return the first `count` delayed keys, in the order of their times."""
         first = heapq.nsmallest(count, self._delayed.items(), key=lambda item: item[1][:2])
         return [
             DelayedItem(key, due, self._failures.get(key, 0), waiting.described()) for key, (due, _, waiting) in first
         ]
 
     def next_deadline(self) -> float | None:
-        """Return when the next delayed key becomes due."""
+        """Return when the next delayed key is due; None if no key is delayed."""
         while self._heap and self._is_stale(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def close(self) -> None:
-        """Hand out and let in nothing more; what runs may finish."""
+        """Close the queue: no key can be added or taken. Running keys may finish."""
         self._closed = True
 
     def _lane(self, priority: Priority) -> OrderedDict[K, _Waiting]:
@@ -205,7 +205,7 @@ class WorkQueue(Generic[K]):
         return self._normal
 
     def _waiting(self, key: K, now: float, priority: Priority) -> _Waiting | None:
-        """The record of `key`, which waits from now on if it did not before; None if the queue is closed."""
+        """Return the waiting entry of `key`, created if needed; None if the queue is closed."""
         if self._closed:
             return None
         running = key in self._processing
@@ -247,7 +247,7 @@ class WorkQueue(Generic[K]):
         return current is None or current[1] != item[1]
 
     def _sweep(self) -> None:
-        """Drop stale items once they are the most, so that the heap stays in proportion to the keys."""
+        """Drop stale items once they are the majority, to limit the size of the heap."""
         if len(self._heap) > 2 * len(self._delayed) + 32:
             self._heap = [(due, number, key) for key, (due, number, _) in self._delayed.items()]
             heapq.heapify(self._heap)

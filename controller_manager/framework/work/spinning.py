@@ -1,4 +1,4 @@
-"""Keys whose reconcile asks again and again to run at once: how long they wait, and since how many runs; pure."""
+"""Keys whose reconcile repeatedly asks to be requeued at once: their delay and number of runs; pure."""
 
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
@@ -10,14 +10,14 @@ from controller_manager.framework.work.queue import Exponential
 K = TypeVar("K", bound=Hashable)
 
 SHORTEST_REQUEUE = 0.01
-"""Seconds. A `Requeue` that asks for less is delayed like a retry: 5 ms, doubled with each such run in a row."""
+"""Seconds. A shorter `Requeue` is delayed like a retry: 5 ms, doubled with each such run in a row."""
 SPINNING = 5
-"""A key spins once so many runs in a row asked for less than `SHORTEST_REQUEUE`."""
+"""A key is spinning after this number of runs in a row with a requeue shorter than `SHORTEST_REQUEUE`."""
 _BACKOFF = Exponential()
 
 
 class Spinning(msgspec.Struct, frozen=True):
-    """A key whose last `runs` runs each asked to run again at once, and the causes of the first of them."""
+    """A key whose last `runs` runs all asked to be requeued at once, with the causes of the first of them."""
 
     key: str
     runs: int
@@ -31,7 +31,7 @@ class ShortRequeues(Generic[K]):
         self._keys: dict[K, tuple[int, tuple[str, ...]]] = {}
 
     def delay(self, key: K, seconds: float, causes: tuple[str, ...]) -> float:
-        """Return the seconds until the next run of a key whose run, woken by `causes`, asked for `seconds`."""
+        """Return the seconds until the next run of a key whose run, with these `causes`, asked for `seconds`."""
         if seconds >= SHORTEST_REQUEUE:
             self.forget(key)
             return seconds
@@ -40,20 +40,20 @@ class ShortRequeues(Generic[K]):
         return max(_BACKOFF.delay(runs + 1), seconds)
 
     def runs(self, key: K) -> int:
-        """Return how many runs in a row asked for less."""
+        """Return the number of runs in a row that asked for a shorter requeue."""
         return self._keys.get(key, (0, ()))[0]
 
     def forget(self, key: K) -> None:
-        """Note that the last run of a key ended otherwise."""
+        """Reset a key after a run with another outcome."""
         self._keys.pop(key, None)
 
     @property
     def spinning(self) -> int:
-        """Return how many keys spin."""
+        """The number of spinning keys."""
         return sum(runs >= SPINNING for runs, _ in self._keys.values())
 
     def state(self, most: int) -> tuple[Spinning, ...]:
-        """Return the keys that spin, at most so many, the longest first."""
+        """Return at most `most` spinning keys, those with the most runs first."""
         spinning: Sequence[Spinning] = [
             Spinning(str(key), runs, causes) for key, (runs, causes) in self._keys.items() if runs >= SPINNING
         ]

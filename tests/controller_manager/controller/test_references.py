@@ -218,7 +218,7 @@ async def test_an_owner_is_rechecked_by_the_word_of_the_server() -> None:
         with pytest.raises(errors.Conflict, match="gone"):
             await recheck_owner(it.client, CONFIG_MAPS, seen)
         anew = await it.client.create(CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name="owner")))
-        with pytest.raises(errors.Conflict, match="made anew"):
+        with pytest.raises(errors.Conflict, match="recreated"):
             await recheck_owner(it.client, CONFIG_MAPS, seen)
         assert await recheck_owner(it.client, CONFIG_MAPS, anew) == anew
 
