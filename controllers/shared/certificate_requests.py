@@ -92,7 +92,9 @@ def _subject_problem(asked: Asked) -> str:
 
 
 def _usages_problem(usages: Collection[str], purpose: str) -> str:
-    """Return the problem with the usages. Encipherment is optional, because keys such as elliptic ones cannot encipher."""
+    """Return the problem with the usages. Encipherment is optional, because keys such as elliptic ones cannot
+    encipher.
+    """
     if set(usages) - {_ENCIPHERMENT} == {_SIGNATURE, purpose}:
         return ""
     return f"the usages must be {_SIGNATURE}, {purpose} and maybe {_ENCIPHERMENT}"

@@ -1,7 +1,6 @@
 """Translates volumes of former in-tree drivers to their CSI drivers (KEP-625).
 
 Handles, names and attributes are those that the drivers expect. A volume that was attached under one handle cannot be
-
 found under another.
 
 source                  driver                     handle
@@ -51,7 +50,9 @@ class Owner(NamedTuple):
 
 
 class CSISource(NamedTuple):
-    """A volume as its CSI driver identifies it. `tree` has further fields of its source, `title` is its name in events."""
+    """A volume as its CSI driver identifies it. `tree` has further fields of its source, `title` is its name
+    in events.
+    """
 
     driver: str
     handle: str

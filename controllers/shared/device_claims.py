@@ -1,4 +1,6 @@
-"""Pods and their device claims (KEP-4381): claims of a pod, allocated devices, current pools, device taint rules; pure."""
+"""Pods and their device claims (KEP-4381): claims of a pod, allocated devices, current pools, device taint
+rules; pure.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType

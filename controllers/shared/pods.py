@@ -51,7 +51,9 @@ def disruption(pod: Pod, reason: str, message: str, now: datetime) -> Condition 
 
 
 def status_patch(pod: Pod, **status: object) -> Mapping[str, Any]:
-    """Return a strategic merge patch of the pod's status. The server rejects it (409) if the pod has changed meanwhile."""
+    """Return a strategic merge patch of the pod's status. The server rejects it (409) if the pod has changed
+    meanwhile.
+    """
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     changes = {name: msgspec.to_builtins(value) for name, value in status.items() if value}
     return {"metadata": seen, "status": changes}

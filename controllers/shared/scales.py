@@ -84,7 +84,9 @@ class Scales:
         self._turns: defaultdict[ScaleResource, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(READS))
 
     async def get(self, namespace: str, reference: ObjectInNamespace) -> tuple[ScaleResource, Scale]:
-        """Return the scale of an object and the resource where it was found. Raises NoSuchKind, ApiError and OSError."""
+        """Return the scale of an object and the resource where it was found. Raises NoSuchKind, ApiError and
+        OSError.
+        """
         scalable = [each for each in await self._mapper.of(reference) if "scale" in each.subresources]
         if not scalable:
             raise NoSuchKind(f"a {reference.kind} can't be scaled")
