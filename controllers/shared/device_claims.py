@@ -29,7 +29,7 @@ def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
 
 
 def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
-    """Return whether a claim of that name belongs to the entry. A claim made from a template must be owned by this pod."""
+    """Return whether a claim of that name belongs to the entry. A claim of a template must be owned by this pod."""
     if entry.resource_claim_name:
         return True
     controller = controller_of(claim)
