@@ -1,4 +1,4 @@
-"""Watches all that quotas can count, as its kinds come and go, and tells what each object counts for."""
+"""Watches all kinds that quotas can count, as discovery changes, and measures each object."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -27,30 +27,30 @@ from controller_manager.common.base.log import Logger
 from controller_manager.framework.client.discovery import Discovery, ServedResource
 from controller_manager.framework.controller import Change, Informer, Informers, Key
 
-# What an object that no server admits may raise: it counts by number.
+# Errors due to an object that no server would admit. It counts by number.
 _NO_OBJECT = (AttributeError, KeyError, TypeError, ValueError)
 DEVICE_CLASSES = f"deviceclasses.resource.{GROUP_DOMAIN}"
 _COUNTED = {"create", "delete", "list", "watch"}
 
 
 class WholeObject(Object):
-    """Any object with all its bytes."""
+    """An object with all its bytes."""
 
 
-# Those that count for more than their number.
+# Resources whose objects count for more than their number.
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, WholeObject)
 _WHOLE: Mapping[str, Resource[Any]] = {one.name: one for one in (PODS, SERVICES, CLAIMS)}
 
 
 class Amount(NamedTuple):
-    """What is used, and the moment from which on it may be less (None: nothing changes by itself)."""
+    """The usage, and the time from which it may decrease by itself (None: never)."""
 
     used: Amounts
     until: datetime | None = None
 
 
 class Monitor(msgspec.Struct, frozen=True):
-    """The watch of a resource, and how its objects count."""
+    """The watch of a resource, and the evaluator of its objects."""
 
     resource: Resource[Any]
     informer: Informer[Any]
@@ -59,11 +59,11 @@ class Monitor(msgspec.Struct, frozen=True):
 
 
 OnChange = Callable[[Monitor, Change[Any]], None]
-"""Hears of each object of a namespace that came, went, or counts otherwise than it did."""
+"""Called for each object that was created, deleted, or counts differently."""
 
 
 class Monitors:
-    """The watches, by the names of resources."""
+    """The watches, by resource name."""
 
     def __init__(self, informers: Informers, log: Logger, on_change: OnChange) -> None:
         self._found: Discovery | None = None
@@ -74,15 +74,13 @@ class Monitors:
         self._failures: tuple[str, ...] = ()
         self._classes: Informer[Any] | None = None
         self._evaluators = Evaluators(self)
-        # What objects count for that count for more than their number, by uid, at which version.
+        # What an object counts for, by uid, with the version it was measured at.
         self._measured: dict[str, tuple[str, Measured]] = {}
         self.is_complete = False
-        """Whether the last discovery told of all resources."""
+        """Whether the last discovery returned all resources."""
 
     async def refresh(self, since: float) -> Sequence[Monitor]:
-        """Watch the resources that there are, as the server told when it was asked at that moment or later; return
-        those that are new.
-        """
+        """Watch the resources of a discovery made at `since` or later. Return the new watches."""
         found = await self._informers.discovery.since(since)
         if found is self._found:
             return ()
@@ -100,13 +98,13 @@ class Monitors:
         return [self._start(name, resource) for name, resource in wanted.items() if name not in self._monitors]
 
     def stop(self) -> None:
-        """Watch nothing more."""
+        """Stop all watches."""
         for name in tuple(self._monitors):
             self._stop(name)
         self._found = None
 
     def counting(self, names: Iterable[str]) -> Iterator[tuple[Monitor, list[str]]]:
-        """Yield the watches whose objects count for some of the resources of a quota, and for which."""
+        """Yield the watches whose objects count for resources of a quota, and these resources."""
         for monitor in tuple(self._monitors.values()):
             counted = [name for name in names if monitor.evaluator.counts(name)]
             if counted:
@@ -120,7 +118,7 @@ class Monitors:
         scopes: Sequence[QuotaScope],
         now: datetime,
     ) -> Amount:
-        """Return what objects use of some resources of a quota with these scopes."""
+        """Return the usage of resources of a quota with these scopes."""
         used: Amounts = {}
         until: datetime | None = None
         for obj in objects:
@@ -133,7 +131,7 @@ class Monitors:
                 until = measured.until if until is None else min(until, measured.until)
         return Amount(used, until)
 
-    # What claims to devices count for depends on (`Cluster`).
+    # Data that the measures of device claims depend on (`Cluster`).
 
     def device_classes(self) -> DeviceClasses:
         """See `Cluster`."""
@@ -150,7 +148,7 @@ class Monitors:
         return map(_tree, monitor.informer.list(namespace)) if monitor is not None else ()
 
     def _measure(self, monitor: Monitor, obj: Object) -> Measured:
-        """Return what an object counts for; found out once for each of its versions, unless others have a say in it."""
+        """Return what an object counts for, cached per version unless other objects affect it."""
         if monitor.resource.type is BareObject:
             return monitor.evaluator.measure({})
         meta = obj.metadata
@@ -166,8 +164,9 @@ class Monitors:
         return measured
 
     def _wanted(self, found: Discovery) -> Mapping[str, Resource[Any]]:
-        """Return the resources to watch after a discovery: those that it could not ask for as before, and in the
-        version that is watched, while that is served.
+        """Return the resources to watch after a discovery.
+
+        Failed groups keep their resources. A watched version is kept while it is served.
         """
         served = {_address(one.resource) for one in found.resources}
         wanted: dict[str, Resource[Any]] = {}
@@ -203,7 +202,7 @@ class Monitors:
         return monitor
 
     def _is_other(self, monitor: Monitor, before: Any, after: Any) -> bool:
-        """Return whether an object counts otherwise than it did when it was counted last."""
+        """Return whether an object counts differently than before."""
         known = self._measured.get(before.metadata.uid)
         return known is None or self._measure(monitor, after) != known[1]
 
@@ -225,7 +224,7 @@ def _typed(resource: Resource[PartialObject]) -> Resource[Any]:
 
 
 def _address(resource: Resource[Any]) -> tuple[str, str, str, str, bool]:
-    """Return which resource it is, whatever its objects are decoded to."""
+    """Return the identity of a resource without the type of its objects."""
     return resource.group, resource.version, resource.plural, resource.kind, resource.namespaced
 
 
