@@ -99,7 +99,7 @@ class RootCaPublisher:
         try:
             await try_write(write(CONFIG_MAPS, wanted))
         except AlreadyExists as error:
-            raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
+            raise Conflict(str(error)) from None  # another client was faster: retry
 
 
 def check(options: ServiceAccountOptions) -> None:

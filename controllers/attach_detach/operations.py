@@ -92,7 +92,7 @@ class Operations:
                 self._follow_attachment(volume, attachment, operation)
             elif operation.asked:
                 await self._follow_detachment(volume, attachment, operation)
-            elif attachment.node in wanted:  # nobody has been asked: it stays attached
+            elif attachment.node in wanted:  # no driver was called yet: it stays attached
                 attachment.operation, attachment.reported = None, attachment.confirmed
                 self._changed(volume.spec.name, attachment.node)
             if attachment.operation is not None and _ends_by_time(volume, operation):

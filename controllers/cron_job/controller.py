@@ -246,7 +246,7 @@ class CronJobController:
         run.status = with_job(run.status, made, scheduled)
 
     async def _delete_superfluous(self, run: "_Run", job: Job) -> None:
-        with contextlib.suppress(ApiError, TransportError):  # an event tells of it; nothing else waits for that
+        with contextlib.suppress(ApiError, TransportError):  # an event reports it; nothing else waits for that
             await self._delete(run, key_of(job), job.metadata.uid)
 
     async def _delete(self, run: "_Run", key: Key, uid: str) -> None:

@@ -4,8 +4,8 @@
     minute          0-59                        * or ?              all
     hour            0-23                        5                   one
     day of month    1-31                        2-9                 a range
-    month           1-12        jan to dec      */15 or 2-9/3       every so many of these
-    day of week     0-6         sun to sat      5/10                every so many from there to the last
+    month           1-12        jan to dec      */15 or 2-9/3       every n-th of these
+    day of week     0-6         sun to sat      5/10                every n-th from there to the last
 
 A day is right if both fields of days say so, or either where neither is a plain `*`.
 

@@ -102,6 +102,6 @@ class Revisions:
             if (pod.metadata.labels or {}).get(HASH) in codes:
                 await self._control.patch(pod, {"metadata": {"labels": {HASH: code}}})
         for one in duplicates:
-            with suppress(NotFound):  # somebody else was faster
+            with suppress(NotFound):  # deleted by another client
                 await self._client.delete(CONTROLLER_REVISIONS, key_of(one), uid=one.metadata.uid)
         return True

@@ -180,7 +180,7 @@ class NodeLifecycleController:
         watch = self._leases.reflector
         verdict = self._heartbeats.judge(age, (watch.lists, watch.watches), late)
         if verdict is Silence.ANEW:
-            self._log.warning("no lease could be heard of for a while; nodes have their grace periods anew")
+            self._log.warning("lease watch was interrupted; resetting node grace periods")
             self._health.hear_all(began)
         was_disrupted = self._health.disrupted
         found = self._health.look(self._nodes.list(), self._leases.get, began, judge=verdict is Silence.REAL)

@@ -181,7 +181,7 @@ class BindingCycle:
         if found.spec.node_name == node:
             self._scheduler.bound(uid)
             return False
-        if found.spec.node_name:  # by somebody else
+        if found.spec.node_name:  # by another client
             self._scheduler.not_bound(uid, now(), again=False)
             self._scheduler.pod_changed(None, found, now())
             return False

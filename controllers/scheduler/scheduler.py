@@ -367,7 +367,7 @@ class Scheduler:
             self.queue.change(known, pod, asked, now)
 
     def _renominated(self, queued: QueuedPod, before: str, after: str, now: float) -> None:
-        """Apply the nominated node in the pod's status, whoever wrote it."""
+        """Apply the nominated node in the pod's status, from any writer."""
         if before == after or after == queued.nominated:
             return
         queued.nominated = after
