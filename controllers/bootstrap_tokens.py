@@ -1,6 +1,4 @@
-"""Bootstrap tokens: signs what is published for those who join a cluster with each of them, and deletes those whose
-time is over.
-"""
+"""Bootstrap tokens: signs the cluster-info config map with each of them, and deletes expired ones."""
 
 import hmac
 import json
@@ -53,24 +51,23 @@ class TokenCleanerOptions(Options):
 
 
 class SigningKey(NamedTuple):
-    """A token that signs: its identifier, its secret, and when it is over; None is never."""
+    """A token that signs: its identifier, its secret, and its expiry (None: never)."""
 
     identifier: str
     secret: bytes
     ends: datetime | None
 
 
-# Observed: the config map `cluster-info` of `kube-public`, and the secrets that are bootstrap tokens.
-# Decided:                                                     Done:
-#   there is no config map, or no `kubeconfig` in it             nothing
-#   a token has its identifier in its name, a secret, the        its signature of the `kubeconfig` stands beside it
-#     usage `signing`, and is not over
-#   a signature is of no such token, or of another content       it goes
-# A signature is a JWS with detached content (RFC 7515, appendix F), made by HS256 with the secret of the token.
+# Observed: the config map `kube-public/cluster-info` and the bootstrap token secrets.
+# Decided:                                                Done:
+#   no config map, or no `kubeconfig` in it               nothing
+#   valid token with usage `signing`                      add its signature of the `kubeconfig`
+#   signature without such a token, or of other content   remove it
+# A signature is a JWS with detached content (RFC 7515, appendix F), with HS256 and the secret of the token.
 
 
 class BootstrapSigner:
-    """Reconciles the one config map."""
+    """Reconciles the cluster-info config map."""
 
     def __init__(self, context: Context, _options: BootstrapSignerOptions) -> None:
         self._client = context.client
@@ -78,7 +75,7 @@ class BootstrapSigner:
         self._tokens = context.informers.get(SECRETS, fields=_TOKENS)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Have the signatures be those of the tokens there are; come back when one of these is over."""
+        """Update the signatures. Requeue when the next token expires."""
         current = self._published.get(key)
         if current is None:
             return None
@@ -91,22 +88,22 @@ class BootstrapSigner:
         return None if ends is None else Requeue((ends - now).total_seconds())
 
 
-# Observed: a secret that is a bootstrap token, and the `expiration` in it.
-# Decided:                                    Done:
-#   there is none                               nothing
-#   it lies ahead                               looked at again then
-#   it is over, or cannot be read               the secret is deleted, if it is still the same one
+# Observed: a bootstrap token secret and its `expiration`.
+# Decided:                   Done:
+#   no expiration            nothing
+#   in the future            requeue
+#   past or invalid          delete the secret, if it has not been replaced
 
 
 class TokenCleaner:
-    """Reconciles one token, the secret named by the key."""
+    """Reconciles bootstrap token secrets."""
 
     def __init__(self, context: Context, _options: TokenCleanerOptions) -> None:
         self._client = context.client
         self._tokens = context.informers.get(SECRETS, fields=_TOKENS)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Delete the token if it is over, or come back when it is."""
+        """Delete an expired token, or requeue at its expiry."""
         secret = self._tokens.get(key)
         ends = ends_at(secret) if secret is not None else None
         if secret is None or ends is None:
@@ -122,8 +119,9 @@ class TokenCleaner:
 
 
 def signed(current: ConfigMap, keys: Iterable[SigningKey]) -> ConfigMap | None:
-    """Return the config map with the signatures of these keys; None if it is as it should be. Of keys with one
-    identifier the first counts.
+    """Return the config map with the signatures of these keys, or None if it is up to date.
+
+    The first of several keys with the same identifier counts.
     """
     content = current.data.get(CONTENT)
     if content is None:
@@ -137,7 +135,7 @@ def signed(current: ConfigMap, keys: Iterable[SigningKey]) -> ConfigMap | None:
 
 
 def detached_signature(content: str, key: SigningKey) -> str:
-    """Return the signature of a text in the compact form of a JWS, whose middle is left out."""
+    """Return the compact JWS signature of a text without its payload."""
     header = _base64url(json.dumps({"alg": "HS256", "kid": key.identifier}, separators=(",", ":")).encode())
     payload = _base64url(content.encode())
     signature = _base64url(hmac.digest(key.secret, f"{header}.{payload}".encode(), "sha256"))
@@ -145,7 +143,7 @@ def detached_signature(content: str, key: SigningKey) -> str:
 
 
 def signing_key(secret: Secret, now: datetime) -> SigningKey | None:
-    """Return what a token signs with; None for one that does not."""
+    """Return the signing key of a token, or None if it does not sign."""
     name, data = _NAME.fullmatch(secret.metadata.name), secret.data
     identifier, value = data.get("token-id", b""), data.get("token-secret", b"")
     if name is None or identifier != name[1].encode() or not value or data.get("usage-bootstrap-signing") != b"true":
@@ -155,7 +153,7 @@ def signing_key(secret: Secret, now: datetime) -> SigningKey | None:
 
 
 def ends_at(secret: Secret) -> datetime | None:
-    """Return when a token is over; None is never. A time that cannot be read has been."""
+    """Return the expiry of a token (None: never). An invalid time counts as past."""
     text = secret.data.get("expiration")
     if not text:
         return None

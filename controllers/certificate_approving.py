@@ -1,4 +1,4 @@
-"""Approves the requests of nodes for client certificates, once the API server says that they may make them."""
+"""Approves client certificate requests of nodes after a SubjectAccessReview."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -35,7 +35,7 @@ from .shared.certificate_requests import (
 )
 
 _WORKERS = 5
-# Who may not yet, may later: the next look comes when the request is twice as old, within these bounds (seconds).
+# Minimum and maximum seconds until a requester without permission is checked again, when the request is twice as old.
 _SOONEST, _LATEST = 1.0, 300.0
 
 
@@ -46,7 +46,7 @@ class ApprovingOptions(Options):
 
 
 class NodePermission(NamedTuple):
-    """A right of nodes to ask for certificates: a subresource of requests that it needs to be able to create."""
+    """A permission to request node certificates: the right to create a subresource of requests."""
 
     subresource: str
     message: str
@@ -57,23 +57,23 @@ SELF = NodePermission(
 )
 NODE = NodePermission("nodeclient", "Approved the client certificate of a kubelet after a SubjectAccessReview")
 
-# Observed: the request, its verdict, and what the API server says of its sender.
+# Observed: the request, its conditions, and the SubjectAccessReview of its requester.
 # Decided:
-#   approved, denied or issued, of another signer,
-#   or not such as a node sends                          nothing; somebody else may judge it
-#   the sender may create one of its claims              condition Approved
-#   may not, or nobody knows                             look again later
+#   approved, denied, issued, of another signer,
+#   or not of the form that nodes use              nothing; another approver may decide
+#   requester has one of the permissions           condition Approved
+#   requester has none, or the review failed       retry later
 
 
 class CertificateApprover:
-    """Reconciles one request, named by the key."""
+    """Reconciles certificate requests."""
 
     def __init__(self, context: Context, options: ApprovingOptions) -> None:
         self._client = context.client
         self._requests = context.informers.get(REQUESTS)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Approve request `key`, if it is one of those that need no human."""
+        """Approve request `key`, if it qualifies for automatic approval."""
         request = self._requests.get(key)
         if request is None or is_judged(request) or request.spec.signer_name != NODE_CLIENT:
             return None
@@ -89,7 +89,7 @@ class CertificateApprover:
         return Requeue(next_look(request, utc_now())) if found else None
 
     async def _may(self, request: CertificateSigningRequest, claim: NodePermission) -> bool:
-        """Return whether whoever sent the request may make such a claim."""
+        """Return whether the requester has a permission."""
         sender = request.spec
         action = ResourceAttributes(group=GROUP, resource=REQUESTS.plural, subresource=claim.subresource, verb="create")
         spec = SubjectAccessReviewSpec(
@@ -130,12 +130,14 @@ SPECS = (
 
 
 def is_judged(request: CertificateSigningRequest) -> bool:
-    """Return whether there is nothing left to decide."""
+    """Return whether a request needs no decision any more."""
     return bool(request.status.certificate) or any(request.condition(kind) for kind in (APPROVED, DENIED))
 
 
 def claims(request: CertificateSigningRequest, asked: Asked) -> Iterator[NodePermission]:
-    """Return what a request is, if it is such as a node sends: for the sender itself, and for any node."""
+    """Yield the permissions that allow a request of the form that nodes use: for the requester itself, and for
+    any node.
+    """
     if request.spec.signer_name != NODE_CLIENT or node_client_problem(asked, request.spec.usages):
         return
     if request.spec.username == asked.common_name:
@@ -144,7 +146,7 @@ def claims(request: CertificateSigningRequest, asked: Asked) -> Iterator[NodePer
 
 
 def next_look(request: CertificateSigningRequest, now: datetime) -> float:
-    """Seconds until the sender is asked about again."""
+    """Return the seconds until the requester is checked again."""
     created = time_of(request.metadata.creation_timestamp)
     age = (now - created).total_seconds() if created else 0.0
     return min(max(_SOONEST, age), _LATEST)

@@ -1,4 +1,4 @@
-"""Deletes requests for certificates that nobody needs any more, those for pods (KEP-4317) among them."""
+"""Deletes old certificate requests, including those for pods (KEP-4317)."""
 
 import contextlib
 from collections.abc import Iterator
@@ -32,24 +32,24 @@ class CleaningOptions(Options):
     title: ClassVar[str] = "Certificate request cleaner"
 
 
-# Observed: the request, when it was made, what became of it and when, the end of its certificate.
+# Observed: the request, its creation time, its conditions with their times, the end of its certificate.
 # Decided, whichever comes first:
-#   no condition                       deleted 24 h after it was made
-#   approved, nothing came of it       24 h after that
-#   approved and issued                an hour after the approval, or when its certificate ends
-#   denied, failed                     an hour after that
-# A request for a pod is deleted 15 minutes after it was made, whatever became of it.
+#   no condition                   deleted 24 h after creation
+#   approved but not issued        24 h after approval
+#   approved and issued            1 h after approval, or when the certificate expires
+#   denied, failed                 1 h after that
+# A request for a pod is always deleted 15 minutes after creation.
 
 
 class CertificateCleaner:
-    """Reconciles one request, named by the key."""
+    """Reconciles certificate requests."""
 
     def __init__(self, context: Context, options: CleaningOptions) -> None:
         self._client = context.client
         self._requests = context.informers.get(REQUESTS)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Delete request `key` if its time has come, or come back when it has."""
+        """Delete request `key` when it is due, else requeue."""
         request = self._requests.get(key)
         end = end_of(request) if request is not None else None
         if request is None or end is None:
@@ -64,14 +64,14 @@ class CertificateCleaner:
 
 
 class PodCertificateCleaner:
-    """Reconciles one request for the certificate of a pod, named by the key."""
+    """Reconciles certificate requests of pods."""
 
     def __init__(self, context: Context, options: CleaningOptions) -> None:
         self._client = context.client
         self._requests = context.informers.get(POD_REQUESTS)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Delete request `key` if its time has come, or come back when it has."""
+        """Delete request `key` when it is due, else requeue."""
         request = self._requests.get(key)
         created = nonzero_time(request.metadata.creation_timestamp) if request is not None else ""
         if request is None or not created:
@@ -111,7 +111,7 @@ SPECS = (
 
 
 def end_of(request: CertificateSigningRequest) -> datetime | None:
-    """Return the moment from which on a request is to be deleted; None if never."""
+    """Return when a request is deleted, or None."""
     return min(_ends(request), default=None)
 
 
@@ -132,7 +132,7 @@ def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
 
 
 def _later(moment: str, period: timedelta) -> datetime:
-    """Whoever judges a request may write any moment, the last there is too."""
+    """Return a time plus a period. Approvers may write any time, including the last representable one."""
     try:
         return parse_time(moment) + period
     except OverflowError:
@@ -140,7 +140,7 @@ def _later(moment: str, period: timedelta) -> datetime:
 
 
 def expiry_of(certificate: bytes) -> datetime | None:
-    """Return when the first certificate (PEM) ends; None if it cannot be read: signers may write what they like."""
+    """Return when the first certificate (PEM) expires, or None if it cannot be parsed."""
     from cryptography import x509  # --help does without
 
     try:

@@ -1,4 +1,4 @@
-"""Deletes nodes whose machines are gone from the cloud, and taints those whose machines are shut down."""
+"""Deletes nodes whose cloud instances are gone, and taints those whose instances are shut down."""
 
 import asyncio
 from enum import Enum, auto
@@ -16,7 +16,7 @@ WORKERS = 8
 
 
 class NodeAction(Enum):
-    """What is to be done about a node."""
+    """The action on a node."""
 
     NOTHING = auto()
     DELETE = auto()
@@ -24,16 +24,16 @@ class NodeAction(Enum):
     UNTAINT = auto()
 
 
-# Observed: every --node-monitor-period, whether each node says that it is ready; what the cloud says of its machine.
-# Decided:                                          Done:
-#   ready                                           UNTAINT, if it has the taint; the cloud is not asked
-#   not ready, or silent; its machine is gone       DELETE, if it is still the node that was seen
-#   not ready, or silent; its machine is shut down  TAINT
-#   not ready, or silent; its machine runs          NOTHING: the taint stays until it is ready
+# Observed: every --node-monitor-period, whether each node is ready; the state of its instance in the cloud.
+# Decided:                                        Done:
+#   ready                                         UNTAINT, if it has the taint; the cloud is not queried
+#   not ready; instance gone                      DELETE, if the node has not changed
+#   not ready; instance shut down                 TAINT
+#   not ready; instance running                   NOTHING: the taint stays until the node is ready
 
 
 class CloudNodeLifecycle:
-    """Reconciles one node with its machine."""
+    """Reconciles nodes with their instances."""
 
     def __init__(self, context: Context, options: NodeLifecycleOptions) -> None:
         assert context.cloud is not None
@@ -45,7 +45,7 @@ class CloudNodeLifecycle:
         self._period = options.node_monitor_period
 
     async def run(self, add: Add) -> None:
-        """Have all nodes looked at that are not ready, or have the taint, every period."""
+        """Enqueue all nodes that are not ready or have the taint, every period."""
         while True:
             for node in self._nodes.list():
                 if not is_ready(node) or has_taint(node):
@@ -53,7 +53,7 @@ class CloudNodeLifecycle:
             await asyncio.sleep(self._period)
 
     async def reconcile(self, key: Key) -> None:
-        """Ask the cloud about node `key`, and do what follows."""
+        """Query the cloud about node `key` and perform the action."""
         node = self._nodes.get(key)
         if node is None or node.metadata.deletion_timestamp is not None:
             return
@@ -68,9 +68,9 @@ class CloudNodeLifecycle:
                 await self._set_taints(key, node, tuple(one for one in node.spec.taints if not _is_shutdown(one)))
 
     async def _delete(self, key: Key, node: Node) -> None:
-        """Delete the node, if it is as it was when the cloud was asked: one that is back again says so."""
-        told = f"Deleting node {key.name} because it does not exist in the cloud provider"
-        self._events.normal(node, "DeletingNode", told)
+        """Delete the node, if it has not changed since the cloud was queried; a node that is back has changed."""
+        message = f"Deleting node {key.name} because it does not exist in the cloud provider"
+        self._events.normal(node, "DeletingNode", message)
         meta = node.metadata
         try:
             await self._client.delete(NODES, key, uid=meta.uid, resource_version=meta.resource_version)
@@ -107,7 +107,7 @@ SPECS = (
 
 
 def decide(node: Node, *, exists: bool, shut_down: bool) -> NodeAction:
-    """Return what is to be done about a node, by the table above."""
+    """Return the action on a node, by the table above."""
     if is_ready(node):
         return NodeAction.UNTAINT if has_taint(node) else NodeAction.NOTHING
     if not exists:
@@ -116,13 +116,13 @@ def decide(node: Node, *, exists: bool, shut_down: bool) -> NodeAction:
 
 
 def is_ready(node: Node) -> bool:
-    """Return whether a node says that it is ready."""
+    """Return whether a node is ready."""
     condition = condition_of(node.status.conditions, "Ready")
     return condition is not None and condition.status == "True"
 
 
 def has_taint(node: Node) -> bool:
-    """Return whether a node has the taint of those that are shut down."""
+    """Return whether a node has the shutdown taint."""
     return any(map(_is_shutdown, node.spec.taints))
 
 

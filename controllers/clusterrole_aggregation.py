@@ -1,4 +1,4 @@
-"""Gives the cluster roles that gather the rules of others those rules."""
+"""Aggregates the rules of cluster roles into roles with an aggregation rule."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -30,20 +30,20 @@ class ClusterRoleAggregationOptions(Options):
 
 
 # Observed: a role with an aggregation rule, and all other roles.
-# Decided: its rules are those of the roles that its selectors match, selector by selector, roles in the order of their
-#   names, each rule once; its own count only if another has them. Where that is not what it has, it is applied, and the
-#   field is taken from whoever owned it. One that gathers may be gathered by another, which is looked at in turn.
+# Decided: its rules are those of the matching roles, selector by selector, roles by name, each rule once. Its own rules
+#   count only if another role has them. A difference is applied by force. Aggregated roles may be aggregated by others,
+#   which are reconciled in turn.
 
 
 class ClusterRoleAggregationController:
-    """Reconciles one role that gathers rules."""
+    """Reconciles roles with an aggregation rule."""
 
     def __init__(self, context: Context, _: ClusterRoleAggregationOptions) -> None:
         self._client = context.client
         self._roles = context.informers.get(CLUSTER_ROLES)
 
     async def reconcile(self, key: Key) -> None:
-        """Give role `key` the rules that it is to gather."""
+        """Update the rules of role `key`."""
         role = self._roles.get(key)
         if role is None or role.aggregation_rule is None:
             return
@@ -56,12 +56,12 @@ class ClusterRoleAggregationController:
             await self._client.apply(CLUSTER_ROLES, key, {"rules": rules}, MANAGER, uid=role.metadata.uid)
 
 
-# Comparisons of a selector with a role that take a few milliseconds.
+# Number of selector comparisons that take a few milliseconds.
 _FEW = 5000
 
 
 def gathered(role: ClusterRole, roles: Iterable[ClusterRole]) -> tuple[RoleRule, ...]:
-    """Return the rules that a role gathers from others. Raises `TerminalError` for a selector that selects nothing."""
+    """Return the aggregated rules of a role. Raises `TerminalError` for an invalid selector."""
     name = role.metadata.name
     others = sorted((one for one in roles if one.metadata.name != name), key=lambda one: one.metadata.name)
     found: dict[RoleRule, None] = {}
@@ -73,7 +73,7 @@ def gathered(role: ClusterRole, roles: Iterable[ClusterRole]) -> tuple[RoleRule,
 
 
 def selectors_of(role: ClusterRole) -> Sequence[LabelSelector]:
-    """Return what a role gathers. Raises `TerminalError`."""
+    """Return the selectors of a role. Raises `TerminalError`."""
     if role.aggregation_rule is None:
         return ()
     try:
@@ -83,7 +83,7 @@ def selectors_of(role: ClusterRole) -> Sequence[LabelSelector]:
 
 
 def gathering(informers: Informers, _: Change[ClusterRole]) -> Iterator[Key]:
-    """The roles that may have to gather anew: there are few, and any role may be one that they gather."""
+    """Yield all roles with an aggregation rule. They are few, and any role may match them."""
     return map(key_of, informers.get(CLUSTER_ROLES).by_index(_GATHERING, _GATHERING))
 
 

@@ -1,6 +1,4 @@
-"""Counts for budgets of disruptions how many pods may be evicted, and takes back announcements of disruptions that did
-not come.
-"""
+"""Computes the allowed disruptions of PodDisruptionBudgets, and resets stale DisruptionTarget conditions."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -49,11 +47,11 @@ from .shared.int_or_percent import part_of
 from .shared.scales import NoSuchKind, RESTMapper, Scales
 
 DELETION_TIMEOUT = timedelta(minutes=2)
-"""How long a pod that was evicted may take to be seen as being deleted; then it counts again."""
+"""How long an evicted pod may take to be deleted before it counts as healthy again."""
 STALE = timedelta(minutes=2)
-"""How long a pod may say that it will be disrupted, and not be deleted."""
+"""How long a pod may have the condition DisruptionTarget without being deleted."""
 AGAIN = 30.0
-"""Seconds after which a budget is looked at again whose pods cannot be counted."""
+"""Seconds until a budget is retried whose expected pods cannot be counted."""
 
 _ALLOWED, _TARGET = "DisruptionAllowed", "DisruptionTarget"
 _BY_KUBELET = "TerminationByKubelet"
@@ -69,39 +67,38 @@ _Replicated = ReplicaSet | Deployment | ReplicationController
 
 
 class Announced(NamedTuple):
-    """A pod that says that it will be disrupted."""
+    """A pod with the condition DisruptionTarget."""
 
     pod: Key
 
 
 class Uncountable(Exception):
-    """It cannot be found out how many pods there should be; says why."""
+    """The number of expected pods cannot be determined; the message says why."""
 
 
 class Count(NamedTuple):
-    """How many pods there should be, how many of them healthy, and the names of those without a controller."""
+    """The numbers of expected and of desired healthy pods, and the names of pods without a controller."""
 
     expected: int
     desired: int
     unmanaged: Sequence[str] = ()
 
 
-# Observed: a budget, the pods it selects, the scales of their controllers.
-#   pods that should be there       the sum of the replicas of all controllers; where the budget says how many pods are
-#                                   to be available as a number: the pods there are
-#   pods that should be healthy     that number; or a percentage of the sum; or the sum without those that may be
-#                                   unavailable. Percentages are rounded up
-#   pods that are healthy           ready ones that are not being deleted, nor were evicted in the last two minutes
-# Decided:                                                       Done:
-#   the status says other numbers, or is of another generation    they are written
-#   nothing should be there, or fewer are healthy than should be  none may be evicted
-#   a controller cannot be found                                  none may be evicted, and the condition says why
+# Observed: a budget, the pods that it selects, the scales of their controllers.
+#   expected pods      the sum of the replicas of all controllers; for an integer minAvailable: the existing pods
+#   desired healthy    minAvailable, or its percentage of the sum, or the sum minus maxUnavailable; percentages are
+#                      rounded up
+#   current healthy    ready pods that are not being deleted and were not evicted in the last two minutes
+# Decided:                                                Done:
+#   status has other numbers or another generation        write it
+#   no pods expected, or fewer healthy than desired       no disruptions allowed
+#   a controller cannot be found                          no disruptions allowed; a condition with the reason
 # Observed: a pod with the condition DisruptionTarget, and since when.
-#   it is not being deleted after two minutes                     the condition becomes False
+#   not being deleted after two minutes                   set the condition to False
 
 
 class DisruptionController:
-    """Reconciles one budget, or a pod that is `Announced` to be disrupted."""
+    """Reconciles budgets, and pods with the condition DisruptionTarget."""
 
     def __init__(self, context: Context, _options: DisruptionOptions) -> None:
         self._client = context.client
@@ -116,20 +113,20 @@ class DisruptionController:
         self._scales = Scales(context.client, RESTMapper(context.client))
 
     async def reconcile(self, key: Key | Announced) -> Requeue | None:
-        """Have the budget `key` count right, or take back an announcement whose time is over."""
+        """Update the status of budget `key`, or reset a stale condition of a pod."""
         if isinstance(key, Announced):
             return await self._take_back(key.pod)
         budget = self._budgets.get(key)
         if budget is None:
             return None
         pods = await self._selected(budget)
-        await self._tell(budget, pods)
+        await self._report(budget, pods)
         try:
             count = await self._count(budget, pods)
         except (Uncountable, NoSuchKind, ApiError, OSError) as error:
             await self._give_up(budget, error)
             return Requeue(AGAIN)
-        self._tell_unmanaged(budget, count.unmanaged)
+        self._report_unmanaged(budget, count.unmanaged)
         return await self._write(budget, pods, count)
 
     async def _selected(self, budget: PodDisruptionBudget) -> list[Pod]:
@@ -155,7 +152,7 @@ class DisruptionController:
         return Requeue((min(ends) - now).total_seconds()) if ends else None
 
     async def _count(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> Count:
-        """Raises Uncountable, NoSuchKind, ApiError and OSError."""
+        """Return the expected and desired numbers. Raises Uncountable, NoSuchKind, ApiError and OSError."""
         spec = budget.spec
         if spec.max_unavailable is None and isinstance(spec.min_available, int):
             return Count(len(pods), spec.min_available)
@@ -173,8 +170,9 @@ class DisruptionController:
         return desired_count(spec, sum(scales.values()), unmanaged)
 
     async def _scale(self, pod: Pod, reference: OwnerReference) -> tuple[str, int]:
-        """Return the uid and the replicas of the controller of a pod, or of the deployment that it belongs to; of kinds
-        that are not watched, and where it seems not to be there, as the server tells.
+        """Return the uid and the replicas of a pod's controller, or of its deployment.
+
+        The server is queried for kinds that are not watched and for objects missing in the cache.
         """
         found = self._known(pod.metadata.namespace, reference)
         if found is None:
@@ -200,7 +198,7 @@ class DisruptionController:
         return reference.uid, scale.spec.replicas
 
     async def _give_up(self, budget: PodDisruptionBudget, error: Exception) -> None:
-        """Let nobody be evicted while nothing can be counted."""
+        """Allow no disruptions while the expected pods cannot be counted."""
         why = f"the number of expected pods cannot be found out: {error}"
         self._events.event(budget, "Warning", "CalculateExpectedPodCountFailed", why)
         condition = Condition(
@@ -219,7 +217,7 @@ class DisruptionController:
         written = self._client.update(POD_DISRUPTION_BUDGETS, replace(budget, status=status), subresource="status")
         await try_write(written)
 
-    async def _tell(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> None:
+    async def _report(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> None:
         if not pods:
             self._events.event(budget, "Normal", "NoPods", "No pod matches the selector")
         others, turn = [one for one in self._budgets.list(budget.metadata.namespace) if one is not budget], Turn()
@@ -229,7 +227,7 @@ class DisruptionController:
                 self._events.event(pod, "Warning", "MultiplePodDisruptionBudgets", why)
             await turn.give_way()
 
-    def _tell_unmanaged(self, budget: PodDisruptionBudget, names: Sequence[str]) -> None:
+    def _report_unmanaged(self, budget: PodDisruptionBudget, names: Sequence[str]) -> None:
         if names:
             why = "Pods without a controller do not count; minAvailable counts them if it is a number"
             self._events.event(budget, "Warning", "UnmanagedPods", why)
@@ -259,21 +257,22 @@ class DisruptionController:
 
 
 def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Tell whether a budget is for a pod of its namespace."""
+    """Return whether a budget selects a pod of its namespace."""
     selector = budget.spec.selector
     return selector is not None and selector.selector().matches(pod.metadata.labels or {})
 
 
 def desired_count(spec: PodDisruptionBudgetSpec, expected: int, unmanaged: Sequence[str] = ()) -> Count:
-    """Return how many of the `expected` pods a budget wants to be healthy."""
+    """Return how many of the `expected` pods should be healthy."""
     if spec.max_unavailable is not None:
         return Count(expected, max(expected - part_of(expected, spec.max_unavailable, round_up=True), 0), unmanaged)
     return Count(expected, part_of(expected, spec.min_available, round_up=True), unmanaged)
 
 
 def disrupted_pods(known: Mapping[str, str], pods: Iterable[Pod], now: datetime) -> Mapping[str, str]:
-    """Return those of the pods that were let go which may still be deleted: the others are being so, are gone, or have
-    been there for too long since.
+    """Return the evicted pods that may still be deleted.
+
+    Pods that are being deleted, are gone, or were evicted too long ago are dropped.
     """
     there = {pod.metadata.name for pod in pods if not pod.metadata.deletion_timestamp}
     kept = {name: text for name, text in known.items() if name in there}
@@ -281,7 +280,7 @@ def disrupted_pods(known: Mapping[str, str], pods: Iterable[Pod], now: datetime)
 
 
 def healthy(pods: Iterable[Pod], disrupted: Mapping[str, str]) -> int:
-    """Return how many pods are ready and stay."""
+    """Return the number of pods that are ready and are not being disrupted."""
     staying = (pod for pod in pods if not pod.metadata.deletion_timestamp and pod.metadata.name not in disrupted)
     return sum(map(is_pod_ready, staying))
 
@@ -289,7 +288,7 @@ def healthy(pods: Iterable[Pod], disrupted: Mapping[str, str]) -> int:
 def desired_status(
     budget: PodDisruptionBudget, count: Count, current: int, disrupted: Mapping[str, str], now: str
 ) -> PodDisruptionBudgetStatus:
-    """Return the status of a budget with so many healthy pods."""
+    """Return the status of a budget with that number of healthy pods."""
     allowed = max(current - count.desired, 0) if count.expected > 0 else 0
     condition = Condition(
         type=_ALLOWED,
@@ -309,8 +308,9 @@ def desired_status(
 
 
 def announced_since(pod: Pod) -> datetime | None:
-    """Return since when a pod says that it will be disrupted by somebody; None if it does not, is being deleted, or has
-    ended. A node that ends a pod may take its time.
+    """Return since when a pod has the condition DisruptionTarget, or None if it is being deleted or has ended.
+
+    Conditions set by the kubelet are ignored, since it may take its time.
     """
     condition = condition_of(pod.status.conditions, _TARGET)
     if condition is None or condition.status != "True" or condition.reason == _BY_KUBELET:
@@ -321,7 +321,7 @@ def announced_since(pod: Pod) -> datetime | None:
 
 
 def _concerned(informers: Informers, change: Change[Pod]) -> Iterator[Hashable]:
-    """Yield the budgets of a pod, with its labels of before and after, and the pod itself if it is announced."""
+    """Yield the budgets that match the old or new labels of a pod, and the pod itself if it has the condition."""
     pods = [pod for pod in (change.before, change.after) if pod is not None]
     for budget in informers.get(POD_DISRUPTION_BUDGETS).list(change.key.namespace):
         if any(selects(budget, pod) for pod in pods):

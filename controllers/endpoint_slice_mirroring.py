@@ -1,4 +1,4 @@
-"""Keeps slices that say the same as Endpoints somebody else keeps for a service without a selector."""
+"""Mirrors user-managed Endpoints of services without a selector to EndpointSlices."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -77,19 +77,19 @@ class MirroringOptions(Options):
     )
 
 
-# Observed: the Endpoints, the service of the same name, the slices that are ours and name it.
-# Decided:                                              Done:
-#   no Endpoints, or no service                         delete our slices: nobody else's
-#   a service with a selector                           delete our slices: it has others
-#   Endpoints that are not to be mirrored, or are the   delete our slices
-#     lock of an election
-#   else: of each family and set of ports, the addresses of all subsets with these ports
-#     an address that is none, or is over the limit     left out, and told
-#     nothing differs                                   no write
+# Observed: the Endpoints, the service of the same name, our slices of the service.
+# Decided:                                               Done:
+#   no Endpoints, or no service                          delete our slices
+#   a service with a selector                            delete our slices
+#   Endpoints with skip-mirror label, or an election     delete our slices
+#     lock
+#   otherwise, per family and set of ports               slices with the addresses of the subsets with these ports
+#     invalid address, or over the limit                 skipped, with an event
+#     no difference                                      no write
 
 
 class EndpointSliceMirroringController:
-    """Reconciles one Endpoints object, named by the key."""
+    """Reconciles Endpoints objects."""
 
     def __init__(self, context: Context, options: MirroringOptions) -> None:
         self._client = context.client
@@ -100,11 +100,11 @@ class EndpointSliceMirroringController:
         self._limit = options.mirroring_max_endpoints_per_subset
         self._metrics = _Metrics(self._limit, context.runtime.registry)
         self._writer = SliceWriter(context.client, self._metrics.slices.changes)
-        # What was left out of Endpoints, and told.
+        # The numbers of skipped addresses that were reported.
         self._reported: dict[Key, tuple[int, int]] = {}
 
     async def reconcile(self, key: Key) -> None:
-        """Bring the slices that mirror Endpoints `key` up to date."""
+        """Update the slices that mirror Endpoints `key`."""
         begin = clock.monotonic()
         try:
             await self._sync(key)
@@ -135,7 +135,7 @@ class EndpointSliceMirroringController:
         style = style_of(endpoints)
         arrangement = arrange(slices, mirror.wanted, self._limit, style.is_due)
         writes = style.writes(arrangement, dict)
-        self._tell(key, endpoints, mirror)
+        self._report(key, endpoints, mirror)
         if _is_going(endpoints):
             writes = writes._replace(create=())
 
@@ -146,7 +146,7 @@ class EndpointSliceMirroringController:
         if await try_write(self._writer.write(writes), report):
             self._metrics.mirrored(key, arrangement, mirror, slices)
 
-    def _tell(self, key: Key, endpoints: Endpoints, mirror: "Mirror") -> None:
+    def _report(self, key: Key, endpoints: Endpoints, mirror: "Mirror") -> None:
         left_out = mirror.invalid, mirror.too_many
         if self._reported.get(key, (0, 0)) == left_out:
             return
@@ -163,7 +163,7 @@ class EndpointSliceMirroringController:
 
 
 class Mirror(NamedTuple):
-    """The endpoints that Endpoints amount to, and how many addresses were left out: invalid ones, and too many."""
+    """The endpoints of an Endpoints object, and the numbers of skipped addresses: invalid ones, and too many."""
 
     wanted: Mapping[SliceGroup, Mapping[SliceIdentity, Endpoint]]
     invalid: int
@@ -171,13 +171,13 @@ class Mirror(NamedTuple):
 
 
 def is_mirrored(endpoints: Endpoints) -> bool:
-    """Return whether Endpoints of a service without a selector have slices."""
+    """Return whether Endpoints of a service without a selector are mirrored."""
     labels, annotations = endpoints.metadata.labels or {}, endpoints.metadata.annotations or {}
     return labels.get(SKIP_MIRROR) != "true" and LEADER not in annotations
 
 
 def mirror_of(endpoints: Endpoints, limit: int) -> Mirror:
-    """The endpoints of each family and set of ports; of one subset `limit` addresses at most, ready ones first."""
+    """Return the endpoints by family and ports, at most `limit` per subset, ready ones first."""
     wanted: dict[SliceGroup, dict[SliceIdentity, Endpoint]] = {}
     invalid = too_many = 0
     for subset in endpoints.subsets:
@@ -198,7 +198,7 @@ def mirror_of(endpoints: Endpoints, limit: int) -> Mirror:
 
 
 def style_of(endpoints: Endpoints) -> Style:
-    """Slices have the labels and annotations of what they mirror."""
+    """Return the style of slices with the labels and annotations of the Endpoints."""
     meta = endpoints.metadata
     labels = {**(meta.labels or {}), SERVICE_NAME: meta.name, MANAGED_BY: MANAGER}
     kept = {name: value for name, value in (meta.annotations or {}).items() if name not in (TRIGGER_TIME, LAST_APPLIED)}
@@ -207,7 +207,7 @@ def style_of(endpoints: Endpoints) -> Style:
 
 @lru_cache(maxsize=4096)
 def canonical_ip(text: str) -> str:
-    """The one text for an address; some have leading zeros, as servers used to allow. Empty if it is none."""
+    """Return the canonical text of an address, without leading zeros that old servers allowed; empty if invalid."""
     plain = text if ":" in text else ".".join(part.lstrip("0") or part[:1] for part in text.split("."))
     try:
         found = ip_address(plain)
@@ -252,7 +252,7 @@ _SKIPPED = Family(f"{_PREFIX}addresses_skipped_per_sync", "Addresses left out by
 
 
 class _Metrics:
-    """The metrics of the controller."""
+    """The metrics of the endpoint slice mirroring controller."""
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.slices = SliceMetrics(_PREFIX, limit, registry)
@@ -261,7 +261,7 @@ class _Metrics:
         self._skipped = Histograms(_SKIPPED, registry)
 
     def mirrored(self, key: Key, arrangement: Arrangement, mirror: Mirror, before: Iterable[EndpointSlice]) -> None:
-        """Count what was done about Endpoints."""
+        """Record a sync of an Endpoints object."""
         self.slices.arranged(key, arrangement)
         self._skipped.observe(mirror.invalid + mirror.too_many)
         known = {identity(endpoint): endpoint for slice_ in before for endpoint in slice_.endpoints or ()}
@@ -270,7 +270,7 @@ class _Metrics:
 
 
 def endpoints_to_mirror(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:
-    """Endpoints that changed, unless they neither are nor were to be mirrored."""
+    """Yield Endpoints that changed, if they are or were mirrored."""
     service = informers.get(SERVICES).get(change.key)
     states = [endpoints for endpoints in (change.before, change.after) if endpoints is not None]
     if (service is None or not service.spec.selector) and any(map(is_mirrored, states)):
@@ -278,7 +278,7 @@ def endpoints_to_mirror(informers: Informers, change: Change[Endpoints]) -> Iter
 
 
 def service_without_selector(_: Informers, change: Change[Service]) -> Iterator[Key]:
-    """A service that came to be without a selector, or ceased to be."""
+    """Yield a service that lost or got its selector."""
     states = [service is not None and not service.spec.selector for service in (change.before, change.after)]
     if states[0] != states[1]:
         yield change.key

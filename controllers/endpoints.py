@@ -1,4 +1,4 @@
-"""Keeps, for every service with a selector, the Endpoints object that lists the addresses of its pods."""
+"""Endpoints controller: maintains the Endpoints of every service with a selector."""
 
 import contextlib
 from collections import defaultdict
@@ -65,7 +65,7 @@ MANAGER = "endpoint-controller"
 
 
 def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) -> Endpoints | None:
-    """The Endpoints to write for `service`, or None when `current` is as it should be."""
+    """Return the Endpoints to write for `service`, or None if `current` is up to date."""
     pods = list(pods)
     subsets, truncated = truncate(subsets_of(service, pods))
     labels = _labels(service)
@@ -87,18 +87,18 @@ def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) ->
 
 
 class _Placed(NamedTuple):
-    """An address; `ready` sorts first within a subset."""
+    """An address. Ready addresses sort first within a subset."""
 
     address: EndpointAddress
     ready: bool
 
 
-# None stands for all ports, where a service names none.
+# None means all ports, if the service has no ports.
 _Ports = frozenset[EndpointPort | None]
 
 
 def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, ...]:
-    """The subsets of a service: ports that lead to the same addresses stand together."""
+    """Return the subsets of a service. Ports with the same addresses share a subset."""
     groups: dict[_Ports, set[_Placed]] = defaultdict(set)
     ports, headless = service.spec.ports, service.spec.cluster_ip == "None"
     by_number: _Ports = frozenset(
@@ -118,14 +118,14 @@ def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, .
 
 
 def _named_ports(pod: Pod, ports: Iterable[ServicePort]) -> _Ports:
-    """Return what ports that lead to names amount to in a pod."""
+    """Return the endpoint ports of service ports with a named target port in a pod."""
     offered = offered_ports(pod)
     found = ((port, target_port(port, offered)) for port in ports)
     return frozenset(_endpoint_port(port, number) for port, number in found if number is not None)
 
 
 def canonical(subsets: Sequence[EndpointSubset]) -> tuple[EndpointSubset, ...]:
-    """Return the same endpoints in the one form this controller writes."""
+    """Return the same endpoints in the canonical form that this controller writes."""
     homes: dict[_Placed, list[int]] = defaultdict(list)
     for index, subset in enumerate(subsets):
         for placed in _places(subset):
@@ -145,7 +145,9 @@ def _places(subset: EndpointSubset) -> set[_Placed]:
 
 
 def _packed(groups: Mapping[_Ports, Collection[_Placed]]) -> tuple[EndpointSubset, ...]:
-    """The subsets for addresses in groups, each with all the ports that lead to it: to both once, not to each pair."""
+    """Return the subsets of grouped addresses. An address that several groups share is listed once, with all
+    its ports.
+    """
     behind: dict[EndpointPort | None, list[int]] = defaultdict(list)
     for number, reached in enumerate(groups):
         for port in reached:
@@ -169,19 +171,23 @@ def _subset(placed: Sequence[_Placed], ports: Iterable[EndpointPort]) -> Endpoin
 
 
 def _is_same(subsets: Sequence[EndpointSubset], wanted: tuple[EndpointSubset, ...]) -> bool:
-    """Return whether both say the same. Sizes tell first: what others wrote may amount to far more than it is long."""
+    """Return whether both are equivalent. Sizes are compared first, because foreign subsets may expand to very
+    many pairs.
+    """
     return tuple(subsets) == wanted or (_pairs(subsets) == _pairs(wanted) and canonical(subsets) == wanted)
 
 
 def _pairs(subsets: Iterable[EndpointSubset]) -> int:
-    """Return how many pairs of an address and a port they amount to."""
+    """Return the number of pairs of an address and a port."""
     return sum((len(s.addresses) + len(s.not_ready_addresses)) * max(1, len(s.ports)) for s in subsets)
 
 
 def truncate(
     subsets: tuple[EndpointSubset, ...], limit: int = MAX_ADDRESSES
 ) -> tuple[tuple[EndpointSubset, ...], bool]:
-    """At most `limit` addresses, ready ones first, each subset giving up its share; and whether any were left out."""
+    """Return at most `limit` addresses, ready ones first and in proportion to the subsets, and whether any were
+    dropped.
+    """
     ready = sum(len(s.addresses) for s in subsets)
     waiting = sum(len(s.not_ready_addresses) for s in subsets)
     if ready + waiting <= limit:
@@ -196,7 +202,7 @@ def truncate(
 
 
 def shares(sizes: Sequence[int], limit: int) -> list[int]:
-    """Parts of `sizes`, in proportion, that add up to `limit` exactly (or to all, when that is less)."""
+    """Return parts proportional to `sizes` whose sum is `limit`, or `sizes` if their sum is lower."""
     total = sum(sizes)
     if total <= limit:
         return list(sizes)
@@ -208,7 +214,7 @@ def shares(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def _listed(subsets: Sequence[EndpointSubset]) -> dict[str, bool]:
-    """The pods that are listed, by uid, and whether they are ready."""
+    """Return the uids of the listed pods, and whether they are ready."""
     addresses = [(a, True) for s in subsets for a in s.addresses]
     addresses += [(a, False) for s in subsets for a in s.not_ready_addresses]
     return {address.target_ref.uid: ready for address, ready in addresses if address.target_ref}
@@ -260,16 +266,16 @@ class EndpointsOptions(Options):
     )
 
 
-# Observed: the service, the pods its selector matches, the Endpoints of the same name.
-# Decided, by the service:                              Done:
-#   absent                                              delete the Endpoints
-#   of type ExternalName, or without a selector         nothing: somebody else's
-#   else, the wanted Endpoints equal those there        nothing
-#   else                                                create or update
+# Observed: the service, the pods that its selector matches, the Endpoints of the same name.
+# Decided, by the service:                        Done:
+#   gone                                          delete the Endpoints
+#   type ExternalName, or without a selector      nothing; users manage the Endpoints
+#   Endpoints up to date                          nothing
+#   otherwise                                     create or update
 
 
 class EndpointsController:
-    """Reconciles one service, named by the key."""
+    """Reconciles services."""
 
     def __init__(self, context: Context, options: EndpointsOptions) -> None:
         self._client = context.client
@@ -279,7 +285,7 @@ class EndpointsController:
         self._endpoints = context.informers.get(ENDPOINTS)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring the Endpoints of service `key` up to date."""
+        """Update the Endpoints of service `key`."""
         service = self._services.get(key)
         current = self._endpoints.get(key)
         if service is None:
@@ -307,10 +313,10 @@ class EndpointsController:
 
 
 def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:
-    """The service of Endpoints that somebody changed: if it was a leader, what it decided may rest on an older state.
+    """Yield the service of Endpoints that changed, since another leader may have written them from an older state.
 
-    Where there is no such service, they are looked at when they go, when they are ours (a write whose answer was lost
-    may arrive late), and at the start, when those of others are taken for leftovers too.
+    Without such a service the key is yielded if they were deleted, if they are ours (a late write), or at startup,
+    when those of other writers count as leftovers too.
     """
     found_at_start = change.initial and change.before is None and not _is_election(change.object)
     looked_at = change.after is None or found_at_start or _is_ours(change.after)
@@ -351,7 +357,7 @@ SPECS = (
 
 
 def _is_election(endpoints: Endpoints) -> bool:
-    """Return whether these are the lock of an older kind of leader election, which has no service."""
+    """Return whether these Endpoints are the lock of an old kind of leader election, which has no service."""
     return LEADER in (endpoints.metadata.annotations or {})
 
 

@@ -1,4 +1,4 @@
-"""Makes the claims of generic ephemeral volumes of pods (KEP-1698)."""
+"""Creates the claims of generic ephemeral volumes of pods (KEP-1698)."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ from .shared.claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_clai
 
 FAILED = "FailedBinding"
 AGAIN = 60.0
-"""Seconds after which is looked again whether a claim of somebody else is still in the way."""
+"""Seconds until a name conflict with a foreign claim is checked again."""
 
 _CREATES = Family("ephemeral_volume_controller_create_total", "Requests to create a claim.", "counter")
 _FAILURES = Family(
@@ -45,17 +45,17 @@ class EphemeralVolumeOptions(Options):
     )
 
 
-# Observed: a pod that is not being deleted, and for each of its ephemeral volumes, in order, the claim of that name.
-# Decided:                                        Done:
-#   the pod controls the claim                      nothing
-#   there is none                                   it is created, and controlled by the pod
-#   somebody else's has the name, or the server     an event says so; the volumes after it wait
-#     refuses
-# Claims are deleted with their pod by the garbage collector; one that is deleted before is created again.
+# Observed: a pod that is not being deleted, and for each ephemeral volume, in order, the claim of its name.
+# Decided:                                       Done:
+#   claim controlled by the pod                  nothing
+#   no claim                                     create it, controlled by the pod
+#   a foreign claim has the name, or the         an event; the following volumes wait
+#     server rejects it
+# The garbage collector deletes the claims with their pod. A claim that is deleted earlier is created again.
 
 
 class EphemeralVolumeController:
-    """Reconciles the claims of one pod."""
+    """Reconciles the claims of pods."""
 
     def __init__(self, context: Context, _: EphemeralVolumeOptions) -> None:
         self._client = context.client
@@ -66,7 +66,7 @@ class EphemeralVolumeController:
         self._failures = Counters(_FAILURES, context.runtime.registry)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Create the claims that the pod lacks."""
+        """Create the missing claims of a pod."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return None
@@ -78,34 +78,31 @@ class EphemeralVolumeController:
                 if not await self._create(pod, volume):
                     return None
             elif not is_for_pod(claim, pod):
-                self._tell(
+                self._warn(
                     pod, volume, f"the claim {key_of(claim)} was not made for the pod, which does not control it"
                 )
                 return Requeue(AGAIN)
         return None
 
     async def _create(self, pod: Pod, volume: Volume) -> bool:
-        """Return whether the claim was created, and not too late for its namespace."""
+        """Create a claim. Return whether it was created; false also if its namespace is being deleted."""
         claim = new_claim(pod, volume)
         self._creates.add()
         try:
             return await try_write(
                 self._client.create(PERSISTENT_VOLUME_CLAIMS, claim),
-                lambda error: self._tell(pod, volume, f"the claim {claim.metadata.name} was refused: {error.message}"),
+                lambda error: self._warn(pod, volume, f"the claim {claim.metadata.name} was refused: {error.message}"),
             )
         except ApiError:
             self._failures.add()
             raise
 
-    def _tell(self, pod: Pod, volume: Volume, why: str) -> None:
+    def _warn(self, pod: Pod, volume: Volume, why: str) -> None:
         self._events.warning(pod, FAILED, f"ephemeral volume {volume.name}: {why}")
 
 
 def new_claim(pod: Pod, volume: Volume) -> PersistentVolumeClaim:
-    """Return the claim of an ephemeral volume, with the spec, labels and annotations of its template.
-
-    Raises TerminalError if the template is none of claims.
-    """
+    """Return the claim of an ephemeral volume, from its template. Raises TerminalError for an invalid template."""
     template = volume.ephemeral.volume_claim_template if volume.ephemeral is not None else None
     if template is None:
         raise TerminalError(f"the ephemeral volume {volume.name} of the pod {key_of(pod)} has no template")
@@ -125,7 +122,7 @@ def new_claim(pod: Pod, volume: Volume) -> PersistentVolumeClaim:
 
 
 def _new_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """Yield a pod with ephemeral volumes as it comes: what of it matters never changes."""
+    """Yield a new pod with ephemeral volumes. Its relevant fields are immutable."""
     if change.before is None and change.after is not None and has_ephemeral_volumes(change.after):
         yield change.key
 
@@ -137,7 +134,7 @@ def _pods_without(informers: Informers, change: Change[PersistentVolumeClaim]) -
 
 
 def has_ephemeral_volumes(pod: Pod) -> bool:
-    """Return whether claims may have to be made for a pod."""
+    """Return whether a pod has ephemeral volumes."""
     return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 

@@ -1,6 +1,4 @@
-"""Marks tokens of service accounts as invalid that were made for every account once, and that nobody uses any more;
-later deletes them (KEP-2799).
-"""
+"""Marks unused auto-generated token secrets of service accounts as invalid, and deletes them later (KEP-2799)."""
 
 import asyncio
 import re
@@ -32,14 +30,14 @@ from .shared.service_accounts import OF_TYPE, account_of, uid_of
 LAST_USED, INVALID_SINCE = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
 TRACKING = Key(SYSTEM_NAMESPACE, "kube-apiserver-legacy-service-account-token-tracking")
 EVERY = 24 * 3600.0
-"""Seconds between two looks at all secrets."""
+"""Seconds between two checks of all secrets."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _REFERENCES = frozenset({"secret", "secretRef", "secretKeyRef", "nodePublishSecretRef"})
 
 
 class LegacyTokenCleanerOptions(Options):
-    """Flags of tokens that nobody uses."""
+    """Flags of the legacy token cleaner."""
 
     title: ClassVar[str] = "Legacy service account token cleaner"
 
@@ -48,20 +46,20 @@ class LegacyTokenCleanerOptions(Options):
     )
 
 
-# Observed, once a day: when servers began to note uses; each secret that holds a token, its age and last use; its
-# account, if that refers to it, as those do for which tokens were made by themselves; the pods of its namespace.
-# Decided:                                                                Done:
-#   uses are noted for less than the period                                 nothing
-#   the secret is younger, was used within it, or on no known day           nothing
-#   its account is not there or does not refer to it; a pod does            nothing
-# Before anything is done the server is asked for the account and the pods, too: a token that is marked opens nothing.
-#   it has no label that says since when it is invalid                      it gets one with today's date, unless it
-#                                                                             changes meanwhile
-#   it has been invalid for the period                                      it is deleted, unless it changes meanwhile
+# Observed, once a day: since when servers track usage; each token secret, its age and last use; its service account, if
+# it refers to the secret, as for auto-generated tokens; the pods of its namespace.
+# Decided:                                                  Done:
+#   usage tracked for less than the period                  nothing
+#   secret newer, used within the period, or invalid date   nothing
+#   account missing or without reference; a pod refers      nothing
+#     to the secret
+# Account and pods are read from the server before any change, since a marked token is rejected.
+#   not marked as invalid                                   set the label with the present date, unless it has changed
+#   marked for longer than the period                       delete it, unless it has changed
 
 
 class LegacyTokenCleaner:
-    """Looks at one secret, named by the key."""
+    """Reconciles token secrets."""
 
     def __init__(self, context: Context, options: LegacyTokenCleanerOptions) -> None:
         self._client = context.client
@@ -71,7 +69,7 @@ class LegacyTokenCleaner:
         self._period = timedelta(seconds=options.legacy_service_account_token_clean_up_period)
 
     async def run(self, add: Add) -> None:
-        """Have all secrets looked at once a day, when uses have been noted for long enough."""
+        """Enqueue all secrets once a day, if usage has been tracked for long enough."""
         while True:
             if await self._is_tracked():
                 for secret in self._secrets.list():
@@ -100,7 +98,7 @@ class LegacyTokenCleaner:
                 return  # it is gone, or was changed and will be looked at again
 
     async def _is_tracked(self) -> bool:
-        """Tell whether every use within the period was noted."""
+        """Return whether usage was tracked for the whole period."""
         try:
             tracking = await self._client.get(CONFIG_MAPS, TRACKING)
         except NotFound:
@@ -109,20 +107,20 @@ class LegacyTokenCleaner:
         return since is not None and since < self._first_day()
 
     def _first_day(self) -> date:
-        """Return the first day of the period that lasts until now."""
+        """Return the first day of the period that ends now."""
         try:
             return (utc_now() - self._period).date()
         except OverflowError:
             return date.min
 
     def _is_superfluous(self, secret: Secret) -> bool:
-        """Tell whether a secret was made for its account by itself, and no pod refers to it."""
+        """Return whether a secret was auto-generated for its account and no pod refers to it."""
         name = account_of(secret)
         account = self._accounts.get(name) if name is not None else None
         return is_of(secret, account) and not is_referred(secret, self._pods.list(secret.metadata.namespace))
 
     async def _is_confirmed(self, secret: Secret) -> bool:
-        """Tell whether the server says the same."""
+        """Return whether the server confirms this."""
         name = account_of(secret)
         if name is None:
             return False
@@ -132,19 +130,19 @@ class LegacyTokenCleaner:
 
 
 def is_of(secret: Secret, account: ServiceAccount | None) -> bool:
-    """Tell whether a secret is of an account that refers to it, as those do for which secrets were made."""
+    """Return whether the account of a secret refers to it, as for auto-generated secrets."""
     if account is None or uid_of(secret) not in ("", account.metadata.uid):
         return False
     return any(one.name == secret.metadata.name for one in account.secrets)
 
 
 def is_referred(secret: Secret, pods: Iterable[Pod]) -> bool:
-    """Tell whether one of these pods refers to a secret."""
+    """Return whether one of these pods refers to a secret."""
     return any(secret.metadata.name in secrets_of(pod) for pod in pods)
 
 
 def is_unused(secret: Secret, first: date) -> bool:
-    """Tell whether a secret was made before the day `first`, and not used since, as far as is known."""
+    """Return whether a secret was created before the day `first` and has not been used since."""
     meta = secret.metadata
     made, used = meta.creation_timestamp, (meta.labels or {}).get(LAST_USED)
     if meta.deletion_timestamp or not made or parse_time(made).date() >= first:
@@ -156,7 +154,7 @@ def is_unused(secret: Secret, first: date) -> bool:
 
 
 def day_of(text: str) -> date | None:
-    """Return a date of that form (`2026-01-31`); None for anything else."""
+    """Return a date such as `2026-01-31`, or None for other texts."""
     try:
         return date.fromisoformat(text) if _DATE.fullmatch(text) else None
     except ValueError:
@@ -164,7 +162,7 @@ def day_of(text: str) -> date | None:
 
 
 def secrets_of(pod: Pod) -> set[str]:
-    """Return the names of all secrets that the spec of a pod refers to, in whatever way."""
+    """Return the names of all secrets that a pod spec refers to."""
     spec = msgspec.json.decode(pod.raw).get("spec") or {}
     pulled = [one.get("name") for one in spec.get("imagePullSecrets") or ()]
     return {name for name in (*pulled, *_referred(spec)) if isinstance(name, str)}

@@ -1,4 +1,4 @@
-"""Has the network of the cloud know the way to the pods of each node: a route for each of its ranges."""
+"""Node route controller: maintains a cloud route for each pod CIDR of each node."""
 
 import asyncio
 import contextlib
@@ -35,18 +35,18 @@ from .shared.node_ranges import Network, NodeRangeOptions, ranges_of
 
 WATCHES = "CloudControllerManagerWatchBasedRoutesReconciliation"
 CONDITION = "NetworkUnavailable"
-# All routes are compared at once.
+# One key stands for all routes.
 ROUTES = "routes"
 AT_ONCE = 200
-# Seconds between two looks where nodes are watched.
+# Minimum seconds between two syncs if nodes are watched.
 LEAST_INTERVAL = 10.0
 
-_LOOKS = Family("route_controller_route_sync_total", "Looks at the routes of the cloud.", "counter")
+_LOOKS = Family("route_controller_route_sync_total", "Number of syncs of the cloud's routes.", "counter")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be done: routes to delete, then routes to make, each with its node; `concerned` are the names of the
-    nodes whose condition is told in the end.
+    """Routes to delete, then routes to create, each with its node. `concerned` are nodes whose condition has to
+    be written.
     """
 
     delete: Sequence[Route]
@@ -54,21 +54,21 @@ class Plan(msgspec.Struct, frozen=True):
     concerned: frozenset[str]
 
 
-# Observed: all routes of the cloud, all nodes; every --route-reconciliation-period, or with the gate when a node comes,
-#   goes, has other ranges or other addresses, every ten seconds at most.
-# Decided of a route, if any of its addresses are in --cluster-cidr:
-#   it leads nowhere, or to no node that has its range      it is deleted
-#   it leads to addresses that its node has no more         it is deleted, and made anew
-# Decided of a node:
-#   it has a range without a route                          a route is made
-#   it has ranges, and a route for each                     NetworkUnavailable is False
-#   it has ranges, and not all routes could be made         NetworkUnavailable is True
-#   it has no range, and the cloud has a route to it        NetworkUnavailable is True
-#   it has no range, and the cloud knows nothing of it      nothing
+# Observed: all routes of the cloud, all nodes; every --route-reconciliation-period, or with the gate when a node is
+#   added, deleted, or changes its CIDRs or addresses, at most every ten seconds.
+# Decided about a route, if it overlaps --cluster-cidr:
+#   a blackhole, or no node has its range             delete
+#   its node has other addresses now                  delete and recreate
+# Decided about a node:
+#   a range without a route                           create a route
+#   all ranges have routes                            NetworkUnavailable=False
+#   not all routes could be created                   NetworkUnavailable=True
+#   no range, but the cloud has a route to it         NetworkUnavailable=True
+#   no range and no route                             nothing
 
 
 class NodeRoutes:
-    """Reconciles all routes; its one key stands for them."""
+    """Reconciles all routes under one key."""
 
     def __init__(self, context: Context, options: NodeRangeOptions) -> None:
         assert context.cloud is not None
@@ -86,13 +86,13 @@ class NodeRoutes:
         self._looks = Counters(_LOOKS, context.runtime.registry)
 
     async def run(self, add: Add) -> None:
-        """Have the routes looked at: now, and every period unless nodes are watched."""
+        """Enqueue the key now, and every period unless nodes are watched."""
         while True:
             add(ROUTES, "the period")
             await (asyncio.Event().wait() if self._watches else asyncio.sleep(self._period))
 
     async def reconcile(self, _: str) -> Requeue | None:
-        """Delete and make routes, and tell the nodes. Raises the first error once all was tried."""
+        """Delete and create routes and update node conditions. Raises the first error after all attempts."""
         if self._watches and (left := self._next - clock.monotonic()) > 0:
             return Requeue(left)
         self._next = clock.monotonic() + LEAST_INTERVAL
@@ -111,7 +111,7 @@ class NodeRoutes:
         return None
 
     async def _attempt(self, call: Awaitable[None]) -> Exception | None:
-        """Return how a call failed: the others are made all the same."""
+        """Return the error of a call, so that the other calls continue."""
         async with self._turns:
             try:
                 await call
@@ -145,7 +145,7 @@ class NodeRoutes:
 
 
 def _node_changed(_: Informers, change: Change[Node]) -> Iterator[str]:
-    """All routes, where a node came, went, has other ranges or addresses, or was told of again."""
+    """Yield the key if a node was added, deleted, resynced, or changed its CIDRs or addresses."""
     before, after = change.before, change.after
     if (
         before is None
@@ -183,7 +183,7 @@ SPECS = (
 
 
 def plan_routes(nodes: Iterable[Node], routes: Sequence[Route], networks: Sequence[Network]) -> Plan:
-    """Return what is to be done about the routes of the cloud, by the table above."""
+    """Return the plan for the routes of the cloud, by the table above."""
     there: dict[tuple[str, str], Route] = {}
     for route in routes:
         if not route.blackhole:
@@ -205,7 +205,7 @@ def plan_routes(nodes: Iterable[Node], routes: Sequence[Route], networks: Sequen
 
 
 def is_ours(route: Route, networks: Sequence[Network]) -> bool:
-    """Return whether the first or the last address of a route is in one of the cluster's ranges."""
+    """Return whether the first or the last address of a route is in a CIDR of the cluster."""
     try:
         found = ip_network(route.destination, strict=False)
     except ValueError:
@@ -214,7 +214,7 @@ def is_ours(route: Route, networks: Sequence[Network]) -> bool:
 
 
 def condition_for(there: bool) -> Mapping[str, Any]:
-    """Return the condition of a node whose routes are all there, or are not."""
+    """Return the condition of a node, given whether all its routes exist."""
     status, reason = ("False", "RouteCreated") if there else ("True", "NoRouteCreated")
     message = "the network of the cloud has its routes" if there else "the network of the cloud lacks a route to it"
     return {"type": CONDITION, "status": status, "reason": reason, "message": message}

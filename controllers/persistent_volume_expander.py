@@ -1,4 +1,4 @@
-"""Makes volumes larger whose claims ask for more, or tells who else has to."""
+"""Expands volumes whose claims request more storage, or marks the claim for the component that does."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -53,18 +53,18 @@ class ExpandAction(Enum):
     FORGET = auto()
 
 
-# Observed: a bound claim, what it asks for and has, and its volume.
-#   it has what it asks for                                nothing is left to do
-#   a CSI driver has taken over from the plugin            the claim is said to wait for that, by the driver's name
-#   any plugin but that of Flex volumes                    the claim is said to wait for whoever can
-#   a Flex volume, which only nodes make larger:
-#     the volume has the size, the node not yet              the node is awaited
-#     the node has done it                                   the volume forgets its size of before
-#     anything else                                          claim and volume get the size, and the node is awaited
+# Observed: a bound claim, its request and capacity, and its volume.
+#   capacity is sufficient                                    nothing
+#   a CSI driver has replaced the plugin                      annotate the claim with the driver's name
+#   any plugin except FlexVolume                              record an event that an external resizer has to expand it
+#   a FlexVolume volume, which only nodes can resize:
+#     the volume has the size, the node has not resized yet   wait for the node
+#     the node has resized it                                 remove the previous size from the volume
+#     otherwise                                               set the size of claim and volume, and wait for the node
 
 
 class VolumeExpander:
-    """Reconciles one claim."""
+    """Reconciles claims."""
 
     def __init__(self, context: Context, _: ExpanderOptions) -> None:
         self._client = context.client
@@ -73,7 +73,7 @@ class VolumeExpander:
         self._operations = storage_operations(context.runtime.registry)
 
     async def reconcile(self, key: Key) -> None:
-        """Have the volume of claim `key` grow, by whoever can do that."""
+        """Expand the volume of claim `key`, or leave it to the responsible component."""
         claim = self._claims.get(key)
         if claim is None or claim.status.phase != BOUND or not claim.spec.volume_name:
             return
@@ -128,13 +128,13 @@ class VolumeExpander:
 
 
 def is_of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a volume is bound to a claim."""
+    """Return whether a volume is bound to a claim."""
     reference, meta = volume.spec.claim_ref, claim.metadata
     return reference is not None and (reference.namespace, reference.uid) == (meta.namespace, meta.uid)
 
 
 def decide(claim: PersistentVolumeClaim, volume: PersistentVolume) -> ExpandAction:
-    """Return the next step for a claim and the volume it is bound to."""
+    """Return the next step for a claim and its volume."""
     wants, has = size_of(claim.spec.resources.requests), size_of(claim.status.capacity)
     remembers = PRE_RESIZE_CAPACITY in (volume.metadata.annotations or {})
     if wants <= has and not remembers:
@@ -159,7 +159,9 @@ def _progress(claim: PersistentVolumeClaim) -> str:
 
 
 def target_size(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
-    """Return the size a Flex volume gets: what was begun goes before what is asked for now (KEP-1790)."""
+    """Return the target size of a FlexVolume volume. An expansion in progress has precedence over the request
+    (KEP-1790).
+    """
     wanted = (claim.spec.resources.requests or {}).get(STORAGE, "0")
     begun = (claim.status.allocated_resources or {}).get(STORAGE)
     if begun is None:
@@ -172,18 +174,18 @@ def target_size(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
 
 
 def driver_of(volume: PersistentVolume) -> str:
-    """Return the name of the driver of a Flex volume."""
+    """Return the name of the driver of a FlexVolume volume."""
     return str(msgspec.json.decode(volume.spec.flex_volume).get("driver", ""))
 
 
 def with_resizer(claim: PersistentVolumeClaim, name: str) -> PersistentVolumeClaim:
-    """Return a claim that names who makes its volume larger."""
+    """Return a claim annotated with its resizer."""
     annotations = {**(claim.metadata.annotations or {}), RESIZER: name}
     return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 
 def in_progress(claim: PersistentVolumeClaim, resizer: str, size: str, now: str) -> PersistentVolumeClaim:
-    """Return a claim whose volume is being made larger."""
+    """Return a claim whose volume is being expanded."""
     others = [one for one in claim.status.conditions if one.type not in _OF_RESIZING - {_RESIZING}]
     status = replace(
         claim.status,
@@ -195,7 +197,7 @@ def in_progress(claim: PersistentVolumeClaim, resizer: str, size: str, now: str)
 
 
 def awaiting_node(claim: PersistentVolumeClaim, now: str) -> PersistentVolumeClaim:
-    """Return a claim of whose volume the node has to make the file system larger."""
+    """Return a claim that waits for the node to resize the file system."""
     message = "The file system grows on the node once a pod with this claim is started there (again)"
     condition = Condition(type=_PENDING, status="True", message=message)
     status = replace(
@@ -207,7 +209,7 @@ def awaiting_node(claim: PersistentVolumeClaim, now: str) -> PersistentVolumeCla
 
 
 def finished(claim: PersistentVolumeClaim, size: str) -> PersistentVolumeClaim:
-    """Return a claim that has what it asked for."""
+    """Return a claim after its expansion."""
     left = tuple(one for one in claim.status.conditions if one.type not in _OF_RESIZING)
     capacity = {**(claim.status.capacity or {}), STORAGE: size}
     progress = claim.status.allocated_resource_statuses or {}
@@ -221,14 +223,14 @@ def _with_progress(status: PersistentVolumeClaimStatus, progress: str) -> Mappin
 
 
 def _annotated(volume: PersistentVolume, capacity: str | None) -> PersistentVolume:
-    """Return a volume that remembers the capacity it had, or nothing of it."""
+    """Return a volume annotated with its previous capacity, or without the annotation."""
     others = {name: value for name, value in (volume.metadata.annotations or {}).items() if name != PRE_RESIZE_CAPACITY}
     annotations = others if capacity is None else {**others, PRE_RESIZE_CAPACITY: capacity}
     return replace(volume, metadata=replace(volume.metadata, annotations=annotations))
 
 
 def _grown(_: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield a bound claim that is new, asks for more than before or has more than before."""
+    """Yield a bound claim that is new or whose request or capacity has increased."""
     before, after = change.before, change.after
     if (
         after is not None

@@ -1,4 +1,4 @@
-"""Deletes pods that nobody else will: long ended ones beyond a number, and those whose nodes are lost."""
+"""Deletes finished pods beyond a threshold, and pods whose nodes are gone or out of service."""
 
 import asyncio
 import math
@@ -29,14 +29,14 @@ from controller_manager.framework.controller import (
 from .shared.pods import disruption, status_patch
 
 PERIOD = 20.0
-# Seconds that a node must have been missing before the API server is asked whether it is gone.
+# Seconds for which a node must be missing in the cache before the API server is queried.
 QUARANTINE = 40.0
-# Seconds for which its answer is believed, while pods are deleted one after the other.
+# Seconds for which the server's response is valid while the pods of a node are deleted.
 CREDIBLE = 2.0
 AT_ONCE = 16
 OUT_OF_SERVICE = f"node.{PLATFORM_DOMAIN}/out-of-service"
 
-# Why a pod is deleted, as metrics call it.
+# Reasons of deletions, as metric labels.
 TERMINATED, OUT, ORPHANED, UNSCHEDULED = "terminated", "out-of-service", "orphaned", "unscheduled"
 
 _DELETED = Family(
@@ -62,27 +62,26 @@ class PodGarbageOptions(Options):
 
 
 class Victim(NamedTuple):
-    """A pod to delete, and why."""
+    """A pod to delete, and the reason."""
 
     pod: Pod
     reason: str
 
 
-# Observed, every 20 seconds in which one has changed: all pods and nodes, and what the API server says itself of nodes
-# that pods are lost with.
-# A pod goes, by what is so of it:                                     reason            its status says before
-#   it is being deleted, on a node that is not ready and has the        out-of-service    Failed, unless it has ended
+# Observed, every 20 seconds if something has changed: all pods and nodes; nodes of lost pods also on the API server.
+# Pod to delete:                                                 reason           status set before
+#   being deleted, on a node that is not ready and has the       out-of-service   Failed, unless it has ended
 #     out-of-service taint
-#   it is bound to a node that has been missing for the quarantine      orphaned          Failed, and why, unless it
-#     and that the API server does not know                                                 has ended
-#   it is being deleted, and was never bound                            unscheduled       Failed, unless it has ended
-#   it has ended, and of all others more than the threshold have:       terminated        -
-#     the evicted, and then the oldest of them
-# Whatever has ended and has no grace left is let alone: there is nothing more to ask for.
+#   bound to a node that has been missing for the quarantine     orphaned         Failed with a condition, unless it
+#     and that the API server does not have                                       has ended
+#   being deleted, and was never bound                           unscheduled      Failed, unless it has ended
+#   finished, beyond the threshold: evicted ones first, then     terminated       -
+#     the oldest
+# Pods that have ended and whose grace period is 0 are skipped, because only finalizers keep them.
 
 
 class PodGarbageCollector:
-    """Reconciles one key, which stands for all pods."""
+    """Reconciles all pods under one key."""
 
     def __init__(self, context: Context, options: PodGarbageOptions) -> None:
         self._client = context.client
@@ -90,17 +89,17 @@ class PodGarbageCollector:
         self._pods = context.informers.get(PODS)
         self._nodes = context.informers.get(NODES)
         self._threshold = options.terminated_pod_gc_threshold
-        # Since when each node is missing that pods are bound to.
+        # Since when each node of a bound pod is missing.
         self._missing: dict[str, float] = {}
         self._passed_at = 0.0
         self._is_ordered = False  # the pass that a change asks for
-        # The uids of pods whose deletion was asked for, as long as the copy shows them.
+        # The uids of pods whose deletion was requested, while the cache still has them.
         self._asked: set[str] = set()
         self._deleted = Counters(_DELETED, context.runtime.registry)
         self._failed = Counters(_FAILED, context.runtime.registry)
 
     async def run(self, add: Add) -> None:
-        """Order the first pass, and one at the end of each period in which a pod or a node changed."""
+        """Enqueue the first pass, and one at the end of each period with a change of a pod or a node."""
 
         def note(_: Change[Pod] | Change[Node]) -> None:
             if not self._is_ordered:
@@ -118,7 +117,7 @@ class PodGarbageCollector:
                 end()
 
     async def reconcile(self, _: str) -> Requeue | None:
-        """Look at all pods once; and again, if there is something to do."""
+        """Check all pods once. Requeue if work is left."""
         pods, nodes, now = self._pods.list(), self._nodes.list(), clock.monotonic()
         self._is_ordered, self._passed_at = False, now
         self._missing = missing(pods, {node.metadata.name for node in nodes}, self._missing, now)
@@ -134,7 +133,7 @@ class PodGarbageCollector:
         return Requeue(PERIOD) if self._missing or bound or unbound or ended else None
 
     async def _clear(self, name: str, victims: Sequence[Victim], gate: asyncio.Semaphore) -> None:
-        """Delete the pods of one node, as long as the API server says that they are lost: no pod is by hearsay."""
+        """Delete the pods of one node as long as the API server confirms that they are lost."""
         said = -math.inf
         for victim in victims:
             async with gate:
@@ -145,7 +144,7 @@ class PodGarbageCollector:
                 await self._delete(victim)
 
     async def _is_lost(self, name: str, reason: str) -> bool:
-        """Return whether the API server has the node gone, or out of service, whichever is the reason."""
+        """Return whether the API server confirms that the node is gone, or out of service, depending on the reason."""
         try:
             node = await self._client.get(NODES, Key("", name))
         except NotFound:
@@ -161,7 +160,7 @@ class PodGarbageCollector:
             await self._delete(victim)
 
     async def _delete(self, victim: Victim) -> None:
-        """Delete one pod; its failure is its own and holds up nobody else."""
+        """Delete one pod. An error does not affect the others."""
         labels = victim.pod.metadata.namespace, victim.reason
         self._deleted.add(*labels)
         self._asked.add(victim.pod.metadata.uid)
@@ -204,9 +203,10 @@ SPECS = (
 
 
 def surplus(pods: Iterable[Pod], threshold: int, asked: Collection[str] = ()) -> list[Victim]:
-    """The ended pods beyond the threshold: the evicted first, since nobody reads them, then the oldest.
+    """Return the finished pods beyond the threshold: evicted ones first, then the oldest.
 
-    Those whose deletion was `asked` for before count as gone, since a copy may be late, and are asked for again.
+    Pods in `asked`, whose deletion was requested before, count as deleted since the cache may lag. They are deleted
+    again.
     """
     if threshold <= 0:
         return []
@@ -219,24 +219,24 @@ def surplus(pods: Iterable[Pod], threshold: int, asked: Collection[str] = ()) ->
 
 
 def out_of_service(pods: Iterable[Pod], nodes: Iterable[Node]) -> Iterator[Victim]:
-    """The pods being deleted on nodes out of service."""
+    """Yield the pods being deleted on nodes out of service."""
     out = {node.metadata.name for node in nodes if is_out_of_service(node)}
     return (Victim(pod, OUT) for pod in pods if pod.spec.node_name in out and _is_going(pod))
 
 
 def missing(pods: Iterable[Pod], nodes: Collection[str], since: Mapping[str, float], now: float) -> dict[str, float]:
-    """Since when each node is missing that pods are bound to, given what this returned before."""
+    """Return since when each node of a bound pod is missing, given the previous result."""
     names = {pod.spec.node_name for pod in pods} - {""}
     return {name: since.get(name, now) for name in sorted(names.difference(nodes))}
 
 
 def orphans(pods: Iterable[Pod], gone: Collection[str]) -> Iterator[Victim]:
-    """The pods bound to nodes that are gone."""
+    """Yield the pods bound to nodes that are gone."""
     return (Victim(pod, ORPHANED) for pod in pods if pod.spec.node_name in gone)
 
 
 def by_node(victims: Iterable[Victim]) -> Mapping[str, list[Victim]]:
-    """The victims of each node that there is something to do about."""
+    """Return the victims by node, without those that need no action."""
     found: dict[str, list[Victim]] = {}
     for victim in victims:
         if not is_done_with(victim.pod):
@@ -245,29 +245,29 @@ def by_node(victims: Iterable[Victim]) -> Mapping[str, list[Victim]]:
 
 
 def unscheduled(pods: Iterable[Pod]) -> Iterator[Victim]:
-    """The pods being deleted that no node ever had."""
+    """Yield the pods being deleted that were never bound."""
     return (Victim(pod, UNSCHEDULED) for pod in pods if _is_going(pod) and not pod.spec.node_name)
 
 
 def without(pods: Sequence[Pod], victims: Collection[Victim]) -> Sequence[Pod]:
-    """The pods but for those victims."""
+    """Return the pods without those victims."""
     doomed = {key_of(victim.pod) for victim in victims}
     return [pod for pod in pods if key_of(pod) not in doomed] if doomed else pods
 
 
 def is_done_with(pod: Pod) -> bool:
-    """Return whether nothing more can be asked for: it has ended, and only finalizers keep it."""
+    """Return whether a pod has ended and only finalizers keep it."""
     return is_pod_terminal(pod) and _is_out_of_grace(pod)
 
 
 def is_out_of_service(node: Node) -> bool:
-    """Return whether an admin says that the node is off for good, and it is not heard to be ready (KEP-2268)."""
+    """Return whether a node has the out-of-service taint and is not ready (KEP-2268)."""
     is_ready = is_condition_true(node.status.conditions, "Ready")
     return not is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
 def _worth(pod: Pod) -> tuple[bool, str, str, str]:
-    """Return what sorts the least useful pods first; creation times are `Time`s, whose text sorts as they do."""
+    """Return a sort key that puts evicted pods first, then the oldest. RFC 3339 texts sort chronologically."""
     evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"
     return not evicted, pod.metadata.creation_timestamp or "", pod.metadata.name, pod.metadata.namespace
 

@@ -1,4 +1,4 @@
-"""Answers requests for the status of pools of devices, and deletes them some time after (KEP-5677)."""
+"""Answers ResourcePoolStatusRequests and deletes them after some time (KEP-5677)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -29,9 +29,9 @@ from controller_manager.framework.controller import Context, ControllerSpec, For
 from .shared.device_claims import devices_of, pools_of
 
 COMPLETE, FAILED = "Complete", "Failed"
-# Seconds that a request is kept for after its answer, and without one.
+# Seconds that a request is kept after its response, and without one.
 KEPT, WAITED = 3600.0, 86400.0
-# Seconds after which pools of which slices are missing are looked at again, the number of looks before that is told.
+# Seconds until pools with missing slices are checked again, and the number of checks before that is reported.
 AGAIN, LOOKS = 2.0, 5
 DEFAULT_LIMIT = 100
 _LONGEST_ERROR = 256
@@ -63,30 +63,29 @@ class ResourcePoolStatusRequestOptions(Options):
     title: ClassVar[str] = "Resource pool status request controller"
 
 
-# Observed: a request, the slices of its driver, the claims that were given devices.
-# Decided:                                            Done:
-#   it has no answer, and no slices are missing       its status is written: of each pool its devices, by whether they
-#                                                     are allocated
-#   slices of a pool are missing                      looked at again, some times; then the answer says so of that pool
-#   it was answered an hour ago, or waits for a day   it is deleted
+# Observed: a request, the slices of its driver, the allocated claims.
+# Decided:                                       Done:
+#   no response yet, and all slices exist        write the status: the devices of each pool by allocation
+#   slices of a pool are missing                 requeue several times, then report it for that pool
+#   response one hour old, or request one day    delete it
 
 
 class ResourcePoolStatusRequestController:
-    """Reconciles one request."""
+    """Reconciles requests."""
 
     def __init__(self, context: Context, _: ResourcePoolStatusRequestOptions) -> None:
         self._client = context.client
         self._requests = context.informers.get(RESOURCE_POOL_STATUS_REQUESTS)
         self._slices = context.informers.get(RESOURCE_SLICES)
         self._claims = context.informers.get(RESOURCE_CLAIMS)
-        # How often slices were missing of a request that waits for them.
+        # The number of checks with missing slices, by request.
         self._looks: dict[Key, int] = {}
         self._processed = Counters(_PROCESSED, context.runtime.registry)
         self._errors = Counters(_ERRORS, context.runtime.registry)
         self._duration = Histograms(_DURATION, context.runtime.registry)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Answer request `key`, or delete it if its time is over."""
+        """Answer request `key`, or delete it after its time."""
         request = self._requests.get(key)
         if request is None or request.metadata.deletion_timestamp is not None:
             self._looks.pop(key, None)
@@ -158,7 +157,7 @@ def seconds_left(request: ResourcePoolStatusRequest, now: float) -> float:
 def answer(
     spec: ResourcePoolStatusRequestSpec, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
 ) -> ResourcePoolStatusRequestStatus:
-    """Return the answer to a request, but for the time of its condition."""
+    """Return the response to a request, without the time of its condition."""
     names = (spec.pool_name,) if spec.pool_name else None
     of_driver = (one for one in slices if one.spec.driver == spec.driver)
     wanted = (one for one in of_driver if names is None or one.spec.pool.name in names)
@@ -174,7 +173,7 @@ def answer(
 
 
 def pool_status(pool: Sequence[ResourceSlice], allocated: int) -> PoolStatus:
-    """Return what is told of a pool, of which these are the current slices: its numbers, or that slices are missing."""
+    """Return the status of a pool with these current slices: its numbers, or that slices are missing."""
     first = pool[0].spec
     nodes = {one.spec.node_name for one in pool}
     status = PoolStatus(

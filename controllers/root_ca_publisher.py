@@ -1,4 +1,4 @@
-"""Publishes in every namespace the authorities that pods trust when they talk to the API server."""
+"""Publishes the root CAs of the API server in a config map in every namespace."""
 
 import msgspec
 
@@ -47,18 +47,17 @@ _DURATION = Family(
 )
 
 
-# Observed: the namespace, its config map of that name, the file of authorities.
+# Observed: the namespace, its config map of that name, the root CA file.
 # Decided:                                              Done:
-#   the namespace is gone or being deleted              nothing
-#   the config map says what it should, and has any     nothing
-#     description
-#   else                                                create or update; other annotations and labels stay
-#   the file changed and holds certificates             every namespace is looked at
-#   the file changed and is of no use                   nothing, but the log says so once
+#   namespace gone or being deleted                     nothing
+#   config map up to date, with any description         nothing
+#   otherwise                                           create or update; keep other annotations and labels
+#   the file has changed and is valid                   enqueue every namespace
+#   the file has changed and is invalid                 log once
 
 
 class RootCaPublisher:
-    """Reconciles one namespace."""
+    """Reconciles namespaces."""
 
     def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
         self._client = context.client
@@ -69,7 +68,7 @@ class RootCaPublisher:
         self._duration = Histograms(_DURATION, context.runtime.registry)
 
     async def run(self, add: Add) -> None:
-        """Have every namespace looked at when the file changes."""
+        """Enqueue every namespace when the file changes."""
         while True:
             await sleep_for_housekeeping(LOOK_EVERY)
             if self._authorities.changed():
@@ -77,7 +76,7 @@ class RootCaPublisher:
                     add(key_of(namespace), "the authorities changed")
 
     async def reconcile(self, key: Key) -> None:
-        """Have the authorities published in namespace `key`."""
+        """Publish the CAs in namespace `key`."""
         began, code = monotonic(), "500"
         try:
             await self._publish(key)
@@ -100,7 +99,7 @@ class RootCaPublisher:
         try:
             await try_write(write(CONFIG_MAPS, wanted))
         except AlreadyExists as error:
-            raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
+            raise Conflict(str(error)) from None  # another client was faster: retry
 
 
 def check(options: ServiceAccountOptions) -> None:
@@ -129,7 +128,7 @@ SPECS = (
 
 
 def desired(namespace: str, current: ConfigMap | None, authorities: str) -> ConfigMap | None:
-    """The config map to write, or None when `current` is as it should be."""
+    """Return the config map to write, or None if `current` is up to date."""
     before = current or ConfigMap(metadata=ObjectMeta(namespace=namespace, name=NAME))
     annotations = dict(before.metadata.annotations or {})
     data = {DATA: authorities}

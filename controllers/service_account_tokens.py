@@ -1,6 +1,4 @@
-"""Tokens of service accounts that are kept in secrets: fills the secrets that ask for one, and deletes those of
-accounts that are gone.
-"""
+"""Token secrets of service accounts: fills them with tokens, and deletes those of deleted accounts."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
@@ -50,26 +48,26 @@ _FLAG = "--service-account-private-key-file"
 
 
 class Reference(NamedTuple):
-    """A secret that is gone, and the account that it was for; the uid may be empty."""
+    """A deleted secret and its account; the uid may be empty."""
 
     account: Key
     uid: str
     secret: str
 
 
-# Observed: a secret of that type, the account that its annotations name, the file of authorities.
-# Decided:                                                     Done:
-#   the account is not there, or is another one by its uid,      the secret is deleted, if it is still the same one
-#     and the server says so, too
-#   the secret lacks token, namespace or the authorities         it gets them, and the uid of the account
-#   the secret is gone, and its account refers to it             the reference goes
-#   only the server knows the account                            it is looked at again
-#   there is no private key                                      nothing
-# What a secret says of its token and its namespace stays.
+# Observed: a token secret, the account in its annotations, the root CA file.
+# Decided:                                              Done:
+#   account gone or replaced, confirmed with the        delete the secret, if it has not been replaced
+#     server
+#   token, namespace or CA missing                      set them, and the uid of the account
+#   secret deleted, and its account refers to it        remove the reference
+#   account only on the server                          requeue
+#   no private key                                      nothing
+# An existing token and namespace in a secret are kept.
 
 
 class ServiceAccountTokens:
-    """Reconciles one secret, or the reference to one that is gone."""
+    """Reconciles a secret, or the reference to a deleted one."""
 
     def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
         self._client = context.client
@@ -82,7 +80,7 @@ class ServiceAccountTokens:
         self._authorities = RootCAs(options.root_ca_file, lambda: context.client.authorities, context.log)
 
     async def run(self, add: Add) -> None:
-        """Have every secret looked at when the file of authorities changes."""
+        """Enqueue every secret when the root CA file changes."""
         while True:
             await sleep_for_housekeeping(LOOK_EVERY)
             if self._authorities.changed():
@@ -90,7 +88,7 @@ class ServiceAccountTokens:
                     add(key_of(secret), "the authorities changed")
 
     async def reconcile(self, key: Key | Reference) -> Requeue | None:
-        """Have the secret `key` as it should be, or its account without a reference to it."""
+        """Update the secret `key`, or remove the reference of an account to a deleted one."""
         if self._key is None:
             return None
         if isinstance(key, Reference):
@@ -112,7 +110,7 @@ class ServiceAccountTokens:
         return None if is_known else STALE_CACHE  # an account may come and go unheard
 
     async def _account(self, key: Key, uid: str) -> ServiceAccount | None:
-        """Return the account, as the server tells where it seems not to be there."""
+        """Return the account, from the server if it seems to be gone."""
         known = self._accounts.get(key)
         if known is not None and uid in ("", known.metadata.uid):
             return known
@@ -139,7 +137,7 @@ class ServiceAccountTokens:
 
 
 def desired(secret: Secret, account: ServiceAccount, authorities: bytes, key: "SigningKey") -> Secret | None:
-    """Return the secret with what it lacks; None if that is nothing."""
+    """Return the secret with missing data added, or None if it is complete."""
     data = dict(secret.data)
     if authorities:
         data["ca.crt"] = authorities
@@ -155,7 +153,7 @@ def desired(secret: Secret, account: ServiceAccount, authorities: bytes, key: "S
 
 
 def claims(account: ServiceAccount, secret: str) -> bytes:
-    """Return what a token says (JSON): whose it is, and which secret keeps it; it has no end."""
+    """Return the claims of a token (JSON): the account and the secret. It does not expire."""
     meta, prefix = account.metadata, "kubernetes.io/serviceaccount"
     return msgspec.json.encode(
         {
@@ -170,7 +168,7 @@ def claims(account: ServiceAccount, secret: str) -> bytes:
 
 
 def accounts_of(secret: Secret) -> Iterable[str]:
-    """Return the values of a secret in the index `BY_ACCOUNT`."""
+    """Return the keys of a secret in the index `BY_ACCOUNT`."""
     account = account_of(secret)
     return () if account is None else (str(account),)
 
@@ -188,7 +186,7 @@ def _secrets_of(informers: Informers, change: Change[ServiceAccount]) -> Iterato
 
 
 def check(options: ServiceAccountOptions) -> None:
-    """Raise `ConfigError` unless the files that are named can be used."""
+    """Raise `ConfigError` unless the files in the flags are usable."""
     if options.root_ca_file:
         read_root_cas(options.root_ca_file)
     if options.service_account_private_key_file:

@@ -1,4 +1,4 @@
-"""Sees to it that every namespace has the service account that pods get when they name none."""
+"""Creates the default service account in every namespace."""
 
 import contextlib
 
@@ -16,14 +16,14 @@ _OF_THAT_NAME = f"metadata.name={NAME}"
 
 
 # Observed: the namespace, its account of that name.
-# Decided:                                              Done:
-#   the namespace is gone or being deleted              nothing
-#   the account is there, whatever is in it             nothing
-#   else                                                create it
+# Decided:                            Done:
+#   namespace gone or being deleted   nothing
+#   account exists                    nothing
+#   otherwise                         create it
 
 
 class ServiceAccountController:
-    """Reconciles one namespace."""
+    """Reconciles namespaces."""
 
     def __init__(self, context: Context, _: ServiceAccountOptions) -> None:
         self._client = context.client
@@ -31,7 +31,7 @@ class ServiceAccountController:
         self._accounts = context.informers.get(_ACCOUNTS, fields=_OF_THAT_NAME)
 
     async def reconcile(self, key: Key) -> None:
-        """Have the account in namespace `key`."""
+        """Create the account in namespace `key`, if it is missing."""
         missing = self._accounts.get(Key(key.name, NAME)) is None
         if not missing or not takes_content(self._namespaces.get(key)):
             return

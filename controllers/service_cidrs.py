@@ -1,4 +1,4 @@
-"""Says which ranges of service addresses are ready, and keeps those that are deleted until no address needs them."""
+"""Reports ServiceCIDRs as ready, and keeps deleted ones until no service address needs them."""
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ from controller_manager.framework.controller import (
 
 FINALIZER = f"{GROUP}/service-cidr-finalizer"
 WORKERS = 5
-# Seconds after its deletion in which API servers that have not heard of it may still take addresses from a range.
+# Seconds after its deletion in which API servers that have not observed it may still allocate addresses.
 GRACE = 10.0
 
 _READY = Condition(type="Ready", status="True", message="Kubernetes Service CIDR is ready")
@@ -58,33 +58,30 @@ class CIDRAction(Enum):
     """The next step for a ServiceCIDR."""
 
     FINALIZE = auto()
-    """It is given its finalizer, and then said to be ready."""
+    """Add the finalizer, then set Ready=True."""
     READY = auto()
-    """It is said to be ready."""
+    """Set Ready=True."""
     KEEP = auto()
-    """It is said to be kept: addresses need it."""
+    """Set Ready=False, because addresses need it."""
     WAIT = auto()
-    """It is looked at again when its grace period is over."""
+    """Requeue after the grace period."""
     RELEASE = auto()
-    """Its finalizer is removed."""
+    """Remove the finalizer."""
 
 
-# Observed: the ServiceCIDR, the others, the addresses that API servers gave to services.
-#
+# Observed: the ServiceCIDR, the others, the addresses that API servers allocated to services.
 #   the ServiceCIDR is being deleted, and                                      done
 #   one of its ranges is not within another's, and an address is in no other   Ready=False, Terminating
-#   else, within 10 s                                                          looked at again after the rest of it
-#   else                                                                       its finalizer is removed, if the server
-#                                                                              says the same of addresses and ranges
-#
+#   otherwise, within 10 s                                                     requeue after the rest of the time
+#   otherwise                                                                  remove the finalizer, if addresses and
+#                                                                              ranges on the server confirm it
 #   it is not being deleted                                                    finalizer, then Ready=True
-#
-# Of others that are being deleted too, those count that outlive it: larger ones, and of equal ones the last by name, so
-# that of two of one range one stays while it is needed.
+# Other ranges that are being deleted count if they outlive it: larger ones, and of equal ones the last by name. So one
+# of two equal ranges stays while it is needed.
 
 
 class ServiceCIDRController:
-    """Reconciles one ServiceCIDR, named by the key."""
+    """Reconciles ServiceCIDRs."""
 
     def __init__(self, context: Context, _: ServiceCIDROptions) -> None:
         self._client = context.client
@@ -92,7 +89,7 @@ class ServiceCIDRController:
         self._addresses = context.informers.get(IP_ADDRESSES)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Have ServiceCIDR `key` say how it is, or let it go."""
+        """Update the condition of ServiceCIDR `key`, or remove its finalizer."""
         found = self._ranges.get(key)
         if found is None:
             return None
@@ -105,11 +102,11 @@ class ServiceCIDRController:
             match step:
                 case CIDRAction.FINALIZE:
                     found = await self._finalizers(found, (*found.metadata.finalizers, FINALIZER))
-                    await self._say(found, _READY)
+                    await self._set_condition(found, _READY)
                 case CIDRAction.READY:
-                    await self._say(found, _READY)
+                    await self._set_condition(found, _READY)
                 case CIDRAction.KEEP:
-                    await self._say(found, _TERMINATING)
+                    await self._set_condition(found, _TERMINATING)
                 case CIDRAction.WAIT:
                     return Requeue(GRACE - (age or 0.0))
                 case CIDRAction.RELEASE:
@@ -125,19 +122,19 @@ class ServiceCIDRController:
         changed = replace(found, metadata=replace(found.metadata, finalizers=wanted))
         return await self._client.update(SERVICE_CIDRS, changed)
 
-    async def _say(self, found: ServiceCIDR, wanted: Condition) -> None:
+    async def _set_condition(self, found: ServiceCIDR, wanted: Condition) -> None:
         conditions = with_conditions(found.status.conditions, (wanted,), format_time(utc_now()))
         changed = replace(found, status=replace(found.status, conditions=conditions))
         await update_status(self._client, SERVICE_CIDRS, found, changed)
 
 
 def _of_range(informers: Informers, change: Change[ServiceCIDR]) -> Iterator[Key]:
-    """Those being deleted: another range may contain their addresses now, or no longer."""
+    """Yield the ServiceCIDRs being deleted, since another range may now contain their addresses, or no longer."""
     return (key_of(one) for one in informers.get(SERVICE_CIDRS).list() if one.metadata.deletion_timestamp)
 
 
 def _of_address(informers: Informers, change: Change[PartialObject]) -> Iterator[Key]:
-    """Those being deleted that contain the address, which keeps them or does so no longer."""
+    """Yield the ServiceCIDRs being deleted that contain the changed address."""
     if _is_given(change.object):
         address = ip_address(change.object.metadata.name)
         for one in informers.get(SERVICE_CIDRS).list():
@@ -166,8 +163,9 @@ SPECS = (
 
 
 def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[str], age: float | None) -> CIDRAction:
-    """Return the next step for `mine`, of `every` one there is, deleted `age` seconds ago (None: not) while services
-    have these addresses.
+    """Return the next step for `mine`, one of `every` ServiceCIDR.
+
+    It was deleted `age` seconds ago (None: not deleted), while services have these addresses.
     """
     if age is None:
         return CIDRAction.READY if FINALIZER in mine.metadata.finalizers else CIDRAction.FINALIZE
@@ -178,7 +176,7 @@ def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[
 
 
 def _is_within(mine: ServiceCIDR, others: Collection[ServiceCIDR]) -> bool:
-    """Return whether each of the ranges is within one of another that outlives it."""
+    """Return whether each of the ranges is within a range of another ServiceCIDR that outlives it."""
     return all(
         any(
             range_.network_address in wider and wider.prefixlen <= range_.prefixlen and _outlives(other, wider, mine)
@@ -190,7 +188,7 @@ def _is_within(mine: ServiceCIDR, others: Collection[ServiceCIDR]) -> bool:
 
 
 def _is_needed(mine: ServiceCIDR, others: Collection[ServiceCIDR], addresses: Iterable[str]) -> bool:
-    """Return whether an address is in `mine` and in no other that outlives it."""
+    """Return whether an address is in `mine` and in no other ServiceCIDR that outlives it."""
     return any(
         _contains(mine, address)
         and not any(
@@ -203,7 +201,7 @@ def _is_needed(mine: ServiceCIDR, others: Collection[ServiceCIDR], addresses: It
 
 
 def _outlives(other: ServiceCIDR, range_: Network, mine: ServiceCIDR) -> bool:
-    """Return whether a range of another that meets one of `mine` is there when that is gone."""
+    """Return whether an overlapping range of another ServiceCIDR remains when `mine` is gone."""
     if other.metadata.deletion_timestamp is None:
         return True
     met = next((one for one in _networks(mine) if one.version == range_.version), range_)
@@ -215,7 +213,7 @@ def _contains(one: ServiceCIDR, address: Address) -> bool:
 
 
 def _gives(network: Network, address: Address) -> bool:
-    """Return whether it is an address of the range for services: neither the first nor, of version 4, the last is."""
+    """Return whether the range can allocate an address. The first and, for IPv4, the last address are excluded."""
     if address not in network or address == network.network_address:
         return False
     return address.version == 6 or address != network.broadcast_address
@@ -230,5 +228,5 @@ def _given(addresses: Iterable[PartialObject]) -> Iterator[str]:
 
 
 def _is_given(address: PartialObject) -> bool:
-    """Return whether an API server gave it to a service."""
+    """Return whether an API server allocated the address to a service."""
     return (address.metadata.labels or {}).get(_MANAGED_BY) == _ALLOCATOR

@@ -1,4 +1,4 @@
-"""Gives services of type LoadBalancer the load balancers of the cloud, leading to the nodes, and takes them away."""
+"""Creates, updates and deletes cloud load balancers of services of type LoadBalancer."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ from controller_manager.framework.controller import (
 from .shared.cloud import FAILURES, answer_of, backends, identities, is_included
 
 FINALIZER = f"service.{PLATFORM_DOMAIN}/load-balancer-cleanup"
-# Seconds after the first failure, and the longest.
+# Seconds of the first and the longest retry delay.
 RETRY_DELAYS = (5.0, 300.0)
 
 _SECONDS = tuple(2.0**step for step in range(15))
@@ -66,36 +66,36 @@ class ServiceLoadBalancerOptions(Options):
 
 
 class LoadBalancerAction(Enum):
-    """What is to be done about a service."""
+    """The action on a service."""
 
     NOTHING = auto()
     ENSURE = auto()
-    """Its load balancer is made, or made as the service wants it."""
+    """Create or update its load balancer."""
     UPDATE = auto()
-    """Its load balancer is led to the nodes there are now."""
+    """Update the nodes of its load balancer."""
     CLEAN_UP = auto()
-    """Its load balancer is deleted, then the finalizer and the status that it has of that are taken away."""
+    """Delete its load balancer, then remove its finalizer and status."""
 
 
 class Ensured(msgspec.Struct, frozen=True):
-    """A service as its load balancer was last ensured, and the nodes that were given for it."""
+    """A service whose load balancer was ensured, with the nodes used."""
 
     service: Service
     nodes: Mapping[str, str]
 
 
-# Observed: the service, and for what service and nodes its load balancer was last ensured by this process.
+# Observed: the service, and with which service and nodes this process last ensured its load balancer.
 # Decided:
-#   it has our finalizer, and is being deleted or of another type   CLEAN_UP
-#   it wants none, but had one                                      CLEAN_UP
-#   it wants none: of another type, or of a class                   NOTHING
-#   it was not ensured, or what counts of it has changed            ENSURE
-#   other nodes, or other names of the cloud for them               UPDATE; ENSURE after a failure
-# A service that is gone, or has another uid, has had its load balancer deleted if it had one without our finalizer.
+#   our finalizer, and being deleted or of another type      CLEAN_UP
+#   wants none, but had one                                  CLEAN_UP
+#   wants none: another type, or with a class                NOTHING
+#   not ensured yet, or relevant fields have changed         ENSURE
+#   other nodes or provider IDs                              UPDATE; ENSURE after a failure
+# If a service without our finalizer is gone or replaced, its load balancer is deleted.
 
 
 class ServiceLoadBalancers:
-    """Reconciles one service."""
+    """Reconciles services."""
 
     def __init__(self, context: Context, _: ServiceLoadBalancerOptions) -> None:
         assert context.cloud is not None
@@ -107,7 +107,7 @@ class ServiceLoadBalancers:
         self._nodes = context.informers.get(NODES)
         self._ensured: dict[Key, Ensured] = {}
         self._nodes_changed = asyncio.Event()
-        # The services that are still to be looked at since the nodes changed, and since when.
+        # Services not yet synced since the nodes changed, and since when.
         self._behind: set[Key] = set()
         self._behind_since = 0.0
         registry = context.runtime.registry
@@ -115,7 +115,7 @@ class ServiceLoadBalancers:
         self._rounds, self._updating = Histograms(_ROUNDS, registry).of(), Histograms(_UPDATING, registry).of()
 
     async def run(self, add: Add) -> None:
-        """Have all services with load balancers looked at when the nodes have changed that these lead to."""
+        """Enqueue all services with load balancers when their nodes have changed."""
         end = self._nodes.subscribe(self._note)
         try:
             while True:
@@ -135,7 +135,7 @@ class ServiceLoadBalancers:
             self._nodes_changed.set()
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Bring the load balancer of service `key` to what it should be."""
+        """Create, update or delete the load balancer of service `key`."""
         service, ensured = self._services.get(key), self._ensured.get(key)
         if ensured is not None and (service is None or service.metadata.uid != ensured.service.metadata.uid):
             await self._delete(key, ensured.service)
@@ -197,7 +197,7 @@ class ServiceLoadBalancers:
         self._ensured.pop(key, None)
 
     async def _delete(self, key: Key, service: Service) -> None:
-        """Delete the load balancer of a service that is gone although it had one: somebody took its finalizer away."""
+        """Delete the load balancer of a service that is gone although it had one, because its finalizer was removed."""
         self._events.normal(service, "DeletingLoadBalancer", "Deleting load balancer")
         try:
             with contextlib.suppress(ImplementedElsewhere):
@@ -211,7 +211,7 @@ class ServiceLoadBalancers:
         self._ensured.pop(key, None)
 
     async def _update(self, key: Key, service: Service, nodes: list[Node]) -> Requeue | None:
-        """Lead a load balancer to other nodes; after a failure, or if it is gone, it is ensured as a whole."""
+        """Update the nodes of a load balancer. After a failure, or if it is missing, it is ensured completely."""
         began = clock.monotonic()
         self._updates.add()
         del self._ensured[key]
@@ -245,8 +245,9 @@ class ServiceLoadBalancers:
                 self._rounds.observe(clock.monotonic() - self._behind_since)
 
     async def _patch(self, key: Key, service: Service, change: Mapping[str, Any]) -> bool:
-        """Change status and finalizers of the very service that was seen; return whether it is there. Raises `Conflict`
-        for another one of its name.
+        """Patch status and finalizers of the service with that uid. Return whether it exists.
+
+        Raises `Conflict` if it was replaced.
         """
         metadata = {"uid": service.metadata.uid, **change.get("metadata", {})}
         try:
@@ -258,10 +259,9 @@ class ServiceLoadBalancers:
 
 
 def nodes_changed(change: Change[Node]) -> bool:
-    """Return whether a node came, went, may be led to or no more, or has another name in the cloud.
+    """Return whether a node was added, deleted, changed its eligibility or its provider ID.
 
-    One that is being deleted, or is going to be, is left out only when load balancers are changed for other reasons, so
-    that its connections may end by themselves.
+    A node being deleted is removed only with other changes, so that its connections can end by themselves.
     """
     before, after = change.before, change.after
     return before is None or after is None or _facts_of_node(before) != _facts_of_node(after)
@@ -272,7 +272,7 @@ def _facts_of_node(node: Node) -> tuple[object, ...]:
 
 
 def service_changed(_: Informers, change: Change[Service]) -> Iterator[Key]:
-    """A service that has or had a load balancer, where more than its status has changed."""
+    """Yield a service with a present or former load balancer, if more than its status has changed."""
     before, after = change.before, change.after
     concerned = [
         one for one in (before, after) if one is not None and (wants_load_balancer(one) or _has_finalizer(one))
@@ -304,7 +304,7 @@ SPECS = (
 
 
 def decide(service: Service, ensured: Ensured | None, nodes: Mapping[str, str]) -> LoadBalancerAction:
-    """Return what is to be done about a service, by the table above."""
+    """Return the action on a service, by the table above."""
     wants = wants_load_balancer(service)
     if needs_cleanup(service) or (not wants and ensured is not None):
         return LoadBalancerAction.CLEAN_UP
@@ -316,18 +316,18 @@ def decide(service: Service, ensured: Ensured | None, nodes: Mapping[str, str]) 
 
 
 def wants_load_balancer(service: Service) -> bool:
-    """Return whether a service wants a load balancer of this cloud, and not of the class that it names."""
+    """Return whether a service wants a load balancer of this cloud, without a load balancer class."""
     return service.spec.type == "LoadBalancer" and service.spec.load_balancer_class is None
 
 
 def needs_cleanup(service: Service) -> bool:
-    """Return whether our finalizer holds a service that wants a load balancer no more."""
+    """Return whether our finalizer is on a service that no longer wants a load balancer."""
     gone = service.metadata.deletion_timestamp is not None or service.spec.type != "LoadBalancer"
     return gone and _has_finalizer(service)
 
 
 def needs_update(before: Service, after: Service) -> bool:
-    """Return whether anything has changed that load balancers are made of."""
+    """Return whether fields have changed that affect the load balancer."""
     wanted, wants = wants_load_balancer(before), wants_load_balancer(after)
     return (wanted or wants) and (wanted != wants or _facts(before) != _facts(after))
 

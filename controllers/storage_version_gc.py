@@ -1,4 +1,4 @@
-"""Takes servers that are gone out of what is told of storage versions (KEP-2339)."""
+"""Removes API servers that are gone from the status of storage versions (KEP-2339)."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -46,15 +46,15 @@ class StorageVersionOptions(Options):
 
 
 # Observed: the storage version, the leases of API servers in the system namespace.
-# Decided, of what is told of servers:               Done:
-#   all have leases                                  nothing
-#   some have none, and the server says so too       they are taken out, and the common version is told anew
-#   none has one                                     the storage version is deleted
-#   the local copy lacks leases, the server does not look again: that they went once more would be no change
+# Decided, by the servers in the status:            Done:
+#   all have leases                                 nothing
+#   some have none, confirmed with the server       remove them and recompute the common version
+#   none has a lease                                delete the storage version
+#   the server has leases that the cache lacks      requeue, since no further change may arrive
 
 
 class StorageVersionCollector:
-    """Reconciles one storage version."""
+    """Reconciles storage versions."""
 
     def __init__(self, context: Context, options: StorageVersionOptions) -> None:
         self._client = context.client
@@ -62,7 +62,7 @@ class StorageVersionCollector:
         self._leases = context.informers.get(LEASES, fields=_IN_SYSTEM)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Take the servers that are gone out of storage version `key`."""
+        """Remove the servers that are gone from storage version `key`."""
         version = self._versions.get(key)
         if version is None:
             return None
@@ -82,7 +82,7 @@ class StorageVersionCollector:
                 await self._client.update(STORAGE_VERSIONS, left, subresource="status")
 
     async def _is_gone(self, server: str) -> bool:
-        """Return whether the API server, too, says that there is no lease: a local copy may lag behind."""
+        """Return whether the API server confirms that the lease is gone, since the cache may lag."""
         try:
             return not is_identity(await self._client.get(LEASES, _lease(server)))
         except NotFound:
@@ -94,7 +94,7 @@ def _lease(server: str) -> Key:
 
 
 def _told_of(informers: Informers, change: Change[Lease]) -> Iterable[Key]:
-    """Yield the storage versions that tell of the server whose lease went, or is a lease of a server no more."""
+    """Yield the storage versions with the server whose lease was deleted or is no longer a server's lease."""
     if not is_identity(change.before) or is_identity(change.after):
         return ()
     told = informers.get(STORAGE_VERSIONS).by_index(_BY_SERVER, change.object.metadata.name)
@@ -124,17 +124,17 @@ SPECS = (
 
 
 def servers_of(version: StorageVersion) -> tuple[str, ...]:
-    """Return the ids of the servers that a storage version tells of."""
+    """Return the ids of the servers in a storage version."""
     return tuple(dict.fromkeys(entry.api_server_id for entry in version.status.storage_versions))
 
 
 def is_identity(lease: Lease | None) -> bool:
-    """Tell whether it is the lease that an API server keeps of itself."""
+    """Return whether a lease is the identity lease of an API server."""
     return lease is not None and (lease.metadata.labels or {}).get(IDENTITY_LABEL) == API_SERVER
 
 
 def remaining(version: StorageVersion, gone: Collection[str], now: str) -> StorageVersion | None:
-    """Return the storage version without those servers; None if it tells of no others."""
+    """Return the storage version without those servers, or None if no other is left."""
     servers = [entry for entry in version.status.storage_versions if entry.api_server_id not in gone]
     if not servers:
         return None

@@ -1,7 +1,7 @@
-"""Has all objects of a resource written anew, in the version and with the key in which new ones are stored (KEP-4192).
+"""Rewrites all objects of a resource in the current storage version and with the current encryption key (KEP-4192).
 
-A write that changes nothing is asked of the API server, for each object as it was when the migration began: the server
-writes what it keeps in an old form, and nothing else. Who changes an object meanwhile has done that already.
+It sends an empty patch for each object that is not newer than the start of the migration. The server then writes only
+objects stored in an old form. Objects changed since are in the current form already.
 """
 
 from collections.abc import Iterable
@@ -52,13 +52,13 @@ from controller_manager.framework.controller import (
 
 NAME = "storage-version-migrator-controller"
 RUNNER = "migration-runner-controller"
-"""The field manager of what is told of migrations in definitions of custom resources."""
+"""The field manager of migration conditions in CustomResourceDefinitions."""
 PAGE = 500
-"""Objects that are listed at a time."""
+"""Page size of lists."""
 PATIENCE = timedelta(minutes=1)
-"""How long after its creation a migration may wait for its resource to be served."""
+"""How long after its creation a migration waits for its resource to be served."""
 LONGEST = 32 * 1024
-"""Characters of the message of a condition."""
+"""Maximum characters in the message of a condition."""
 _LOOK_AGAIN = 5.0
 _NEEDED = frozenset({"update", "patch", "list"})
 _BY_RESOURCE = "resource"
@@ -70,13 +70,14 @@ class MigratorOptions(Options):
     title: ClassVar[str] = "Storage version migrator"
 
 
-# Observed: the migrations of a resource, discovery, and of a custom resource its definition.
+# Observed: the migrations of a resource, discovery, and the definition of a custom resource.
 # Decided:                                       Done:
-#   one that runs has ended                      the definition says so, and which versions are stored; it runs no more
-#   none runs, and some wait                     the oldest runs, and the definition says so
-#   one runs without a resource version          the present one is noted; one that is no resource, or cannot be
-#                                                listed and patched, has failed
-#   one runs with a resource version             what is not newer is written anew; it has succeeded, or failed
+#   a running one has ended                      update storedVersions and the condition of the definition;
+# Running=False
+#   none runs, and some wait                     start the oldest, with a condition in the definition
+#   one runs without a resource version          record the present one; fail if the resource does not exist or cannot
+#                                                be listed and patched
+#   one runs with a resource version             patch all objects that are not newer; it succeeds or fails
 
 
 class What(Enum):
@@ -90,26 +91,26 @@ class What(Enum):
 
 
 class MigrationAction(NamedTuple):
-    """A step, and the migration that it is about."""
+    """A step and its migration."""
 
     what: What
     migration: StorageVersionMigration | None = None
 
 
 class _Unserved(msgspec.Struct, frozen=True):
-    """There is no such resource, or none that can be migrated, for this reason; it may yet come unless it is final."""
+    """The resource is not served or cannot be migrated. Unless `final`, it may be served later."""
 
     why: str
     final: bool = False
 
 
 class StorageVersionMigrator:
-    """Reconciles the migrations of one resource, of which one runs at a time. The key is its group and its plural."""
+    """Reconciles the migrations of a resource, one at a time. The key is its group and plural."""
 
     def __init__(self, context: Context, options: MigratorOptions) -> None:
         self._client = context.client
         self._migrations = context.informers.get(MIGRATIONS)
-        # Where the next page of a migration begins that was interrupted, by its uid.
+        # The continue token of an interrupted migration, by uid.
         self._pages: dict[str, str] = {}
 
     async def reconcile(self, key: Key) -> Requeue | None:
@@ -127,13 +128,13 @@ class StorageVersionMigrator:
             known[after.metadata.uid] = after
 
     async def _take(self, what: What, migration: StorageVersionMigration) -> StorageVersionMigration | None:
-        """Take a step; return the migration after it, None if it has to be tried again later."""
+        """Take a step. Return the resulting migration, or None if it has to be retried later."""
         match what:
             case What.FINISH:
-                await self._tell_finish(migration)
+                await self._mark_finish(migration)
                 return await self._set(migration, ended(migration, _now()))
             case What.BEGIN:
-                await self._tell_begin(migration)
+                await self._mark_begin(migration)
                 condition = _condition(RUNNING, "MigrationRunning", "The migration is running")
                 return await self._set(migration, told(migration, condition))
             case What.BOUND:
@@ -166,7 +167,7 @@ class StorageVersionMigrator:
         return await self._set(migration, told(migration, condition))
 
     async def _write_all(self, resource: Resource[PartialObject], migration: StorageVersionMigration) -> None:
-        """Write all objects anew, page by page, beginning with the page at which an attempt before was interrupted."""
+        """Rewrite all objects page by page, starting with the page at which the previous attempt was interrupted."""
         uid, until = migration.metadata.uid, migration.status.resource_version
         while True:
             token = self._pages.get(uid, "")
@@ -187,13 +188,13 @@ class StorageVersionMigrator:
         return found is not None and found.metadata.uid == migration.metadata.uid
 
     def _forget(self) -> None:
-        """Forget how far migrations were that are gone."""
+        """Drop the continue tokens of deleted migrations."""
         if self._pages:
             there = {migration.metadata.uid for migration in self._migrations.list()}
             self._pages = {uid: token for uid, token in self._pages.items() if uid in there}
 
     async def _write_one(self, resource: Resource[PartialObject], found: PartialObject) -> None:
-        """Write an object anew as it is, unless it was changed, deleted, or made again meanwhile."""
+        """Rewrite an object, unless it was changed, deleted or replaced meanwhile."""
         meta = found.metadata
         key = Key(meta.namespace, meta.name)
         same = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
@@ -206,7 +207,7 @@ class StorageVersionMigrator:
                 raise
 
     async def _is_as_before(self, resource: Resource[PartialObject], found: PartialObject) -> bool:
-        """Return whether an object is there just as it was found, so that its write was refused for another reason."""
+        """Return whether an object is unchanged, so that its write was rejected for another reason."""
         meta = found.metadata
         page = await self._client.list(resource, meta.namespace, fields=f"metadata.name={meta.name}")
         return any(one.metadata.resource_version == meta.resource_version for one in page.items)
@@ -226,7 +227,7 @@ class StorageVersionMigrator:
     async def _set(
         self, before: StorageVersionMigration, after: StorageVersionMigration
     ) -> StorageVersionMigration | None:
-        """Write the status. Return the migration then, None if it is gone."""
+        """Write the status. Return the resulting migration, or None if it is gone."""
         try:
             return before if after == before else await self._client.update(MIGRATIONS, after, subresource="status")
         except NotFound:
@@ -244,32 +245,31 @@ class StorageVersionMigrator:
         return _Unserved(f"the resource {_named(*name)} is not served")
 
     async def _definition(self, migration: StorageVersionMigration) -> CustomResourceDefinition | None:
-        """Return the definition, if it is a custom resource."""
+        """Return the definition of a custom resource, or None."""
         wanted = migration.spec.resource
         try:
             return await self._client.get(DEFINITIONS, Key("", f"{wanted.resource}.{wanted.group}"))
         except NotFound:
             return None
 
-    async def _tell_begin(self, migration: StorageVersionMigration) -> None:
+    async def _mark_begin(self, migration: StorageVersionMigration) -> None:
         definition = await self._definition(migration) if migration.spec.resource.group else None
         if definition is not None:
             message = f"Migration {migration.metadata.name} is running"
             stored = definition.status.stored_versions
-            await self._tell(definition, "True", "MigrationRunning", message, stored)
+            await self._apply_condition(definition, "True", "MigrationRunning", message, stored)
 
-    async def _tell_finish(self, migration: StorageVersionMigration) -> None:
+    async def _mark_finish(self, migration: StorageVersionMigration) -> None:
         definition = await self._definition(migration) if migration.spec.resource.group else None
         if definition is not None:
             condition = condition_of(migration.status.conditions, SUCCEEDED)
-            await self._tell(definition, "False", *outcome(definition, condition is not None))
+            await self._apply_condition(definition, "False", *outcome(definition, condition is not None))
 
-    async def _tell(
+    async def _apply_condition(
         self, definition: CustomResourceDefinition, status: str, reason: str, message: str, stored: Iterable[str]
     ) -> None:
-        """Apply the condition to a definition that is as it was read, and the versions in which there are objects.
-
-        Raises `Conflict` otherwise.
+        """Apply the condition and the stored versions to a definition. Raises `Conflict` if it has changed
+        since it was read.
         """
         meta = definition.metadata
         condition = {
@@ -333,14 +333,14 @@ def decide(migrations: Iterable[StorageVersionMigration]) -> MigrationAction:
 
 
 def told(migration: StorageVersionMigration, condition: Condition) -> StorageVersionMigration:
-    """Return the migration with a further condition; one of a type that is there stays as it is."""
+    """Return the migration with an additional condition. An existing one of that type is kept."""
     if condition_of(migration.status.conditions, condition.type) is not None:
         return migration
     return _with(migration, (*migration.status.conditions, condition))
 
 
 def ended(migration: StorageVersionMigration, now: str) -> StorageVersionMigration:
-    """Return a migration that runs no more."""
+    """Return a migration that no longer runs."""
     condition = Condition(
         type=RUNNING,
         status="False",
@@ -353,7 +353,7 @@ def ended(migration: StorageVersionMigration, now: str) -> StorageVersionMigrati
 
 
 class MigrationResult(NamedTuple):
-    """What a definition is told of a migration that has ended, and the versions in which there may be objects."""
+    """The condition of the definition after a migration, and the versions that objects may be stored in."""
 
     reason: str
     message: str
@@ -361,8 +361,9 @@ class MigrationResult(NamedTuple):
 
 
 def outcome(definition: CustomResourceDefinition, succeeded: bool) -> MigrationResult:
-    """Return what is told of a migration of the objects of a definition: only if that stayed as it was at the beginning
-    are all objects stored in the present version.
+    """Return the result of a migration for its definition.
+
+    All objects are stored in the present version only if the definition has not changed since the start.
     """
     stored = definition.status.stored_versions
     if not succeeded:
@@ -384,7 +385,7 @@ def _migratable(found: ServedResource) -> Resource[PartialObject] | _Unserved:
 
 
 def _passes(error: ApiError) -> bool:
-    """Tell whether a refusal may be another one the next time."""
+    """Return whether an error may be transient."""
     return error.code >= 500 or isinstance(error, TooManyRequests | Conflict | Expired)
 
 

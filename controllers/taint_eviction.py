@@ -1,4 +1,4 @@
-"""Deletes pods from nodes with NoExecute taints once they tolerate them no longer."""
+"""Deletes pods that do not, or no longer, tolerate the NoExecute taints of their node."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,17 +31,20 @@ COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"
 EVENT = "TaintManagerEviction"
 AT_ONCE = 50
-# Seconds until another look when what was seen is no longer so.
+# Seconds until the next attempt if the node or the pod has changed meanwhile.
 LATE = 1.0
-# Two signs of one trouble: a node that says it is not ready, and then says nothing, has been ill all the while.
+# A node whose Ready condition turns from False to Unknown gets another taint. Both count as one, so the countdown does
+# not restart.
 _SIGN_OF = {f"node.{PLATFORM_DOMAIN}/unreachable": f"node.{PLATFORM_DOMAIN}/not-ready"}
 
 _DELETIONS = Family(
-    "taint_eviction_controller_pod_deletions_total", "Pods deleted since they tolerate a taint no longer.", "counter"
+    "taint_eviction_controller_pod_deletions_total",
+    "Number of pods deleted because they do not tolerate a taint of their node.",
+    "counter",
 )
 _LATENCY = Family(
     "taint_eviction_controller_pod_deletion_duration_seconds",
-    "Time from when a pod's toleration had run out until it was deleted.",
+    "Seconds from the expiry of a pod's toleration to its deletion.",
     "histogram",
     buckets=(0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240),
 )
@@ -51,27 +54,27 @@ class TaintEvictionOptions(Options):
     """Taint eviction controller"""
 
 
-# Observed: a pod, the NoExecute taints of its node, and since when this process has known it to endure them.
+# Observed: a pod, the NoExecute taints of its node, and since when this process has seen the pod tolerate them.
 # Decided, by its tolerations:                           Done:
-#   gone, or being deleted, or bound to no node          nothing; a countdown is forgotten
-#   no taints, or all tolerated for good                 nothing; a countdown is cancelled, and an event says so
-#   all tolerated, some for so many seconds              the countdown goes on; look again when the first runs out
-#   one not tolerated, or run out                        condition, deletion, event; but if the node or the pod is no
-#                                                        longer what was seen, wait for what they are
-# Time counts from when it was noticed here, not from `timeAdded`: a manager that was away must let the nodes be heard
-# first, and clocks are never compared. A taint that changes its value goes on counting; one that was added at another
-# time than before is another one.
+#   gone, being deleted, or not bound to a node          nothing; the countdown is dropped
+#   no taints, or all tolerated without limit            nothing; a countdown is cancelled, with an event
+#   all tolerated, some for a limited time               the countdown continues; requeue when the first one expires
+#   one not tolerated, or expired                        condition, deletion, event; if the node or the pod has changed
+#                                                        since it was read, retry later
+# Time counts from when this process noticed the taint, not from `timeAdded`: a manager that was down must first receive
+# node heartbeats, and clocks of different machines are never compared. A taint whose value changes keeps its countdown.
+# A taint with another `timeAdded` starts a new one.
 
 
 class Endured(NamedTuple):
-    """A taint that a pod tolerates for a time only, and since when (seconds of the process's clock) it does."""
+    """A taint that a pod tolerates for a limited time, and since when (seconds of the process's clock)."""
 
     since: float
     taint: Taint
 
 
 class Countdown(msgspec.Struct, frozen=True):
-    """The taints that a pod endures, by trouble, and when its time runs out."""
+    """The taints that a pod tolerates for a limited time, by key, and the time when the first one expires."""
 
     uid: str
     endured: Mapping[str, Endured]
@@ -92,7 +95,7 @@ class TaintEvictionController:
         self._latency = Histograms(_LATENCY, context.runtime.registry).of()
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Delete pod `key` if its time on its node has run out."""
+        """Delete pod `key` if the time for which it tolerates its node's taints has expired."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None or not pod.spec.node_name:
             self._countdowns.pop(key, None)
@@ -110,7 +113,7 @@ class TaintEvictionController:
         return None
 
     def _count_down(self, pod: Pod, node: Node | None) -> Countdown | None:
-        """Go on with the countdown of the pod, begin or cancel it, as the node's taints have it."""
+        """Start, continue or cancel the countdown of a pod according to the taints of its node."""
         key, meta = key_of(pod), pod.metadata
         known = self._countdowns.get(key)
         before = known.endured if known is not None and known.uid == meta.uid else {}
@@ -123,7 +126,7 @@ class TaintEvictionController:
         return None
 
     async def _is_current(self, node: Node) -> bool:
-        """Return whether the API server has the node as it was seen: no pod is evicted by hearsay."""
+        """Return whether the API server has the node at the cached version; no pod is evicted because of stale data."""
         try:
             found = await self._client.get(NODES, key_of(node))
         except NotFound:
@@ -131,7 +134,7 @@ class TaintEvictionController:
         return found.metadata.resource_version == node.metadata.resource_version
 
     async def _evict(self, pod: Pod, due: float) -> bool:
-        """Tell the pod why and delete it, if it is still as it was seen."""
+        """Set the DisruptionTarget condition and delete the pod, if it has not changed since it was read."""
         match await evict(self._client, pod, REASON, "A NoExecute taint of its node is not tolerated (any longer)"):
             case Eviction.CHANGED:
                 return False
@@ -146,13 +149,13 @@ class TaintEvictionController:
 
 
 def pods_of_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
-    """The pods of a node whose NoExecute taints have changed."""
+    """Yield the pods of a node whose NoExecute taints have changed."""
     if no_execute(change.before) != no_execute(change.after):
         yield from map(key_of, pods_on(informers.get(PODS), change.key.name))
 
 
 def pod_on_tainted_node(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """A pod that came to a node with such taints, changed what it tolerates there, or went."""
+    """Yield a pod that was bound to a tainted node, changed its tolerations, or was deleted."""
     if change.before is not None and change.after is not None and _facts(change.before) == _facts(change.after):
         return
     if no_execute(informers.get(NODES).get(Key("", change.object.spec.node_name))):
@@ -188,9 +191,9 @@ def countdown(
     *,
     compares: bool = False,
 ) -> tuple[Mapping[str, Endured], float] | None:
-    """Return what is endured that is not tolerated for good, by trouble, and when the first toleration runs out.
+    """Return the taints that are tolerated for a limited time, by key, and when the first toleration expires.
 
-    None where the pod may stay. `before` is what this returned of the pod before.
+    Return None if the pod may stay. `before` is the previous result for this pod.
     """
     endured: dict[str, Endured] = {}
     due = math.inf
@@ -198,9 +201,9 @@ def countdown(
     for taint in taints:
         seconds = patience(taint, deciding(taint.key), compares=compares)
         if seconds != FOR_GOOD:
-            trouble = _SIGN_OF.get(taint.key, taint.key)
-            endured[trouble] = Endured(_since(before.get(trouble), taint, now), taint)
-            due = min(due, endured[trouble].since + seconds)
+            cause = _SIGN_OF.get(taint.key, taint.key)
+            endured[cause] = Endured(_since(before.get(cause), taint, now), taint)
+            due = min(due, endured[cause].since + seconds)
     return (endured, due) if endured else None
 
 

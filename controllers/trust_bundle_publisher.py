@@ -1,4 +1,4 @@
-"""Publishes the authorities of the API server as the trust bundle of their signer (KEP-3257)."""
+"""Publishes the CAs of the API server as a ClusterTrustBundle of its signer (KEP-3257)."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions
 GATE = "ClusterTrustBundle"
 SIGNER = f"{PLATFORM_DOMAIN}/kube-apiserver-serving"
 ASK_EVERY = 60.0
-"""Seconds until a server that serves no trust bundles is asked again."""
+"""Seconds until discovery is repeated if the server does not serve trust bundles."""
 _VERSIONS = (TRUST_BUNDLES, replace(TRUST_BUNDLES, version="v1alpha1"))
 _KEY = Key("", SIGNER)
 _SYNCS = Family(
@@ -49,11 +49,11 @@ _DURATION = Family(
 )
 
 
-# Observed: the authorities, the trust bundles of the signer in the best version that is served.
-# Decided:                                             Done:
-#   no authorities are known                           nothing
-#   no bundle goes by their hash, or it says otherwise it is created or updated
-#   others of the signer are there                     they are deleted, once the right one is there
+# Observed: the CAs, and the trust bundles of the signer in the best served version.
+# Decided:                                       Done:
+#   no CAs are known                             nothing
+#   bundle for their hash missing or different   create or update it
+#   other bundles of the signer                  delete them, once the right one exists
 
 
 class Decision(NamedTuple):
@@ -64,7 +64,7 @@ class Decision(NamedTuple):
 
 
 class TrustBundlePublisher:
-    """Reconciles the trust bundles of the one signer."""
+    """Reconciles the trust bundles of the signer."""
 
     def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class TrustBundlePublisher:
         self._duration = Histograms(_DURATION, context.runtime.registry)
 
     async def run(self, add: Add) -> None:
-        """Have it looked at now, and when the authorities change."""
+        """Enqueue the key now, and when the CAs change."""
         self._add = add
         add(_KEY, "the start")
         while True:
@@ -86,7 +86,7 @@ class TrustBundlePublisher:
                 add(_KEY, "the authorities changed")
 
     async def reconcile(self, _key: Key) -> Requeue | None:
-        """Have the authorities published."""
+        """Publish the CAs."""
         if self._bundles is None and not await self._follow():
             return Requeue(ASK_EVERY)
         began, code = monotonic(), "500"
@@ -102,7 +102,7 @@ class TrustBundlePublisher:
         return None
 
     async def _follow(self) -> bool:
-        """Follow the bundles of the signer in the best version that is served; return whether there is one."""
+        """Watch the bundles of the signer in the best served version. Return whether there is one."""
         resource = await self._served()
         if resource is None:
             return False
@@ -157,12 +157,12 @@ SPECS = (
 
 
 def name_of(authorities: str) -> str:
-    """Return the name of the trust bundle of these authorities: that of the signer, and a hash of them."""
+    """Return the bundle name of these CAs: the signer and a hash."""
     return f"{SIGNER.replace('/', ':')}:{hashlib.sha256(authorities.encode()).hexdigest()[:24]}"
 
 
 def decide(authorities: str, bundles: Iterable[ClusterTrustBundle]) -> Decision:
-    """Return what is to be done about the bundles of the signer."""
+    """Return the changes to the bundles of the signer."""
     if not authorities:
         return Decision(None, ())
     name, found = name_of(authorities), {bundle.metadata.name: bundle for bundle in bundles}

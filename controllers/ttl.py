@@ -1,4 +1,4 @@
-"""Tells the agents of nodes, in an annotation, how long they may keep secrets and config maps before they ask again."""
+"""Annotates nodes with the TTL for which the kubelet may cache secrets and config maps."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from controller_manager.framework.controller import Add, Context, ControllerSpec
 
 TTL = "node.alpha.kubernetes.io/ttl"
 WORKERS = 5
-# Smallest and largest number of nodes for which so many seconds are right. They overlap, so that a cluster that grows
-# and shrinks a little does not have all its nodes written each time.
+# Minimum and maximum number of nodes, and the TTL in seconds. The ranges overlap, so that small changes of the cluster
+# size do not update all nodes.
 STEPS = (
     (0, 100, 0),
     (90, 500, 15),
@@ -25,13 +25,13 @@ class TtlOptions(Options):
     """TTL controller"""
 
 
-# Observed: the node, and how many nodes there are.
-# Decided: the step of the table that was right until now, unless there are too many or too few nodes for it; each node
-#   whose annotation says anything else is written, at once when the step changes.
+# Observed: the node, and the number of nodes.
+# Decided: the present step of the table, unless the number of nodes is out of its range. Nodes with another annotation
+#   are updated, all of them when the step changes.
 
 
 class TtlController:
-    """Reconciles one node; has all of them reconciled when the size of the cluster changes what they are told."""
+    """Reconciles nodes, and enqueues all of them when the TTL changes."""
 
     def __init__(self, context: Context, _: TtlOptions) -> None:
         self._client = context.client
@@ -40,7 +40,7 @@ class TtlController:
         self._stepped = asyncio.Event()
 
     async def run(self, add: Add) -> None:
-        """Have all nodes reconciled after each step."""
+        """Enqueue all nodes after each change of the step."""
         while True:
             await self._stepped.wait()
             self._stepped.clear()
@@ -48,7 +48,7 @@ class TtlController:
                 add(key_of(node), "the size of the cluster", Priority.LOW)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring the annotation of node `key` up to date."""
+        """Update the annotation of node `key`."""
         step = step_of(len(self._nodes), self._step)
         if step != self._step:
             self._step = step
@@ -75,7 +75,7 @@ SPECS = (
 
 
 def step_of(nodes: int, step: int) -> int:
-    """The step of the table for so many nodes, after `step`."""
+    """Return the step of the table for a number of nodes, starting at `step`."""
     while nodes > STEPS[step][1]:
         step += 1
     while nodes < STEPS[step][0]:

@@ -1,4 +1,4 @@
-"""Deletes jobs that have ended, so many seconds after their end."""
+"""Deletes finished jobs after their ttlSecondsAfterFinished."""
 
 from controller_manager.common.api.batch import JOBS, Job, end_of
 from controller_manager.common.api.errors import NotFound
@@ -22,15 +22,14 @@ class TtlAfterFinishedOptions(Options):
     concurrent_ttl_after_finished_syncs: Int32 = flag(5, "finished jobs looked at at the same time", minimum=1)
 
 
-# Observed: a job that has ended and says how long it is kept.
-# Decided, by the time of the condition that ended it:     Done:
-#   not yet so long ago                                    look again then
-#   so long ago                                            the server is asked; if it has it that way too, the job is
-#                                                          deleted, its pods first
+# Observed: a finished job with a TTL.
+# Decided, by the time of its final condition:   Done:
+#   not expired                                  requeue at the expiry
+#   expired                                      delete the job in the foreground, if the server confirms it
 
 
 class TtlAfterFinishedController:
-    """Reconciles one job."""
+    """Reconciles finished jobs."""
 
     def __init__(self, context: Context, _: TtlAfterFinishedOptions) -> None:
         self._client = context.client
@@ -38,7 +37,7 @@ class TtlAfterFinishedController:
         self._latency = Histograms(_LATENCY, context.runtime.registry).of()
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Delete job `key` if its time has come, by the word of the server."""
+        """Delete job `key` if its TTL has expired on the server too."""
         job = self._jobs.get(key)
         left = seconds_left(job, clock.wall_seconds()) if job is not None else None
         if left is None:
@@ -75,7 +74,7 @@ SPECS = (
 
 
 def seconds_left(job: Job, now: float) -> float | None:
-    """Return the seconds until a job may be deleted; None if it is kept, or is being deleted already.
+    """Return the seconds until a job expires, or None if it has no TTL or is being deleted.
 
     `now` is in seconds since the Unix epoch.
     """

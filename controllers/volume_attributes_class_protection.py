@@ -1,4 +1,4 @@
-"""Keeps classes of volume attributes from going away while claims or volumes use them (KEP-3751)."""
+"""Protects VolumeAttributesClasses in use by claims or volumes from removal (KEP-3751)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -36,15 +36,15 @@ class VolumeAttributesClassProtectionOptions(Options):
     """Volume attributes class protection controller"""
 
 
-# Observed: a class, whether any claim asks for it, has it or is to get it, and whether any volume has it.
-# Decided:                                             Done:
-#   it is not being deleted and lacks the finalizer      the finalizer is added
-#   it is being deleted, and nobody uses it              the finalizer is removed
-# Who uses a class is told by local copies alone: a claim that is created while its class goes may find none.
+# Observed: a class, and whether a claim or a volume uses it.
+# Decided:                                   Done:
+#   not being deleted, no finalizer          add the finalizer
+#   being deleted and not in use             remove the finalizer
+# Usage is checked in the cache only: a claim created while its class is deleted may end up without it.
 
 
 class VolumeAttributesClassProtection:
-    """Reconciles one class."""
+    """Reconciles classes."""
 
     def __init__(self, context: Context, _: VolumeAttributesClassProtectionOptions) -> None:
         self._client = context.client
@@ -53,7 +53,7 @@ class VolumeAttributesClassProtection:
         self._volumes = context.informers.get(PERSISTENT_VOLUMES)
 
     async def reconcile(self, key: Key) -> None:
-        """Add the finalizer to the class, or remove it, as it is used."""
+        """Add or remove the finalizer of a class."""
         found = self._classes.get(key)
         if found is None:
             return
@@ -75,7 +75,7 @@ def desired_finalizers(one: VolumeAttributesClass, *, used: bool) -> tuple[str, 
 
 
 def classes_of_claim(claim: PersistentVolumeClaim) -> set[str]:
-    """Return the names of the classes that a claim asks for, has, or is to get."""
+    """Return the names of the classes that a claim requests, has, or is changing to."""
     modified = claim.status.modify_volume_status
     names = (
         claim.spec.volume_attributes_class_name,
@@ -86,7 +86,7 @@ def classes_of_claim(claim: PersistentVolumeClaim) -> set[str]:
 
 
 def classes_of_volume(volume: PersistentVolume) -> set[str]:
-    """Return the name of the class that a volume has, if any."""
+    """Return the class name of a volume as a set."""
     name = volume.spec.volume_attributes_class_name
     return {name} if name else set()
 
@@ -100,14 +100,14 @@ _VOLUMES_BY_CLASS: Mapping[str, Callable[[PersistentVolume], Iterable[str]]] = M
 
 
 def _left_by_claim(_: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the classes that a claim uses no more."""
+    """Yield the classes that a claim no longer uses."""
     if change.before is not None:
         after = classes_of_claim(change.after) if change.after is not None else set()
         yield from (Key("", name) for name in sorted(classes_of_claim(change.before) - after))
 
 
 def _left_by_volume(_: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
-    """Yield the class that a volume has no more."""
+    """Yield the class that a volume no longer uses."""
     if change.before is not None:
         after = classes_of_volume(change.after) if change.after is not None else set()
         yield from (Key("", name) for name in sorted(classes_of_volume(change.before) - after))

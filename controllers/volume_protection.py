@@ -1,4 +1,4 @@
-"""Keeps claims that pods use, and volumes that are bound, from going although they were deleted."""
+"""Protects claims in use by pods, and bound volumes, from removal after they were deleted."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -45,16 +45,15 @@ class VolumeProtectionOptions(Options):
     """PersistentVolume protection controller"""
 
 
-# Observed: a claim or a volume, its finalizer, and whether somebody needs it: a claim, while a pod that was given a
-# node names it, or has it for an ephemeral volume and is not shut down; a volume, while it is bound.
-#   it is not being deleted, and has no finalizer     it gets it
-#   it is being deleted, and nobody needs it          the finalizer goes; of a claim only when the server, asked for the
-#                                                     pods of the namespace, says so too; if it does not, look again:
-#                                                     a pod that came and went unheard is no change
+# Observed: a claim or a volume, its finalizer, and whether it is in use. A claim is in use by a pod that is bound to a
+# node and refers to it, directly or by an ephemeral volume, and is not shut down. A volume is in use while it is bound.
+#   not being deleted, no finalizer      add the finalizer
+#   being deleted and not in use         remove the finalizer; for a claim only if the pods on the server confirm it,
+#                                        else requeue, since a short-lived pod may have gone unnoticed
 
 
 class ClaimProtectionController:
-    """Reconciles the claims of one namespace, for which the server is asked at once."""
+    """Reconciles the claims of a namespace together, with one list of its pods from the server."""
 
     def __init__(self, context: Context, _: ClaimProtectionOptions) -> None:
         self._client = context.client
@@ -62,7 +61,7 @@ class ClaimProtectionController:
         self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
 
     async def reconcile(self, namespace: str) -> Requeue | None:
-        """Have the finalizers of the claims of a namespace be right."""
+        """Update the finalizers of the claims of a namespace."""
         claims = self._claims.by_index(_UNSETTLED, namespace)
         wanted = [with_finalizer(one, PVC_PROTECTION) for one in claims if one.metadata.deletion_timestamp is None]
         going = [one for one in claims if one.metadata.deletion_timestamp is not None and not self._is_used(one)]
@@ -82,14 +81,14 @@ class ClaimProtectionController:
 
 
 class VolumeProtectionController:
-    """Reconciles one volume."""
+    """Reconciles volumes."""
 
     def __init__(self, context: Context, _: VolumeProtectionOptions) -> None:
         self._client = context.client
         self._volumes = context.informers.get(PERSISTENT_VOLUMES)
 
     async def reconcile(self, key: Key) -> None:
-        """Have the finalizer of volume `key` be right."""
+        """Update the finalizer of volume `key`."""
         volume = self._volumes.get(key)
         if volume is None or not is_unsettled(volume, PV_PROTECTION):
             return
@@ -100,7 +99,7 @@ class VolumeProtectionController:
 
 
 def uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a pod of the namespace of a claim keeps it from going, if it has ended or not."""
+    """Return whether a pod of the claim's namespace uses the claim, even if the pod has ended."""
     if not pod.spec.node_name:
         return False
     return any(
@@ -111,7 +110,7 @@ def uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
 
 
 def is_shut_down(pod: Pod) -> bool:
-    """Tell whether the node of a pod has said that nothing is left of it."""
+    """Return whether the kubelet has reported that a pod is shut down."""
     return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_grace_period_seconds == 0
 
 
@@ -125,12 +124,12 @@ def unused(claims: Sequence[PersistentVolumeClaim], pods: Iterable[Pod]) -> list
 
 
 def is_unsettled(one: Object, finalizer: str) -> bool:
-    """Tell whether something has to get a finalizer, or is being deleted and may lose it."""
+    """Return whether an object needs the finalizer, or is being deleted and may lose it."""
     return (finalizer in one.metadata.finalizers) is (one.metadata.deletion_timestamp is not None)
 
 
 def with_finalizer(one: T, finalizer: str) -> T:
-    """Return an object with one more finalizer."""
+    """Return an object with an additional finalizer."""
     return replace(one, metadata=replace(one.metadata, finalizers=(*one.metadata.finalizers, finalizer)))
 
 
@@ -141,7 +140,7 @@ def without_finalizer(one: T, finalizer: str) -> T:
 
 
 def _unsettled(claim: PersistentVolumeClaim) -> Iterator[str]:
-    """Yield the namespace of a claim about which there may be something to do."""
+    """Yield the namespace of a claim that may need an update."""
     if is_unsettled(claim, PVC_PROTECTION):
         yield claim.metadata.namespace
 
@@ -152,7 +151,7 @@ def _of_claim(_: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[s
 
 
 def _of_pod(informers: Informers, change: Change[Pod]) -> Iterator[str]:
-    """Yield the namespace of a pod that may use a claim no longer that is being deleted."""
+    """Yield the namespace of a pod that may no longer use a claim that is being deleted."""
     now = change.after
     if now is not None and now.spec.node_name and not is_pod_terminal(now) and not is_shut_down(now):
         return

@@ -1,4 +1,4 @@
-"""Attaches volumes to the nodes of the pods that use them, and detaches them; see `controller`."""
+"""Attach-detach controller: attaches volumes to the nodes of the pods that use them; see `controller`."""
 
 from .controller import SPECS
 

@@ -1,6 +1,6 @@
-"""VolumeAttachments: how a CSI driver is asked to attach a volume to a node, and what it answers; pure.
+"""VolumeAttachments, with which CSI drivers are asked to attach a volume to a node; pure.
 
-The name follows from volume, driver and node: other components look for it.
+Their name is derived from volume, driver and node, because other components look for it.
 """
 
 from hashlib import sha256
@@ -14,7 +14,7 @@ from ..shared.volume_specs import VolumeSpec
 from .state import OperationResult, VolumeOperation
 
 TIMEOUT = 120.0
-"""Seconds that a driver has for an answer."""
+"""Seconds in which a driver has to respond."""
 
 
 def attachment_name(spec: VolumeSpec, node: str) -> str:
@@ -33,7 +33,7 @@ def new_attachment(spec: VolumeSpec, node: str) -> VolumeAttachment:
 
 
 def judge_attachment(found: VolumeAttachment | None, operation: VolumeOperation, now: float) -> OperationResult:
-    """Return what became of an attachment by what the local copy shows, which may be of the past."""
+    """Return the result of an attach operation from the cache, which may be outdated."""
     is_ours = found is not None and found.metadata.uid == operation.uid
     operation.seen = operation.seen or is_ours
     if found is not None and is_ours:
@@ -49,7 +49,7 @@ def judge_attachment(found: VolumeAttachment | None, operation: VolumeOperation,
 
 
 def judge_detachment(found: VolumeAttachment | None, operation: VolumeOperation, now: float) -> OperationResult:
-    """Return what became of a detachment: it is done, as far as the local copy knows, once there is nothing."""
+    """Return the result of a detach operation. It is done once the cache has no VolumeAttachment."""
     if found is None:
         return OperationResult(done=True)
     if found.status.detach_error is not None:

@@ -1,7 +1,7 @@
-"""Attaches volumes to the nodes of the pods that use them, by asking CSI drivers for it, and detaches them.
+"""Attaches volumes to the nodes of the pods that use them and detaches them, through CSI and FlexVolume drivers.
 
-What is known is kept in `state`, what is next for a volume is decided in `decide`, done in `operations`, and verified
-in `verifier`.
+The state is in `state`, decisions about a volume are in `decide`, `operations` performs them and `verifier` verifies
+attachments.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ from .watches import (
 )
 
 _WORKERS = 32
-"""Volumes worked on at the same time; a worker waits for answers of the server only, never for a driver."""
+"""Maximum number of concurrent workers. They wait only for responses of the server, never for a driver."""
 _AT_ONCE = 500
 
 
@@ -92,20 +92,20 @@ class AttachDetachOptions(Options):
         return self
 
 
-# Observed, by key:            taken down:                                        looked at next:
-#   a pod                        the volumes that it needs on its node              those that it needs anew, or no more
-#   a node                       what it uses; whether its volumes are our matter   its pods, its volumes that wait
-#   a VolumeAttachment           that it is there, if it is one of ours             its volume
-#   a driver                     volumes that nodes list, if it attaches these      pods with its volumes
-#   a volume                     see `decide`
-# Done: volumes by `operations`; a node lists what is attached to it before its pods are told to mount anything, and no
-#   more what is about to be detached.
-# A pod that was seen to need a volume needs it until it ends, whatever becomes of its claim. At the start all of it is
-#   taken from what nodes list, and from VolumeAttachments, before anything is done.
+# Observed, by key:     recorded:                                      enqueued:
+#   a pod               the volumes it needs on its node               volumes that it newly needs or needs no more
+#   a node              its volumesInUse; whether we manage it         its pods, its volumes that wait
+#   a VolumeAttachment  that it exists, if it is ours                  its volume
+#   a driver            volumes listed by nodes, if it attaches them   pods with its volumes
+#   a volume            see `decide`
+# Done: `operations` works on volumes. A node's status lists an attached volume before its pods mount it, and no longer
+#   lists one that is about to be detached.
+# A pod that once needed a volume needs it until it ends, even if its claim is deleted. At startup the state is rebuilt
+#   from node statuses and VolumeAttachments before anything is done.
 
 
 class AttachDetachController:
-    """Reconciles one volume, node, pod, attachment or driver."""
+    """Reconciles a volume, node, pod, attachment or driver."""
 
     def __init__(self, context: Context, options: AttachDetachOptions) -> None:
         self._client = context.client
@@ -123,12 +123,12 @@ class AttachDetachController:
         self._verifier = Verifier(context, self._actual, self._operations, self._specs, self._flex, metrics)
         self._managed: set[str] = set()
         self._started = False
-        # Who orders work, and what was ordered before that is known.
+        # The function that enqueues keys, and the keys enqueued before it is set.
         self._add: Add | None = None
         self._early: dict[Hashable, str] = {}
 
     async def run(self, add: Add) -> None:
-        """Hear what nodes use, and have what is attached verified now and then."""
+        """Start enqueuing keys, watch volumesInUse of nodes, and verify attachments periodically."""
         self._add = add
         for key, cause in self._early.items():
             add(key, cause)
@@ -151,13 +151,13 @@ class AttachDetachController:
         self._wake(DriverName(name), f"the driver {name}")
 
     def _note_use(self, change: Change[Node]) -> None:
-        """Note what a node says that it uses; one that is deleted has said so before."""
+        """Record the volumesInUse of a node, or the last ones of a deleted node."""
         self._actual.node_uses(change.key.name, change.object.status.volumes_in_use)
 
     async def reconcile(
         self, key: Key | VolumeName | NodeName | AttachmentName | DriverName | Verification
     ) -> Requeue | None:
-        """Take down what is new, or do what is next."""
+        """Record what is new, or perform what is due."""
         self._start()
         match key:
             case VolumeName(volume=name):
@@ -185,21 +185,21 @@ class AttachDetachController:
         self._wake(VolumeName(volume), f"at the node {node}")
 
     def _start(self) -> None:
-        """Take down everything there is, once, before anything is decided."""
+        """Record the existing state once, before any decision."""
         if self._started:
             return
         self._started = True
         for node in self._nodes.list():
-            self._take_down_node(node)
+            self._record_node(node)
         for found in self._attachments.list():
-            self._take_down_attachment(found)
+            self._record_attachment(found)
         for pod in self._pods.list():
             if has_volumes(pod):
                 self._reconcile_pod(key_of(pod))
         for name in self._actual.volumes:
             self._wake(VolumeName(name), "the start")
 
-    def _take_down_node(self, node: Node) -> None:
+    def _record_node(self, node: Node) -> None:
         name = node.metadata.name
         for listed in node.status.volumes_attached:
             spec = spec_of_name(listed.name)
@@ -213,8 +213,8 @@ class AttachDetachController:
         if is_managed(node):
             self._managed.add(name)
 
-    def _take_down_attachment(self, found: VolumeAttachment) -> None:
-        """Take down a VolumeAttachment of ours that is not known: the volume may be attached."""
+    def _record_attachment(self, found: VolumeAttachment) -> None:
+        """Record an unknown VolumeAttachment of this controller: its volume may be attached."""
         volume = self._volumes.get(Key("", found.spec.source.persistent_volume_name or ""))
         spec = spec_of_volume(volume) if volume is not None else None
         node = found.spec.node_name
@@ -235,7 +235,7 @@ class AttachDetachController:
             self._wake(VolumeName(name), f"the pod {key}")
 
     def _needed(self, pod: Pod) -> Mapping[str, VolumeSpec]:
-        """Return the volumes of a pod that have to be attached, also those whose claims are gone by now."""
+        """Return the volumes of a pod that have to be attached, including those whose claims are gone."""
         found = {spec.name: spec for _, spec in self._specs.of_pod(pod)}
         before = self._desired.volumes_of(key_of(pod), pod.metadata.uid)
         return {name: spec for name, spec in {**before, **found}.items() if self._is_attachable(spec)}
@@ -259,7 +259,7 @@ class AttachDetachController:
             self._actual.forget_node(name)
 
     async def _list_attached(self, name: str, node: Node | None) -> None:
-        """Have the status of a node list what is attached to it, and go on with what it lists no more."""
+        """Write the attached volumes into the status of a node, and continue with volumes that were removed from it."""
         listed = self._actual.to_list(name)
         if node is not None and listed is not None:
             paths = {one.name: one.device_path for one in node.status.volumes_attached}
@@ -286,7 +286,7 @@ class AttachDetachController:
         place = self._operations.places.get(name)
         if place is None:
             if found is not None:
-                self._take_down_attachment(found)
+                self._record_attachment(found)
             return
         volume = self._actual.volumes.get(place[0])
         if found is not None and volume is not None and found.status.attached:
@@ -299,7 +299,7 @@ class AttachDetachController:
                 self._reconcile_pod(key_of(pod))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        # Pods come first: what nobody is known to want is detached.
+        # Pods come first, because volumes without a user are detached.
         for volume, node in self._actual.foreign():
             spec = spec_of_name(volume, self._flex.names)
             if spec is not None:

@@ -1,14 +1,15 @@
-"""What is next for one volume, at each node; pure.
+"""The next operations on one volume, per node; pure.
 
-node                                            then
-wants the volume, and it is attached there      nothing; what was asked before is taken back
-wants it, nothing is known of it there          it is attached, unless it may be at one node and is, or may be, at
-                                                  another: then the pods are told, once
-does not want it, and does not use it           it is detached
-does not want it, and uses it                   it is detached
-                                                  once the node is out of service, or
-                                                  is not ready and it has been unwanted for `FORCE_AFTER`
-Detaching goes first. What failed is tried again after a pause; of a volume for one node, one thing is done at a time.
+the volume at a node                           operation
+wanted and attached                            none; a detach not sent yet is cancelled
+wanted, not attached                           attach; if it is for one node at a time and at another node,
+                                                 report a Multi-Attach error to the pods, once
+not wanted, not in use                         detach
+not wanted, in use                             detach once the node is out of service, or not ready and
+                                                 the volume unwanted for `FORCE_AFTER`
+
+Detach goes before attach. Failed operations are retried after a backoff. A volume for one node has one operation at a
+time.
 """
 
 import math
@@ -22,16 +23,16 @@ from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from .state import AttachableVolume, Verb
 
 FORCE_AFTER = 360.0
-"""Seconds that a node which is not ready has to unmount a volume."""
+"""Seconds for which a node that is not ready may still unmount a volume."""
 OUT_OF_SERVICE = f"node.{PLATFORM_DOMAIN}/out-of-service"
 MANAGED = f"volumes.{PLATFORM_DOMAIN}/controller-managed-attach-detach"
-"""The annotation of nodes whose volumes are attached by us."""
+"""The annotation of nodes whose volumes this controller attaches."""
 
 LATE, TAINT = "timeout", "out-of-service"
 
 
 class NodeFacts(NamedTuple):
-    """What matters of a node to one volume."""
+    """The facts of a node that matter to one volume."""
 
     uses: bool = False
     ready: bool = True
@@ -39,27 +40,27 @@ class NodeFacts(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """The volume is to be attached to a node."""
+    """Attach the volume to a node."""
 
     node: str
 
 
 class Detach(NamedTuple):
-    """The volume is to be detached from a node, which may not use it unless that is `forced` for a reason."""
+    """Detach the volume from a node. `forced` is the reason to ignore that the node uses it."""
 
     node: str
     forced: str = ""
 
 
 class Refuse(NamedTuple):
-    """Pods of a node are to be told that the volume is at others."""
+    """Report to the pods of a node that the volume is attached to other nodes."""
 
     node: str
     others: tuple[str, ...]
 
 
 class AttachPlan(NamedTuple):
-    """What is to be done now, and at what time (seconds of the loop) is to be looked again."""
+    """The operations to perform now, and the time (of the loop) of the next decision."""
 
     steps: tuple[Attach | Detach | Refuse, ...]
     again: float = math.inf
@@ -73,7 +74,9 @@ def decide(
     *,
     force: bool = True,
 ) -> AttachPlan:
-    """Return what is next for a volume that pods want at these nodes; without `force` no silence is a reason."""
+    """Return the next operations on a volume wanted at these nodes. Without `force` a timeout is no reason to
+    detach.
+    """
     if volume.is_busy:
         return AttachPlan(())
     leaving = _detachments(volume, wanted, facts, now, force=force)
@@ -91,7 +94,7 @@ def _detachments(
     *,
     force: bool,
 ) -> AttachPlan:
-    """Return from where a volume is detached; of an exclusive one from one node at a time."""
+    """Return the nodes from which to detach a volume; one node at a time for an exclusive volume."""
     steps: list[Detach] = []
     again = math.inf
     for node, attachment in volume.attachments.items():
@@ -113,7 +116,7 @@ def _detachments(
 
 
 def _attachments(volume: AttachableVolume, wanted: Collection[str], now: float) -> AttachPlan:
-    """Return where a volume is attached; an exclusive one only where it is at no other node."""
+    """Return the nodes to which to attach a volume. An exclusive volume must not be at another node."""
     steps: list[Attach | Refuse] = []
     again = math.inf
     for node in sorted(wanted):
@@ -136,7 +139,7 @@ def _attachments(volume: AttachableVolume, wanted: Collection[str], now: float) 
 
 
 def _detachment(node: str, facts: NodeFacts, *, expired: bool) -> Detach | None:
-    """Return how a volume that nobody wants is detached; None if it must stay for now."""
+    """Return how to detach an unwanted volume, or None if it has to stay for now."""
     forced = expired and not facts.ready
     if facts.uses and not forced and not facts.out_of_service:
         return None
@@ -146,7 +149,7 @@ def _detachment(node: str, facts: NodeFacts, *, expired: bool) -> Detach | None:
 
 
 def note_wishes(volume: AttachableVolume, wanted: Collection[str], now: float) -> None:
-    """Note since when nobody wants a volume where it is, and forget what pods were told who are gone."""
+    """Record since when a volume is unwanted at each node, and forget reports to pods that are gone."""
     for node, attachment in volume.attachments.items():
         if node in wanted:
             attachment.unwanted = None
@@ -156,12 +159,12 @@ def note_wishes(volume: AttachableVolume, wanted: Collection[str], now: float) -
 
 
 def is_managed(node: Node) -> bool:
-    """Return whether volumes of a node are attached by us."""
+    """Return whether this controller attaches the volumes of a node."""
     return MANAGED in (node.metadata.annotations or {})
 
 
 def node_facts(node: Node | None, *, uses: bool) -> NodeFacts:
-    """Return what matters of a node; one that is gone is not ready."""
+    """Return the facts of a node. A node that is gone is not ready."""
     if node is None:
         return NodeFacts(uses, ready=False)
     out_of_service = any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
@@ -169,7 +172,7 @@ def node_facts(node: Node | None, *, uses: bool) -> NodeFacts:
 
 
 def needs_volumes(pod: Pod) -> bool:
-    """Return whether a pod on a node may still use its volumes: it has not ended, or is deleted but runs."""
+    """Return whether a pod on a node may still use its volumes: it has not ended, or it is deleted but still runs."""
     if not pod.spec.node_name or is_pod_terminal(pod):
         return False
     if pod.metadata.deletion_timestamp is None:
@@ -180,16 +183,17 @@ def needs_volumes(pod: Pod) -> bool:
 
 
 def refusal(volume: str, pod: Pod, others: Collection[Pod]) -> str:
-    """Return what a pod is told of a volume that other pods have at other nodes; those of other namespaces are not
-    named.
+    """Return the message for a pod whose volume is in use by pods on other nodes.
+
+    Pods of other namespaces are not named.
     """
-    told = f'Multi-Attach error for volume "{volume}"'
+    prefix = f'Multi-Attach error for volume "{volume}"'
     if not others:
-        return f"{told} Volume is attached to another node, and can be attached to one only"
+        return f"{prefix} Volume is attached to another node, and can be attached to one only"
     names = sorted(one.metadata.name for one in others if one.metadata.namespace == pod.metadata.namespace)
     hidden = len(others) - len(names)
     if not names:
-        return f"{told} Volume is in use by {hidden} pod(s) of other namespaces"
-    return f"{told} Volume is in use by pod(s) {', '.join(names)}" + (
+        return f"{prefix} Volume is in use by {hidden} pod(s) of other namespaces"
+    return f"{prefix} Volume is in use by pod(s) {', '.join(names)}" + (
         f" and {hidden} of other namespaces" if hidden else ""
     )

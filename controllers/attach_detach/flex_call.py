@@ -1,12 +1,13 @@
-"""Calls of FlexVolume drivers: a command and its words are those of a program, and its output is the answer, as JSON.
+"""Calls of FlexVolume drivers: programs that take a command and arguments and print a JSON response.
 
-asked            words                         told
-init             -                             `capabilities`: whether volumes are attached (`attach`)
-getvolumename    options                       nothing that is used: volumes are called as in the cluster
-attach           options, node                 `device`
-detach           name of the volume, node      -
-isattached       options, node                 `attached`
-Every answer has a `status`, and a `message` where it is not Success. What else drivers can do is asked by nodes.
+command         arguments                result
+init            -                        `capabilities`: whether volumes are attached (`attach`)
+getvolumename   options                  not used: volumes have the names of the cluster
+attach          options, node            `device`
+detach          name of volume, node     -
+isattached      options, node            `attached`
+
+Every response has a `status`, and a `message` unless it is Success. The other commands are for nodes.
 """
 
 from collections.abc import Mapping
@@ -20,27 +21,27 @@ from controller_manager.common.base.programs import ProgramResult, TooMuchOutput
 from .attachments import TIMEOUT
 
 _LONGEST = 1 << 16
-"""Bytes that a driver may answer."""
-_TOLD = 512
-"""Characters of its message that pods are told."""
+"""Maximum bytes of a driver's response."""
+_MOST_MESSAGE = 512
+"""Maximum characters of its message in events."""
 
 
 class DriverError(Exception):
-    """A driver did not do what it was asked for, and why."""
+    """A driver failed; the message says why."""
 
 
 class NotSupportedError(DriverError):
-    """A driver does not know a command."""
+    """A driver does not support a command."""
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a driver can do; it can what it does not mention."""
+    """The capabilities of a driver. Missing ones are true."""
 
     attach: bool = True
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a driver said, as far as anybody here asks."""
+    """The response of a driver, as far as it is used here."""
 
     status: str = ""
     message: str = ""
@@ -50,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 async def call(program: str, command: str, *words: str) -> Answer:
-    """Have a driver do something. Raises DriverError, whose text has none of the words: they may be confidential."""
+    """Call a driver. Raises DriverError, whose text contains no arguments because they may be confidential."""
     try:
         ended = await run_program((program, command, *words), seconds=TIMEOUT, longest=_LONGEST)
     except OSError as error:
@@ -63,7 +64,7 @@ async def call(program: str, command: str, *words: str) -> Answer:
 
 
 def judge(command: str, ended: ProgramResult) -> Answer:
-    """Return the answer to a command that was done. Raises DriverError."""
+    """Return the response to a command that has ended. Raises DriverError."""
     try:
         answer = msgspec.convert(_as_go_reads(orjson.loads(ended.output)), Answer)
     except (orjson.JSONDecodeError, msgspec.ValidationError):
@@ -71,14 +72,16 @@ def judge(command: str, ended: ProgramResult) -> Answer:
     if answer.status == "Not supported":
         raise NotSupportedError(f"{command}: the driver does not support it")
     if answer.status != "Success":
-        raise DriverError(f"{command}: the driver answers {answer.status or 'nothing'}: {answer.message[:_TOLD]}")
+        raise DriverError(
+            f"{command}: the driver answers {answer.status or 'nothing'}: {answer.message[:_MOST_MESSAGE]}"
+        )
     if ended.status:
         raise DriverError(f"{command}: the driver reports success and ends with exit status {ended.status}")
     return answer
 
 
 def _as_go_reads(tree: Any) -> Any:
-    """Return JSON with names in lower case and without nulls: neither matters to Go."""
+    """Return JSON with lower-case names and without nulls, as Go's decoder treats them."""
     if not isinstance(tree, Mapping):
         return tree
     return {name.lower(): _as_go_reads(value) for name, value in tree.items() if value is not None}

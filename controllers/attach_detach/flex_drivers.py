@@ -1,14 +1,15 @@
-"""The FlexVolume drivers in a folder, which may come, change and go at any time.
+"""The FlexVolume drivers in a directory, which may be added, replaced and removed at any time.
 
-A driver `vendor/name` is the program `vendor~name/name`. Observed at each look, and decided:
+A driver `vendor/name` is the program `vendor~name/name`. At each scan:
 
-program                                               then
-new, or another than before                           it is initialized
-did not initialize, and the pause is over             it is initialized again
-the same as before, or being initialized              nothing
-gone                                                  nothing: who needs it is told that it is not there
-Of one that has initialized the capabilities are known, until another program in its place tells others. Commands that
-it does not support are asked once.
+program                                        action
+new or replaced                                initialize it
+initialization failed, and backoff is over      initialize it again
+unchanged, or being initialized                nothing
+removed                                        nothing; operations that need it fail
+
+The capabilities of an initialized driver are kept until a replacement reports others. Unsupported commands are called
+only once.
 """
 
 import asyncio
@@ -30,21 +31,22 @@ from .flex_call import Answer, DriverError, NotSupportedError, call
 from .state import FIRST_PAUSE, LONGEST_PAUSE, OperationResult, Verb
 
 PERIOD = 10.0
-"""Seconds between two looks at the folder."""
+"""Seconds between two scans of the directory."""
 AT_ONCE = 8
-"""Calls of one driver at the same time."""
+"""Maximum concurrent calls of one driver."""
 
 
 class DriverProgram(NamedTuple):
-    """A program, and what is another when it is replaced."""
+    """A program, and a stamp that changes when it is replaced."""
 
     path: str
     stamp: tuple[int, ...]
 
 
 class Driver(msgspec.Struct):
-    """A driver. `attaches` is None until it has initialized once; `again` is when that is tried next, and None while
-    it is tried, or once the program has said what it can.
+    """A driver. `attaches` is None until it was initialized once.
+
+    `again` is the time of the next attempt. It is None during an attempt and after success.
     """
 
     program: DriverProgram
@@ -55,13 +57,13 @@ class Driver(msgspec.Struct):
     turns: asyncio.Semaphore = msgspec.field(default_factory=partial(asyncio.Semaphore, AT_ONCE))
 
     def failed(self, now: float) -> None:
-        """It did not initialize."""
+        """Record that the initialization failed."""
         self.again = now + min(FIRST_PAUSE * 2.0 ** min(self.failures, 60), LONGEST_PAUSE)
         self.failures += 1
 
 
 def find_programs(folder: str) -> dict[str, DriverProgram]:
-    """Return the programs in a folder by the names of their drivers. Raises OSError."""
+    """Return the programs in a directory by driver name. Raises OSError."""
     found = {}
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -76,7 +78,7 @@ def find_programs(folder: str) -> dict[str, DriverProgram]:
 
 
 def to_initialize(drivers: dict[str, Driver], found: Mapping[str, DriverProgram], now: float) -> Iterator[str]:
-    """Take down what was found; yield the names of those that are to be initialized now."""
+    """Record the programs found. Yield the names of those to initialize now."""
     for name, program in found.items():
         driver = drivers.get(name)
         if driver is None:
@@ -89,7 +91,7 @@ def to_initialize(drivers: dict[str, Driver], found: Mapping[str, DriverProgram]
 
 
 class FlexDrivers:
-    """Calls the drivers in a folder while it is watched."""
+    """Calls the drivers in a directory that is scanned periodically."""
 
     def __init__(self, folder: str, log: Logger) -> None:
         self._folder = folder
@@ -99,7 +101,9 @@ class FlexDrivers:
         self._problem = ""
 
     async def watch(self, changed: Callable[[str], None]) -> None:
-        """Look at the folder now and then, for ever; `changed` is told the name of a driver that has initialized."""
+        """Scan the directory periodically until cancelled. `changed` is called with the name of each
+        initialized driver.
+        """
         async with self._tasks:
             while True:
                 for name in to_initialize(self._drivers, self._look(), monotonic()):
@@ -138,7 +142,7 @@ class FlexDrivers:
 
     @property
     def names(self) -> list[str]:
-        """Return the drivers that have initialized."""
+        """Return the names of the initialized drivers."""
         return [name for name, driver in self._drivers.items() if driver.attaches is not None]
 
     def attaches(self, name: str) -> bool:
@@ -146,11 +150,11 @@ class FlexDrivers:
         return name in self._drivers and self._drivers[name].attaches is True
 
     def begin(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[OperationResult], None]) -> None:
-        """Have a volume attached to a node, or detached from it; `ended` is called once."""
+        """Start attaching or detaching a volume. `ended` is called once."""
         self._tasks.start(self._attempt(verb, spec, node, ended), name=f"{verb} {spec.name} {node}")
 
     async def is_attached(self, spec: VolumeSpec, node: str) -> bool:
-        """Return whether a volume is still attached to a node, for all that can be known. Raises DriverError."""
+        """Return whether a volume is still attached to a node, as far as the driver can report. Raises DriverError."""
         if not spec.options:
             return True
         with suppress(NotSupportedError):

@@ -1,4 +1,4 @@
-"""What is counted about volumes that are attached."""
+"""The metrics of the attach-detach controller."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ _TOTAL = Family(
 
 
 class AttachDetachMetrics:
-    """Counts operations, and shows what there is."""
+    """Counts operations and exposes the numbers of volumes."""
 
     def __init__(self, registry: CollectorRegistry, actual: ActualState, desired: DesiredState) -> None:
         self._operations = storage_operations(registry)
@@ -41,15 +41,15 @@ class AttachDetachMetrics:
         registry.register(_Volumes(actual, desired))
 
     def ended(self, spec: VolumeSpec, name: str, seconds: float, *, failed: bool) -> None:
-        """An operation on a volume has ended."""
+        """Record that an operation on a volume has ended."""
         self._operations.observe(seconds, spec.kind, name, _status(failed=failed), "true" if spec.migrated else "false")
 
     def verified(self, seconds: float, *, failed: bool) -> None:
-        """It was verified that what is attached to a node still is."""
+        """Record that the attachments of a node were verified."""
         self._operations.observe(seconds, "<n/a>", VERIFY, _status(failed=failed), "false")
 
     def forced(self, reason: str) -> None:
-        """A volume is detached that its node may use."""
+        """Count a forced detach of a volume that its node may use."""
         self._forced.add(reason)
 
 
@@ -58,18 +58,18 @@ def _status(*, failed: bool) -> str:
 
 
 class _Volumes(Collector):
-    """The numbers of volumes, read when Prometheus asks."""
+    """The numbers of volumes, computed when Prometheus scrapes."""
 
     def __init__(self, actual: ActualState, desired: DesiredState) -> None:
         self._actual = actual
         self._desired = desired
 
     def describe(self) -> Iterable[Metric]:
-        """The families without samples."""
+        """Return the families without samples."""
         return (Shown(_IN_USE), Shown(_TOTAL))
 
     def collect(self) -> Iterable[Metric]:
-        """Return how many volumes pods use on each node, and how many are wanted and attached."""
+        """Return the volumes in use by pods per node, and the totals of wanted and attached volumes."""
         in_use = Counter((node, spec.kind) for node, spec in self._desired.uses())
         total = Counter((spec.kind, "desired_state_of_world") for _, spec in self._desired.volumes())
         for volume in self._actual.volumes.values():

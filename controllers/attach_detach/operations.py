@@ -1,16 +1,17 @@
-"""Attaches and detaches: performs what was decided for a volume, and follows it until it has ended.
+"""Performs attach and detach operations and tracks them until they end.
 
-operation   steps                                                            ended by
-attach      a VolumeAttachment is created, unless there is one;               its status, its deletion, or time;
-            or a FlexVolume driver is called                                  its answer
-detach      1. the node does not list the volume any more                     the pods, if they want it again
-            2. the server says that the node does not use it, or that it has  a refusal
-               been silent for too long and has no pods that are not known
-               here; not asked of one out of service
-            3. the VolumeAttachment is deleted;                               its absence, its status, or time;
-               or the FlexVolume driver is called                             its answer
-An operation that failed leaves the volume where it may be attached. What local copies show is believed of the very
-VolumeAttachment that was made or found; that none is left is asked of the server.
+operation   steps                                              ends with
+attach      create a VolumeAttachment, unless it exists;       its status, its deletion, or a timeout;
+            or call a FlexVolume driver                        its response
+detach      1. remove the volume from the node's status        the pods, if they want it again
+            2. check on the server that the node does not      a refusal
+               use it, or that it timed out and has no
+               unknown pods; skipped if out of service
+            3. delete the VolumeAttachment;                    its absence, its status, or a timeout;
+               or call the FlexVolume driver                   its response
+
+After a failure the volume counts as possibly attached. The cache is trusted only about the very VolumeAttachment that
+was created or found. That it is gone is confirmed with the server.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ from .state import ActualState, AttachableVolume, Attachment, DesiredState, Oper
 
 
 class Operations:
-    """Works on volumes, one call at a time for each; `changed(volume, node)` has both looked at again, by name."""
+    """Works on volumes, one call at a time for each. `changed(volume, node)` enqueues both by name."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Operations:
         self.places: dict[str, tuple[str, str]] = {}
 
     async def perform(self, volume: AttachableVolume, plan: AttachPlan) -> None:
-        """Take the steps of a plan, and those that detachments have still to take.
+        """Perform a plan and the remaining steps of detach operations.
 
-        Raises the first error that the server answered; what failed has a pause by then.
+        Raises the first error of the server. The failed operation has a backoff by then.
         """
 
         async def take(step: Attach | Detach | Refuse) -> None:
@@ -81,7 +82,7 @@ class Operations:
             raise error
 
     async def follow(self, volume: AttachableVolume, wanted: Mapping[str, Collection[Key]]) -> float | None:
-        """End operations that have ended; return the time (of the loop) at which the next one is late."""
+        """Complete operations that have ended. Return the time (of the loop) of the next timeout."""
         times = []
         for attachment in list(volume.attachments.values()):
             operation = attachment.operation
@@ -91,7 +92,7 @@ class Operations:
                 self._follow_attachment(volume, attachment, operation)
             elif operation.asked:
                 await self._follow_detachment(volume, attachment, operation)
-            elif attachment.node in wanted:  # nobody has been asked: it stays attached
+            elif attachment.node in wanted:  # no driver was called yet: it stays attached
                 attachment.operation, attachment.reported = None, attachment.confirmed
                 self._changed(volume.spec.name, attachment.node)
             if attachment.operation is not None and _ends_by_time(volume, operation):
@@ -99,13 +100,13 @@ class Operations:
         return min(times, default=None)
 
     def detached(self, volume: AttachableVolume, node: str) -> None:
-        """A volume is not attached to a node any more."""
+        """Record that a volume is no longer attached to a node."""
         volume.detach(node)
         self.places.pop(attachment_name(volume.spec, node), None)
         self._changed(volume.spec.name, node)
 
     def unconfirm(self, volume: AttachableVolume, attachment: Attachment) -> None:
-        """A volume may not be attached to a node any more."""
+        """Record that a volume may no longer be attached to a node."""
         attachment.confirmed = attachment.reported = False
         self._changed(volume.spec.name, attachment.node)
 
@@ -138,7 +139,7 @@ class Operations:
         self._flex.begin(operation.verb, volume.spec, node, ended)
 
     async def _obtain(self, volume: AttachableVolume, node: str) -> VolumeAttachment:
-        """Return the VolumeAttachment that there is by the word of the server: a copy may be of one that is gone."""
+        """Return the VolumeAttachment from the server, since the cache may show one that is gone."""
         wanted = new_attachment(volume.spec, node)
         with contextlib.suppress(NotFound):
             if self._local(volume, node) is not None:
@@ -186,7 +187,7 @@ class Operations:
             self._events.warning(pod, "FailedAttachVolume", refusal(volume.spec.title, pod, there))
 
     def _users(self, volume: AttachableVolume, nodes: Collection[str]) -> list[Pod]:
-        """Return the pods that need a volume on some nodes."""
+        """Return the pods that need a volume on these nodes."""
         wanted = self._desired.nodes_for(volume.spec.name)
         found = (self._pods.get(key) for node in nodes for key in sorted(wanted.get(node, ())))
         return [pod for pod in found if pod is not None]
@@ -200,7 +201,7 @@ class Operations:
         self._changed(volume.spec.name, step.node)
 
     async def _detach(self, volume: AttachableVolume, attachment: Attachment) -> None:
-        """Ask the driver to detach a volume that its node does not list any more."""
+        """Ask the driver to detach a volume that its node no longer lists."""
         operation, node = attachment.operation, attachment.node
         if operation is None:
             return
@@ -224,9 +225,9 @@ class Operations:
         await self._follow_detachment(volume, attachment, operation)
 
     async def _still_used(self, volume: AttachableVolume, operation: VolumeOperation, node: str) -> str:
-        """Return why a volume may not be detached, by what the server says of its node; empty if it may.
+        """Return why a volume must not be detached according to the node on the server, or an empty string.
 
-        What a node that is not ready uses is no matter once it is late, if all its pods are known here.
+        After a timeout the use by a node that is not ready is ignored, if all its pods are in the cache.
         """
         try:
             found = await self._client.get(NODES, Key("", node))
@@ -240,7 +241,7 @@ class Operations:
         return ""
 
     async def _unknown_pods(self, node: str) -> str:
-        """Return that pods have come to a node of which the local copy does not know; empty if there are none."""
+        """Return a message if the node has pods that the cache lacks, or an empty string."""
         for pod in (await self._client.list(PODS, fields=f"spec.nodeName={node}")).items:
             known = self._pods.get(key_of(pod))
             if needs_volumes(pod) and (known is None or known.metadata.uid != pod.metadata.uid):
@@ -267,10 +268,10 @@ class Operations:
 
 
 def _ends_by_time(volume: AttachableVolume, operation: VolumeOperation) -> bool:
-    """Return whether an operation that goes on has failed at some time."""
+    """Return whether an operation in progress has a timeout."""
     return not volume.spec.is_flex and (operation.asked or operation.verb is Verb.ATTACH)
 
 
 def _may_be_asked(operation: VolumeOperation | None) -> bool:
-    """Return whether it is time to ask a driver to detach a volume."""
+    """Return whether a driver may be asked to detach a volume now."""
     return operation is not None and operation.verb is Verb.DETACH and operation.unlisted and not operation.asked

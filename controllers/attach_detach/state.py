@@ -1,12 +1,12 @@
-"""What is known of volumes and nodes: which pods want which volume where, and where each is, or may be, attached; pure.
+"""The state of volumes and nodes: which pods want which volumes where, and where volumes are or may be attached; pure.
 
-An attachment of a volume to a node is there from the moment something is tried until the driver has given it up:
+An attachment exists from the first attempt until the driver has detached the volume:
 
-    confirmed   operation   meaning
-    no          attach      it is being attached
-    yes         none        it is attached
-    no          none        it may be attached: an operation failed, or who was there before us left it so
-    any         detach      it is being detached
+confirmed   operation   meaning
+no          attach      being attached
+yes         none        attached
+no          none        possibly attached: an operation failed, or a previous process left it so
+any         detach      being detached
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,19 +20,20 @@ from controller_manager.framework.controller import Key
 from ..shared.volume_specs import VolumeSpec
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 122.0
-"""Seconds after the first failure in which nothing is tried again, twice as long after each further one, at most."""
+"""Seconds of the first backoff, which doubles with each failure, and the maximum."""
 
 
 class Verb(StrEnum):
-    """What is done to a volume, by the names of metrics."""
+    """The operation on a volume, with the name of its metric label."""
 
     ATTACH = "volume_attach"
     DETACH = "volume_detach"
 
 
 class OperationResult(NamedTuple):
-    """The end of an operation; while it has none, it is not `done` and there is no `problem`. Some drivers tell the
-    path of the `device` that was attached.
+    """The result of an operation. While it is in progress, `done` is false and `problem` is empty.
+
+    `device` is the path that some drivers report.
     """
 
     done: bool = False
@@ -44,12 +45,12 @@ NO_OUTCOME = OperationResult()
 
 
 class VolumeOperation(msgspec.Struct):
-    """Something that is being done since a moment (seconds of the loop).
+    """An operation in progress since a time (seconds of the loop).
 
-    An attachment is that of the VolumeAttachment with this `uid`; `seen` tells that the local copy has shown it. A
-    detachment first takes the volume from the status of its node (`unlisted`), then asks the driver (`asked`); `verify`
-    tells that the node must not use the volume, unless it is `late` and not ready. A FlexVolume driver that was asked
-    tells the `outcome`.
+    An attach operation has the `uid` of its VolumeAttachment; `seen` means that the cache has shown it. A detach
+    operation first removes the volume from the node's status (`unlisted`), then asks the driver (`asked`). `verify`
+    means that the node must not use the volume, unless the operation is `late` and the node is not ready. `outcome` is
+    the response of a FlexVolume driver.
     """
 
     verb: Verb
@@ -64,8 +65,10 @@ class VolumeOperation(msgspec.Struct):
 
 
 class Attachment(msgspec.Struct):
-    """A volume at a node. `reported` tells that the status of the node is to list it, with its `device` where that was
-    told; `unwanted` since when nobody wants it there (seconds of the loop).
+    """A volume at a node.
+
+    `reported` means that the node's status has to list it, with its `device` if known. `unwanted` is the time (seconds
+    of the loop) since when no pod wants it there.
     """
 
     node: str
@@ -77,7 +80,7 @@ class Attachment(msgspec.Struct):
 
 
 class Pause(NamedTuple):
-    """A time until which a verb is not tried again after so many failures."""
+    """The backoff of an operation: its number of failures and the end of the wait."""
 
     verb: Verb
     failures: int
@@ -85,28 +88,28 @@ class Pause(NamedTuple):
 
 
 class AttachableVolume(msgspec.Struct):
-    """A volume, and its attachments by node; `places` are the names of all volumes at each node."""
+    """A volume and its attachments by node. `places` are the names of all volumes at each node."""
 
     spec: VolumeSpec
     places: dict[str, set[str]] = {}
     attachments: dict[str, Attachment] = {}
-    # By node; of a volume that is at one node at a time there is one pause for all.
+    # By node. An exclusive volume has one backoff for all nodes.
     pauses: dict[str, Pause] = {}
-    # The nodes whose pods were told that it is elsewhere.
+    # The nodes whose pods were told that the volume is attached elsewhere.
     refused: set[str] = set()
 
     @property
     def is_busy(self) -> bool:
-        """Return whether something is being done that nothing else may be done beside."""
+        """Return whether an exclusive volume has an operation in progress, which excludes others."""
         return self.spec.exclusive and any(one.operation is not None for one in self.attachments.values())
 
     def paused(self, node: str, verb: Verb, now: float) -> float:
-        """Return until when a verb is not tried at a node; 0 if it may be. Another verb failed is no reason to wait."""
+        """Return the end of an operation's backoff at a node, or 0. Failures of the other operation do not matter."""
         pause = self.pauses.get(self._scope(node))
         return pause.until if pause is not None and pause.verb is verb and pause.until > now else 0.0
 
     def begin(self, node: str, verb: Verb, now: float) -> VolumeOperation:
-        """Something is done from now on."""
+        """Start an operation."""
         pause = self.pauses.get(self._scope(node))
         if pause is not None and pause.verb is not verb:
             del self.pauses[self._scope(node)]
@@ -114,18 +117,18 @@ class AttachableVolume(msgspec.Struct):
         return operation
 
     def place(self, node: str) -> Attachment:
-        """Return the attachment to a node, of which nothing is known if it is new."""
+        """Return the attachment to a node, created without confirmation if it is new."""
         self.places.setdefault(node, set()).add(self.spec.name)
         return self.attachments.setdefault(node, Attachment(node))
 
     def resume(self, node: str, verb: Verb) -> None:
-        """What failed may be tried at once: it turned out well meanwhile."""
+        """Clear the backoff of an operation, because it succeeded meanwhile."""
         pause = self.pauses.get(self._scope(node))
         if pause is not None and pause.verb is verb:
             del self.pauses[self._scope(node)]
 
     def fail(self, node: str, now: float) -> None:
-        """What was done failed: nobody knows whether the volume is attached."""
+        """Record a failed operation. It is unknown whether the volume is attached."""
         attachment = self.attachments[node]
         operation, attachment.operation = attachment.operation, None
         attachment.confirmed = attachment.reported = False
@@ -136,7 +139,7 @@ class AttachableVolume(msgspec.Struct):
             self.pauses[self._scope(node)] = Pause(operation.verb, failures, now + pause)
 
     def attach(self, node: str, device: str = "") -> None:
-        """The volume is attached to the node, as a device if that is known."""
+        """Record that the volume is attached to the node, with its device if known."""
         attachment = self.place(node)
         attachment.device = device
         attachment.operation = None
@@ -144,7 +147,7 @@ class AttachableVolume(msgspec.Struct):
         self.pauses.pop(self._scope(node), None)
 
     def detach(self, node: str) -> None:
-        """The volume is not attached to the node."""
+        """Record that the volume is not attached to the node."""
         self.attachments.pop(node, None)
         self.places.get(node, set()).discard(self.spec.name)
         self.pauses.pop(self._scope(node), None)
@@ -154,37 +157,39 @@ class AttachableVolume(msgspec.Struct):
 
 
 class ActualState:
-    """Where volumes are attached, and what nodes say that they use."""
+    """Where volumes are attached, and which volumes nodes report as in use."""
 
     def __init__(self) -> None:
         self.volumes: dict[str, AttachableVolume] = {}
         # The names of the volumes at each node.
         self._places: dict[str, set[str]] = {}
-        # What nodes say that they use; of a node that is gone, what it said last.
+        # The volumesInUse of nodes, including the last ones of nodes that are gone.
         self._used: dict[str, set[str]] = {}
-        # Volumes of plug-ins that nobody here knows, as nodes list them: they stay listed.
+        # Listed volumes of unknown plugins. They stay listed.
         self._foreign: dict[str, set[str]] = {}
-        # Nodes whose list of volumes is ours.
+        # Nodes whose list of attached volumes this controller maintains.
         self._listed: set[str] = set()
 
     def known(self, spec: VolumeSpec) -> AttachableVolume:
-        """Return a volume, of which more may be known by now than its name."""
+        """Return a volume. Its spec is replaced if more than its name is known now."""
         found = self.volumes.setdefault(spec.name, AttachableVolume(spec, self._places))
         if spec.title != spec.name:
             found.spec = spec
         return found
 
     def found_listed(self, spec: VolumeSpec, node: str) -> None:
-        """A node lists a volume as attached."""
+        """Record a volume that a node lists as attached."""
         self.known(spec).attach(node)
         self.will_list(node)
 
     def found_foreign(self, name: str, node: str) -> None:
-        """A node lists a volume that nobody here can detach."""
+        """Record a listed volume of an unknown plugin."""
         self._foreign.setdefault(node, set()).add(name)
 
     def found_attachment(self, spec: VolumeSpec, node: str) -> bool:
-        """There is a VolumeAttachment; return whether nothing was known of it: then the volume may be attached."""
+        """Record a VolumeAttachment. Return whether its volume was not known at the node, so that it may be
+        attached.
+        """
         volume = self.known(spec)
         if node in volume.attachments:
             return False
@@ -193,28 +198,28 @@ class ActualState:
         return True
 
     def recognize(self, name: str, node: str) -> None:
-        """Somebody here can detach a volume now that a node lists, after all."""
+        """Remove a listed volume whose plugin has become known from the unknown ones."""
         self._foreign[node].discard(name)
 
     def foreign(self) -> list[tuple[str, str]]:
-        """Return the volumes that nodes list and nobody here can detach, with the nodes."""
+        """Return the listed volumes of unknown plugins, with their nodes."""
         return [(name, node) for node, names in self._foreign.items() for name in sorted(names)]
 
     def will_list(self, node: str) -> None:
-        """What a node lists is our matter from now on."""
+        """Start to maintain the list of attached volumes of a node."""
         self._listed.add(node)
 
     def node_uses(self, node: str, names: Collection[str]) -> None:
-        """A node tells all that it uses."""
+        """Record the volumesInUse of a node."""
         self._used[node] = set(names)
 
     def is_used(self, name: str, node: str) -> bool:
-        """Return whether a node uses a volume, as far as is known; one that never said anything is taken to do so."""
+        """Return whether a node uses a volume. A node that never reported is assumed to use it."""
         return node not in self._used or name in self._used[node]
 
     def to_list(self, node: str) -> Mapping[str, str] | None:
-        """Return the names that the status of a node is to list as attached, with the paths of devices that are known;
-        None if that is not our matter.
+        """Return the volumes that the status of a node should list, with known device paths, or None if not
+        maintained here.
         """
         if node not in self._listed:
             return None
@@ -222,29 +227,32 @@ class ActualState:
         return ours | dict.fromkeys(self._foreign.get(node, ()), "")
 
     def at(self, node: str) -> Iterator[tuple[AttachableVolume, Attachment]]:
-        """Yield the volumes that are, or may be, attached to a node."""
+        """Yield the volumes that are or may be attached to a node."""
         for name in sorted(self._places.get(node, ())):
             volume = self.volumes[name]
             yield volume, volume.attachments[node]
 
     def nodes(self) -> list[str]:
-        """Return the nodes to which something is, or may be, attached."""
+        """Return the nodes with volumes that are or may be attached."""
         return [node for node, names in self._places.items() if names]
 
     def forget_node(self, node: str) -> None:
-        """A node is gone, and nothing is attached to it any more."""
+        """Drop a deleted node that has no attachments."""
         self._used.pop(node, None)
         self._foreign.pop(node, None)
         self._places.pop(node, None)
         self._listed.discard(node)
 
     def forget(self, name: str) -> None:
-        """Nothing is to be known any more of a volume that is attached to no node."""
+        """Drop a volume that is attached to no node."""
         self.volumes.pop(name, None)
 
 
 class PodVolumes(NamedTuple):
-    """A pod on a node, and the volumes that it needs there, by name; they are not our matter if it is not `managed`."""
+    """A pod on a node and the volumes that it needs there, by name.
+
+    If it is not `managed`, another component attaches them.
+    """
 
     uid: str
     node: str
@@ -253,22 +261,22 @@ class PodVolumes(NamedTuple):
 
 
 class DesiredState:
-    """Which pods need which volumes on which nodes."""
+    """The volumes that pods need, by node."""
 
     def __init__(self) -> None:
         self._pods: dict[Key, PodVolumes] = {}
-        # By volume and node the pods.
+        # Pods by volume and node.
         self._wanted: dict[str, dict[str, set[Key]]] = {}
 
     def volumes_of(self, pod: Key, uid: str) -> Mapping[str, VolumeSpec]:
-        """Return the volumes that a pod was last known to need."""
+        """Return the volumes that a pod needed when last recorded."""
         found = self._pods.get(pod)
         return found.volumes if found is not None and found.uid == uid else {}
 
     def want(
         self, pod: Key, uid: str, node: str, volumes: Mapping[str, VolumeSpec], *, managed: bool = True
     ) -> set[str]:
-        """A pod needs exactly these volumes now; return the names of those that it did not need before, or no more."""
+        """Set the volumes that a pod needs. Return the names of those that it newly needs or needs no more."""
         before = self._pods.get(pod)
         same = before is not None and (before.uid, before.node, before.managed) == (uid, node, managed)
         released = set() if same else self.release(pod)
@@ -283,7 +291,7 @@ class DesiredState:
         return changed | released
 
     def release(self, pod: Key) -> set[str]:
-        """A pod needs nothing any more; return the names of what it needed."""
+        """Remove a pod. Return the names of the volumes that it needed."""
         before = self._pods.pop(pod, None)
         if before is None or not before.managed:
             return set()
@@ -308,21 +316,21 @@ class DesiredState:
         return self._wanted.get(name, {})
 
     def is_empty(self, node: str) -> bool:
-        """Return whether no pod needs anything on a node."""
+        """Return whether no pod needs a volume on a node."""
         return not any(node in nodes for nodes in self._wanted.values())
 
     def spec_of(self, name: str) -> VolumeSpec | None:
-        """Return what is behind a volume that some pod needs."""
+        """Return the spec of a volume that a pod needs, or None."""
         pods = next(iter(self._wanted.get(name, {}).values()), None)
         return self._pods[next(iter(pods))].volumes[name] if pods else None
 
     def uses(self) -> Iterator[tuple[str, VolumeSpec]]:
-        """Yield for each volume of a pod the node and what it is."""
+        """Yield the node and the spec of each volume of a pod."""
         for its in self._pods.values():
             yield from ((its.node, spec) for spec in its.volumes.values())
 
     def volumes(self) -> Iterator[tuple[str, VolumeSpec]]:
-        """Yield each volume once for each node where it is to be."""
+        """Yield each volume once per node where it is needed."""
         for name, nodes in self._wanted.items():
             spec = self.spec_of(name)
             if spec is not None:

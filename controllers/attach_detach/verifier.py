@@ -1,4 +1,4 @@
-"""Verifies that what is attached still is: nobody tells when a driver, or somebody by hand, has detached a volume."""
+"""Verifies that volumes are still attached, since a driver or a user may detach them without notice."""
 
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
@@ -15,7 +15,7 @@ from .state import ActualState, AttachableVolume, Attachment
 
 
 class Verifier:
-    """Asks the server, and FlexVolume drivers, about each attachment that is believed to be there."""
+    """Asks the server and FlexVolume drivers about each confirmed attachment."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Verifier:
         self._metrics = metrics
 
     async def verify_node(self, node: str) -> None:
-        """See whether the drivers still have attached to a node what they had."""
+        """Verify the attachments of a node."""
         began, failed = monotonic(), True
         try:
             for volume, attachment in self._actual.at(node):
@@ -55,7 +55,7 @@ class Verifier:
             self._metrics.verified(monotonic() - began, failed=failed)
 
     async def verify_with_drivers(self) -> None:
-        """See whether FlexVolume drivers still have attached what they had."""
+        """Verify the attachments of FlexVolume drivers."""
         there = [(volume, one) for volume in self._actual.volumes.values() for one in volume.attachments.values()]
         asked = [(volume, one) for volume, one in there if volume.spec.is_flex and one.confirmed]
         await in_parallel(asked, lambda one: self._verify_with_driver(*one))

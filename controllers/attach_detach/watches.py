@@ -1,4 +1,4 @@
-"""What is to be looked at since an object has changed: pods, volumes, nodes, attachments and drivers; pure."""
+"""Maps changes of objects to the keys to process: pods, volumes, nodes, attachments and drivers; pure."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ class VolumeName(msgspec.Struct, frozen=True):
 
 
 class NodeName(msgspec.Struct, frozen=True):
-    """A node, whose list of volumes is written and read."""
+    """A node whose list of attached volumes is read and written."""
 
     node: str
 
@@ -32,26 +32,26 @@ class AttachmentName(msgspec.Struct, frozen=True):
 
 
 class DriverName(msgspec.Struct, frozen=True):
-    """A driver, of CSI or FlexVolume, whose volumes have to be attached from now on, or have not."""
+    """A CSI or FlexVolume driver whose need to attach volumes has changed."""
 
     driver: str
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """A node to which what is attached is to be verified."""
+    """A node whose attachments have to be verified."""
 
     verified: str
 
 
 def changed_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """Yield a pod with volumes whose needs may have changed."""
+    """Yield a pod with volumes if its need for them may have changed."""
     before, after = (one is not None and needs_volumes(one) for one in (change.before, change.after))
     if before != after and has_volumes(change.object):
         yield change.key
 
 
 def changed_nodes(_: Informers, change: Change[Node]) -> Iterator[NodeName]:
-    """Yield a node of which something has changed that matters to volumes."""
+    """Yield a node whose facts about volumes have changed."""
     before, after = (_facts_of(one) if one is not None else None for one in (change.before, change.after))
     if before != after or change.initial:
         yield NodeName(change.key.name)
@@ -63,7 +63,7 @@ def _facts_of(node: Node) -> object:
 
 
 def pods_of_bound_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the pods of a claim that is bound to a volume now."""
+    """Yield the pods of a claim that was just bound."""
     before, after = change.before, change.after
     if after is None or after.status.phase != "Bound":
         return
@@ -72,7 +72,7 @@ def pods_of_bound_claim(informers: Informers, change: Change[PersistentVolumeCla
 
 
 def pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
-    """Yield the pods of the claim that a volume is bound to now."""
+    """Yield the pods of the claim to which a volume was just bound."""
     now = change.after.spec.claim_ref if change.after is not None else None
     was = change.before.spec.claim_ref if change.before is not None else None
     if now is not None and (was is None or was.uid != now.uid):
@@ -85,7 +85,7 @@ def changed_attachments(_: Informers, change: Change[VolumeAttachment]) -> Itera
 
 
 def changed_drivers(_: Informers, change: Change[CSIDriver]) -> Iterator[DriverName]:
-    """Yield a driver whose volumes have to be attached now, or have not any more."""
+    """Yield a driver whose need to attach volumes has changed."""
     required = [one is None or one.spec.attach_required is not False for one in (change.before, change.after)]
     if required[0] != required[1]:
         yield DriverName(change.key.name)

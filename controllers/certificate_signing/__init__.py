@@ -1,4 +1,4 @@
-"""Signs approved requests for certificates with the keys of the cluster, each signer with its own."""
+"""Signs approved certificate requests with the CA of each signer."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:  # --help does without the library that signs
     from .authority import RenewableAuthority
 
 _WORKERS = 5
-# Seconds until the next try with an authority that is expired: somebody may renew it.
+# Seconds until a retry with an expired CA, which may be renewed meanwhile.
 _RENEWED = 60.0
 
 _GENERAL = "cluster-signing"
-# The flags of each signer begin so.
+# The prefix of the flags of each signer.
 _FLAGS = {
     API_CLIENT: "cluster-signing-apiserver-client",
     NODE_CLIENT: "cluster-signing-node-agent-client",
@@ -72,7 +72,7 @@ _LEGACY = "certificates whose signer is unknown"
 
 
 class SigningOptions(Options):
-    """Flags of the keys that sign certificates; a signer without any signs nothing."""
+    """Flags of the signing CAs. A signer without a CA signs nothing."""
 
     title: ClassVar[str] = "Certificate signing controller"
 
@@ -93,7 +93,7 @@ class SigningOptions(Options):
     )
 
     def files(self, prefix: str) -> tuple[str, str]:
-        """The files of the two flags that begin so, certificate and key; empty if not given."""
+        """Return the certificate and key files of a flag prefix; empty if not set."""
         field = prefix.replace("-", "_")
         return getattr(self, f"{field}_cert_file"), getattr(self, f"{field}_key_file")
 
@@ -104,7 +104,7 @@ class SigningOptions(Options):
         return self
 
     def _problems(self) -> Iterator[str]:
-        """A certificate and its key go together; the authority for everything leaves none for a single signer."""
+        """Certificate and key flags must be set together. The general CA excludes those of single signers."""
         for prefix in (_GENERAL, *_FLAGS.values()):
             if len(set(map(bool, self.files(prefix)))) > 1:
                 yield f"--{prefix}-cert-file and --{prefix}-key-file must be given together"
@@ -113,22 +113,22 @@ class SigningOptions(Options):
             yield from (f"{self._first(prefix)} cannot be given with {self._first(_GENERAL)}" for prefix in single)
 
     def _first(self, prefix: str) -> str:
-        """The flag of the pair that was given."""
+        """Return the flag of the pair that was set."""
         return f"--{prefix}-cert-file" if self.files(prefix)[0] else f"--{prefix}-key-file"
 
 
-# Observed: the request, its verdict, the two files of its signer.
-# Decided, in this order:                                             Done:
-#   of another signer, not approved, denied, failed, or issued        nothing
-#   its signer has no files                                           nothing; the log says so once, at the start
-#   unreadable, not signed by its own key, of a key too weak,
-#   or against a rule of its signer                                   condition Failed with the reason
-#   the authority is expired                                          try again in a minute; the log says so once
-#   else                                                              write the certificate
+# Observed: the request, its conditions, the two files of its signer.
+# Decided, in this order:                                     Done:
+#   other signer, not approved, denied, failed, or issued     nothing
+#   signer without files                                      nothing; logged once at startup
+#   unreadable, bad signature, weak key, or rejected by a     condition Failed with the reason
+#     rule of the signer
+#   CA expired                                                retry in a minute; logged once
+#   otherwise                                                 write the certificate
 
 
 class CertificateSigner:
-    """Reconciles one request, named by the key."""
+    """Reconciles certificate requests."""
 
     def __init__(self, context: Context, options: SigningOptions) -> None:
         self._client = context.client
@@ -139,7 +139,7 @@ class CertificateSigner:
             context.log.info("signers without files sign nothing", signers=idle)
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Sign request `key`, or say that it cannot be."""
+        """Sign request `key`, or mark it as failed."""
         request = self._requests.get(key)
         if request is None or not is_waiting(request):
             return None
@@ -158,9 +158,9 @@ class CertificateSigner:
         return None
 
     def _sign(self, request: CertificateSigningRequest, source: RenewableAuthority) -> bytes | None:
-        """The certificate, or None if the authority is expired. Raises UnusableRequest.
+        """Return the certificate, or None if the CA has expired. Raises UnusableRequest.
 
-        It takes a millisecond or two, with the largest keys in use: less than a thread would cost the loop.
+        Signing takes one or two milliseconds with the largest usual keys, less than the overhead of a thread.
         """
         spec, authority = request.spec, source.current()
         asked = read_request(spec.request)
@@ -187,18 +187,18 @@ class CertificateSigner:
 
 
 def is_waiting(request: CertificateSigningRequest) -> bool:
-    """Return whether a request is approved and nothing has come of it yet."""
+    """Return whether a request is approved and not processed yet."""
     over = any(request.condition(kind) for kind in (DENIED, FAILED))
     return request.condition(APPROVED) is not None and not over and not request.status.certificate
 
 
 def check_files(options: SigningOptions) -> None:
-    """Raises ConfigError naming the flags whose files are of no use."""
+    """Raise ConfigError with the flags whose files are invalid."""
     authorities(options, get_logger("certificates"))
 
 
 def authorities(options: SigningOptions, log: Logger) -> dict[str, RenewableAuthority]:
-    """The authority of each signer that has files; raises ConfigError naming the flags whose files are of no use."""
+    """Return the CA of each signer with files. Raises ConfigError with the flags whose files are invalid."""
     from controller_manager.common.serving.certificates import FilePair
 
     from .authority import RenewableAuthority

@@ -1,4 +1,4 @@
-"""An authority and the certificates it makes: files that somebody may renew, and what a certificate says."""
+"""A signing CA from files that may be renewed, and the certificates that it issues."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ from .validity import Validity
 
 SigningKey = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 
-# What a subject may say, in this order; the values of each of the first are one set (RFC 5280, section 4.1.2.4).
-# Everything else is left out: some attributes give rights, such as that of the identity of a user.
+# The subject attributes that are certified, in this order. Values of each in the first group form one set (RFC 5280,
+# section 4.1.2.4). Other attributes are dropped, because some grant rights, such as a user identity.
 _SETS = (
     *(NameOID.COUNTRY_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.LOCALITY_NAME),
     *(NameOID.STATE_OR_PROVINCE_NAME, NameOID.STREET_ADDRESS, NameOID.POSTAL_CODE),
@@ -62,18 +62,18 @@ _EXTENDED_USAGES = {
 
 @dataclass(frozen=True, slots=True)
 class SigningAuthority:
-    """A certificate and the key that signs in its name."""
+    """A CA certificate and its key."""
 
     certificate: x509.Certificate
     key: SigningKey = field(repr=False)
 
     @property
     def end(self) -> datetime:
-        """The moment from which on nothing it signed is valid."""
+        """Return the end of the CA's validity."""
         return self.certificate.not_valid_after_utc
 
     def issue(self, request: x509.CertificateSigningRequest, usages: Collection[str], validity: Validity) -> bytes:
-        """The certificate (PEM) that a request asks for. Raises UnusableRequest where it asks for what cannot be."""
+        """Return the certificate (PEM) for a request. Raises UnusableRequest for invalid requests."""
         subject = subject_of(request)
         builder = x509.CertificateBuilder(
             issuer_name=self.certificate.subject,
@@ -102,7 +102,7 @@ class SigningAuthority:
 
 
 def read_authority(pair: KeyPair) -> SigningAuthority:
-    """The authority of a certificate and a key; raises ValueError saying what is wrong, and nothing of the key."""
+    """Return the CA of a certificate and a key. Raises ValueError with the problem, without parts of the key."""
     try:
         certificates = x509.load_pem_x509_certificates(pair.certificate)
     except ValueError:
@@ -126,10 +126,10 @@ def read_authority(pair: KeyPair) -> SigningAuthority:
 
 
 class RenewableAuthority:
-    """The authority in two files, as it is now.
+    """The present CA in two files.
 
-    They are read again each time. A pair that is broken, half written or gone changes nothing: the one before is kept
-    on, and the log says so once. Raises OSError or ValueError if it is of no use from the start.
+    They are read on each use. If a pair is invalid, incomplete or missing, the previous one stays in use, with one log
+    message. Raises OSError or ValueError if the first pair is invalid.
     """
 
     def __init__(self, source: FilePair, log: Logger) -> None:
@@ -140,7 +140,7 @@ class RenewableAuthority:
         self._problem = ""
 
     def current(self) -> SigningAuthority:
-        """Return what to sign with now."""
+        """Return the present CA."""
         try:
             pair = self._source.read()
             if pair != self._seen:
@@ -155,14 +155,14 @@ class RenewableAuthority:
         return self._authority
 
     def say(self, problem: str) -> None:
-        """Warn of a problem, unless that has been said last; an empty one is over."""
+        """Log a new problem once. An empty problem resets it."""
         if problem and problem != self._problem:
             self._log.warning("an authority cannot be used as it is", files=self._source.name, problem=problem)
         self._problem = problem
 
 
 def subject_of(request: x509.CertificateSigningRequest) -> x509.Name:
-    """Return what of the subject of a request is certified. Raises UnusableRequest for values of no known form."""
+    """Return the certified part of a request's subject. Raises UnusableRequest for invalid values."""
     found = request.subject.get_attributes_for_oid
     sets = [list(dict.fromkeys(found(oid))) for oid in _SETS]
     singles = [found(oid)[-1:] for oid in _SINGLE]
@@ -170,7 +170,7 @@ def subject_of(request: x509.CertificateSigningRequest) -> x509.Name:
 
 
 def key_usage(usages: Collection[str]) -> x509.KeyUsage | None:
-    """The basic usages, if any are meant. Raises UnusableRequest where they contradict each other."""
+    """Return the key usages, if any. Raises UnusableRequest for contradictory ones."""
     meant = {_KEY_USAGES[usage] for usage in usages if usage in _KEY_USAGES}
     try:
         return x509.KeyUsage(**{name: name in meant for name in _KEY_USAGES.values()}) if meant else None
@@ -179,7 +179,7 @@ def key_usage(usages: Collection[str]) -> x509.KeyUsage | None:
 
 
 def extended_usage(usages: Collection[str]) -> x509.ExtendedKeyUsage | None:
-    """The extended usages, if any are meant, each once."""
+    """Return the extended key usages without duplicates, if any."""
     meant = dict.fromkeys(oid for usage, oid in _EXTENDED_USAGES.items() if usage in usages)
     return x509.ExtendedKeyUsage(list(meant)) if meant else None
 

@@ -1,4 +1,4 @@
-"""Makes jobs at times of the clock; see `controller` for what is observed and decided."""
+"""CronJob controller: creates jobs on a schedule; see `controller`."""
 
 from .controller import SPECS
 

@@ -61,18 +61,17 @@ class CronJobOptions(Options):
 
 
 # Observed: the cron job, the jobs that it controls, the clock.
-# Decided: in `times` which time has come, in `decide` what becomes of it and of the jobs there are.
-# Done, in this order:                          a crash leaves
-#   ended jobs beyond the history deleted       nothing undone
-#   active jobs deleted, where they are         nothing undone
-#     to be replaced
-#   the job made                                a job that the status lacks: the next reconcile notes it
-#   status written                              -
-# A schedule that was changed is for times to come: nothing is made for those that it would have had.
+# Decided: `times` returns the time that is due, `decide` what to do about it and about existing jobs.
+# Done, in this order:                            a crash leaves
+#   finished jobs beyond the history deleted      nothing undone
+#   active jobs deleted, if they are replaced     nothing undone
+#   the job created                               a job that the status lacks; the next reconcile records it
+#   status written                                -
+# A changed schedule applies to future times only. No job is created for past times that it would have had.
 
 
 class CronJobController:
-    """Reconciles one cron job."""
+    """Reconciles cron jobs."""
 
     def __init__(self, context: Context, _: CronJobOptions) -> None:
         self._client = context.client
@@ -81,15 +80,15 @@ class CronJobController:
         self._jobs = context.informers.get(JOBS)
         self._skew = Histograms(_SKEW, context.runtime.registry).of()
         self._worker = context.runtime.worker
-        # The schedule by which each cron job was last looked at, with its uid.
+        # The last schedule and time zone used for each cron job, with its uid.
         self._schedules: dict[Key, tuple[str, str, str | None]] = {}
-        # The time of a job that may have been made, and that the status may lack.
+        # The scheduled time of a job that may have been created but may be missing in the status.
         self._unrecorded: dict[Key, int] = {}
-        # The last status of each that was written here, until the local copy has it.
+        # Our last write of each status, until the cache shows it.
         self._written: dict[Key, WriteResult] = {}
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Make the job of cron job `key` if it is due, and note what became of others."""
+        """Create the job of cron job `key` if it is due, and record the state of other jobs."""
         cron = self._crons.get(key)
         if cron is None:
             self._schedules.pop(key, None)
@@ -107,7 +106,7 @@ class CronJobController:
             again = await self._make_due(run)
         except (ApiError, TransportError) as error:
             failure = error
-        # What became of jobs is written, whatever comes of the one that is due.
+        # The state of jobs is written even if the creation failed.
         await self._write(run)
         if failure is not None:
             raise failure
@@ -126,8 +125,9 @@ class CronJobController:
         return before != now and before[0] == now[0]
 
     async def _look_again(self, cron: CronJob, jobs: Sequence[Job]) -> CronJob:
-        """Return the cron job; as it is on the server if the local copy lacks a status that was written here, or that
-        lacks a job which has not ended.
+        """Return the cron job.
+
+        It is read from the server if the cache lacks our last status, or if the status lacks an active job.
         """
         key = key_of(cron)
         if key in self._written and self._crons.has_seen(self._written[key]):
@@ -140,7 +140,7 @@ class CronJobController:
         return fresh
 
     async def _review(self, run: "_Run", jobs: Sequence[Job]) -> None:
-        """Delete jobs beyond the history, and bring up to date what the status says of the others."""
+        """Delete jobs beyond the history limits, and update the status about the others."""
         for job in superfluous(run.cron, jobs):
             await self._delete_superfluous(run, job)
         found = review(replace(run.cron, status=run.status), jobs)
@@ -162,21 +162,21 @@ class CronJobController:
                 run.status = without(run.status, [one.uid])
 
     async def _record(self, run: "_Run") -> None:
-        """Note the job of the run before, if it was made and that run could not tell, or not write it."""
+        """Record the job of the previous run, if it was created without a recorded status."""
         scheduled = self._unrecorded.get(key_of(run.cron))
         if scheduled is not None:
             with contextlib.suppress(NotFound):
                 await self._find(run, scheduled)
 
     async def _find(self, run: "_Run", scheduled: int) -> None:
-        """Note the job for a time that there is, if it is of this cron job."""
+        """Record the existing job for a time, if it belongs to this cron job."""
         found = await self._client.get(JOBS, Key(run.cron.metadata.namespace, job_name(run.cron, scheduled)))
         owner, active = controller_of(found), {one.uid for one in run.status.active}
         if owner is not None and owner.uid == run.cron.metadata.uid and found.metadata.uid not in active:
             run.status = with_job(run.status, found, scheduled)
 
     async def _make_due(self, run: "_Run") -> Requeue | None:
-        """Make the job of the last time that has come, if it is wanted; return when to look again."""
+        """Create the job of the latest due time, if it is wanted. Return when to check again."""
         cron, now = replace(run.cron, status=run.status), clock.wall_seconds()
         schedule = await self._schedule(cron) if cron.metadata.deletion_timestamp is None else None
         if schedule is None or cron.spec.suspend:
@@ -194,7 +194,7 @@ class CronJobController:
         return _again(replace(run.cron, status=run.status), schedule)
 
     async def _schedule(self, cron: CronJob) -> AnySchedule | None:
-        """Return the schedule of a cron job; None, and an event, if it has none that can be used."""
+        """Return the schedule of a cron job. An invalid one is reported as an event and returned as None."""
         text, zone = cron.spec.schedule, cron.spec.time_zone
         if zone is not None and zone_of(zone) is None:
             self._events.warning(cron, "UnknownTimeZone", f"There is no time zone {zone!r}")
@@ -246,11 +246,11 @@ class CronJobController:
         run.status = with_job(run.status, made, scheduled)
 
     async def _delete_superfluous(self, run: "_Run", job: Job) -> None:
-        with contextlib.suppress(ApiError, TransportError):  # an event tells of it; nothing else waits for that
+        with contextlib.suppress(ApiError, TransportError):  # an event reports it; nothing else waits for that
             await self._delete(run, key_of(job), job.metadata.uid)
 
     async def _delete(self, run: "_Run", key: Key, uid: str) -> None:
-        """Delete a job, its pods after it, and take it off the list."""
+        """Delete a job with background propagation, and remove it from the active list."""
         try:
             await self._client.delete(JOBS, key, propagation="Background", uid=uid)
         except (NotFound, Conflict):
@@ -263,7 +263,7 @@ class CronJobController:
         run.status = without(run.status, [uid])
 
     async def _is_gone(self, one: ObjectReference) -> bool:
-        """Return whether there is no such job, by the word of the server."""
+        """Return whether the server confirms that a job is gone."""
         try:
             found = await self._client.get(JOBS, Key(one.namespace, one.name))
         except NotFound:
@@ -273,7 +273,7 @@ class CronJobController:
 
 @dataclass(slots=True)
 class _Run:
-    """One reconcile: the cron job as it was read, and what its status is to say."""
+    """One reconcile: the cron job as it was read, and its new status."""
 
     cron: CronJob
     status: CronJobStatus = field(init=False)
@@ -292,7 +292,7 @@ def _never_adopts(_: CronJob, __: Job) -> bool:
 
 
 def _facts(job: Job) -> object:
-    """Return what of a job its cron job depends on."""
+    """Return the facts of a job that its cron job depends on."""
     meta, status = job.metadata, job.status
     end = end_of(status.conditions)
     return meta.uid, meta.owner_references, end and end.type, status.completion_time

@@ -1,20 +1,20 @@
-"""Decides about a cron job: what its status says of its jobs, which of them are superfluous, and whether it makes one
-now; pure.
+"""Decides about a cron job: its status, the jobs beyond the history, and whether to create a job now; pure.
 
-job of the status           job there is            then
-active                      has ended               taken off the list
-active                      none                    taken off the list, once the server says so too
-not active                  has not ended           put on the list if it was made here, before a crash; else told
-any                         has succeeded           its end counts as the last success, if it is the latest
+in the status   existing job      action
+active          has ended         remove from the list
+active          none              remove from the list, once the server confirms it
+not active      has not ended     add to the list if this controller created it, before a crash; else an event
+any             has succeeded     update lastSuccessfulTime, if it is the latest
 
-For the last time that has come (`times`), the first that holds:
-later than startingDeadlineSeconds ago              missed: nothing is made
-it is the last time of the status, or its job is    done
+For the latest due time (`times`), the first match counts:
+
+later than startingDeadlineSeconds         missed; no job
+it is lastScheduleTime, or its job is       done
   active
-concurrencyPolicy Forbid, and a job is active       nothing is made; the job is made when the other has ended, unless
-                                                      another time has come until then
-Replace                                             active jobs are deleted, then the job is made
-otherwise                                           the job is made
+concurrencyPolicy Forbid, active jobs       no job now; it is created when they have ended, unless the next
+                                             time has come by then
+concurrencyPolicy Replace                  delete active jobs, then create the job
+otherwise                                  create the job
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ _MINUTE = 60
 
 
 class Start(Enum):
-    """The decision about the last time that has come."""
+    """The decision about the latest due time."""
 
     MISSED = auto()
     DONE = auto()
@@ -51,7 +51,7 @@ class Start(Enum):
 
 
 class Review(NamedTuple):
-    """What a status should say of the jobs there are: which of its active jobs have ended, and which are not there."""
+    """The updated status, the active jobs that have ended, and those that are missing."""
 
     status: CronJobStatus
     ended: Sequence[Job]
@@ -59,7 +59,7 @@ class Review(NamedTuple):
 
 
 def review(cron: CronJob, jobs: Iterable[Job]) -> Review:
-    """Return what the status of a cron job says of its jobs; those that are missing are still in it."""
+    """Return the status of a cron job with its present jobs. Missing jobs are still listed."""
     mine = {job.metadata.uid: job for job in jobs}
     status, active = cron.status, {one.uid for one in cron.status.active}
     ended = [job for uid, job in mine.items() if uid in active and end_of(job.status.conditions) is not None]
@@ -72,13 +72,13 @@ def review(cron: CronJob, jobs: Iterable[Job]) -> Review:
 
 
 def unexpected(cron: CronJob, jobs: Iterable[Job]) -> list[Job]:
-    """Return the jobs that have not ended and are not in the status."""
+    """Return the unfinished jobs that are not in the status."""
     active = {one.uid for one in cron.status.active}
     return [job for job in jobs if job.metadata.uid not in active and end_of(job.status.conditions) is None]
 
 
 def superfluous(cron: CronJob, jobs: Sequence[Job]) -> list[Job]:
-    """Return the ended jobs beyond the limits of the history, those that began first."""
+    """Return the finished jobs beyond the history limits, oldest first."""
     limits = ((COMPLETE, cron.spec.successful_jobs_history_limit), (FAILED, cron.spec.failed_jobs_history_limit))
     found: list[Job] = []
     for kind, limit in limits:
@@ -89,7 +89,7 @@ def superfluous(cron: CronJob, jobs: Sequence[Job]) -> list[Job]:
 
 
 def start_of(cron: CronJob, status: CronJobStatus, scheduled: int, now: float) -> Start:
-    """Return what is decided about the time `scheduled`, by the table above."""
+    """Return the decision about the time `scheduled`, by the table above."""
     deadline, name = cron.spec.starting_deadline_seconds, job_name(cron, scheduled)
     if deadline is not None and scheduled + deadline < now:
         return Start.MISSED
@@ -105,12 +105,12 @@ def start_of(cron: CronJob, status: CronJobStatus, scheduled: int, now: float) -
 
 
 def job_name(cron: CronJob, scheduled: int) -> str:
-    """Return the name of the job for a time: the same whoever makes it, so that none is made twice."""
+    """Return the name of the job for a time. It is deterministic, so that no job is created twice."""
     return f"{cron.metadata.name}-{scheduled // _MINUTE}"
 
 
 def new_job(cron: CronJob, scheduled: int) -> Job:
-    """Return the job for a time, to be created. Raises TerminalError if the template is none of jobs."""
+    """Return the job to create for a time. Raises TerminalError for an invalid template."""
     template = cron.spec.job_template
     meta = ObjectMeta(
         name=job_name(cron, scheduled),
@@ -128,14 +128,14 @@ def new_job(cron: CronJob, scheduled: int) -> Job:
 
 
 def scheduled_for(cron: CronJob, job: Job) -> int | None:
-    """Return the time for which a job was made here; None if somebody else made it."""
+    """Return the scheduled time of a job of this controller, or None for other jobs."""
     minute = job.metadata.name.removeprefix(f"{cron.metadata.name}-")
     is_ours = SCHEDULED_AT in (job.metadata.annotations or _NOTHING) and minute.isascii() and minute.isdigit()
     return int(minute) * _MINUTE if is_ours else None
 
 
 def with_job(status: CronJobStatus, job: Job, scheduled: int) -> CronJobStatus:
-    """Return the status with a job that was made for that time."""
+    """Return the status with a job that was created for that time."""
     at = format_time(datetime.fromtimestamp(scheduled, UTC))
     last = max(at, nonzero_time(status.last_schedule_time))
     return replace(status, active=(*status.active, reference_to(job)), last_schedule_time=last)
@@ -151,7 +151,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def _succeeded_at(job: Job) -> str:
-    """Return when a job succeeded; times are `Time`s, whose text sorts as they do."""
+    """Return when a job succeeded, as RFC 3339 text, which sorts chronologically."""
     return nonzero_time(job.status.completion_time) if _has_ended_by(job, COMPLETE) else ""
 
 
@@ -161,12 +161,12 @@ def _has_ended_by(job: Job, kind: str) -> bool:
 
 
 def _began(job: Job) -> tuple[bool, str, str]:
-    """Return what sorts jobs by when they began; those that never did come last."""
+    """Return a sort key by start time. Jobs that never started come last."""
     started = nonzero_time(job.status.start_time)
     return not started, started, job.metadata.name
 
 
 def _shown(cron: CronJob, scheduled: int) -> str:
-    """Return the time as clocks of the cron job's zone show it (RFC 3339)."""
+    """Return the time in the cron job's time zone (RFC 3339)."""
     moment = datetime.fromtimestamp(scheduled, zone_of(cron.spec.time_zone) or UTC)
     return moment.isoformat() if moment.utcoffset() else format_time(moment)

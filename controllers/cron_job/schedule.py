@@ -4,8 +4,8 @@
     minute          0-59                        * or ?              all
     hour            0-23                        5                   one
     day of month    1-31                        2-9                 a range
-    month           1-12        jan to dec      */15 or 2-9/3       every so many of these
-    day of week     0-6         sun to sat      5/10                every so many from there to the last
+    month           1-12        jan to dec      */15 or 2-9/3       every n-th of these
+    day of week     0-6         sun to sat      5/10                every n-th from there to the last
 
 A day is right if both fields of days say so, or either where neither is a plain `*`.
 
@@ -46,7 +46,7 @@ _MACROS: Mapping[str, str] = MappingProxyType(
 )
 _EVERY = "@every "
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_LONGEST_TOLD = 100  # characters of a schedule that a message shows
+_LONGEST_SHOWN = 100  # characters of a schedule that a message shows
 _LONGEST_DURATION = 2**63 - 1  # nanoseconds
 _DURATION = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _UNITS: Mapping[str, int] = MappingProxyType(
@@ -55,7 +55,7 @@ _UNITS: Mapping[str, int] = MappingProxyType(
 
 
 class ScheduleError(ValueError):
-    """A text that is no schedule; says why."""
+    """A text is not a valid schedule; the message says why."""
 
 
 class _Bounds(NamedTuple):
@@ -74,14 +74,14 @@ _FIELDS = (
 
 
 class Field(msgspec.Struct, frozen=True):
-    """The numbers of a field; `any` if it names all of them by a plain `*`."""
+    """The values of a field. `any` is true for a plain `*`."""
 
     values: frozenset[int]
     any: bool = False
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """The minutes that a schedule names, on clocks of a time zone."""
+    """The minutes of a schedule in a time zone."""
 
     minutes: Field
     hours: Field
@@ -91,7 +91,9 @@ class Schedule(msgspec.Struct, frozen=True):
     zone: tzinfo = UTC
 
     def next(self, after: float) -> int | None:
-        """Return the first time after `after`, in seconds since the Unix epoch; None if five years have none."""
+        """Return the first time after `after` in seconds since the Unix epoch, or None if there is none within
+        five years.
+        """
         walk = _Walk(math.floor(after) + 1, self.zone)
         last = walk.clock.year + _YEARS_AHEAD
         while walk.clock.year <= last:
@@ -100,7 +102,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return None
 
     def last(self, after: float, until: float) -> int | None:
-        """Return the last time after `after` that is not after `until`; None if there is none."""
+        """Return the last time after `after` and not after `until`, or None."""
         found = self.next(after)
         if found is None or found > until:
             return None
@@ -114,7 +116,7 @@ class Schedule(msgspec.Struct, frozen=True):
                 end = middle
         return found
 
-    # Each goes on to the first moment where its field is right, and tells whether all fields before it still are.
+    # Each moves on to the first matching value of its field, and returns whether the larger fields still match.
 
     def _to_month(self, walk: "_Walk") -> bool:
         while walk.clock.month not in self.months.values:
@@ -157,16 +159,16 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class Every(msgspec.Struct, frozen=True):
-    """A time each so many seconds."""
+    """A schedule with a fixed interval."""
 
     seconds: int
 
     def next(self, after: float) -> int | None:
-        """Return the time so many seconds after `after`, in seconds since the Unix epoch."""
+        """Return the time one interval after `after`, in seconds since the Unix epoch."""
         return math.floor(after) + self.seconds
 
     def last(self, after: float, until: float) -> int | None:
-        """Return the last time of those that follow `after`, if it is not after `until`."""
+        """Return the last time of the series after `after` that is not after `until`, or None."""
         times = math.floor((until - math.floor(after)) / self.seconds)
         return math.floor(after) + times * self.seconds if times > 0 else None
 
@@ -176,9 +178,9 @@ AnySchedule = Schedule | Every
 
 @dataclass(slots=True)
 class _Walk:
-    """A moment on its way to a time that is right: seconds since the Unix epoch, and what the clock shows then.
+    """A time that is moved towards a match: seconds since the Unix epoch, and the local time.
 
-    Once it has `moved`, the smaller parts of the time are at their beginnings, and stay there.
+    Once it has `moved`, the smaller fields are at their minimum.
     """
 
     at: int
@@ -190,27 +192,27 @@ class _Walk:
         self.clock = datetime.fromtimestamp(self.at, self.zone)
 
     def go(self, at: int) -> None:
-        """Be at that moment from now on."""
+        """Move to that time."""
         self.at, self.clock, self.moved = at, datetime.fromtimestamp(at, self.zone), True
 
     def to_minute(self, minute: int) -> None:
-        """Be where the clock shows that minute of the hour, at its beginning; at the next minute if it is changed."""
+        """Move to the start of that minute of the hour; to the next minute if the offset changes."""
         begin = self.at - self.at % _MINUTE
         wanted = begin + (minute - self.clock.minute) * _MINUTE
         self.go(wanted if _offset(wanted, self.zone) == _offset(self.at, self.zone) else begin + _MINUTE)
 
     def set(self, year: int, month: int, day: int, hour: int = 0) -> None:
-        """Be where the clock shows that full hour."""
+        """Move to that full hour of local time."""
         self.go(_moment(datetime(year, month, day, hour), self.zone))  # noqa: DTZ001 - of the zone, see _moment
 
     def add_month(self) -> None:
-        """Be where the clock shows the same of the next month; a day that it lacks is one of the month after."""
+        """Move to the same local time in the next month. A day that it lacks overflows into the month after."""
         shown = self.clock.replace(tzinfo=None, fold=0)
         first = (shown.replace(day=1) + timedelta(days=31)).replace(day=1)
         self.go(_moment(first + timedelta(days=shown.day - 1), self.zone))
 
     def add_day(self) -> None:
-        """Be at the beginning of the next day; where that has no midnight, as near to it as full hours lead."""
+        """Move to the start of the next day; without a midnight, to the nearest full hour."""
         self.go(_moment(self.clock.replace(tzinfo=None, fold=0) + timedelta(days=1), self.zone))
         hour = self.clock.hour
         if hour:
@@ -218,8 +220,9 @@ class _Walk:
 
 
 def _moment(shown: datetime, zone: tzinfo) -> int:
-    """Return when a clock of the zone shows that time: of two such moments, or of two readings of one that the clock
-    jumps over, the one that the offset from UTC leads to which holds at the same reading of UTC.
+    """Return the time of a local time in the zone.
+
+    For ambiguous or skipped local times the offset in force at the same reading in UTC decides.
     """
     reading = int(shown.replace(tzinfo=UTC).timestamp())
     return reading - _offset(reading - _offset(reading, zone), zone)
@@ -231,16 +234,16 @@ def _offset(at: int, zone: tzinfo) -> int:
 
 
 def parse(text: str, zone: tzinfo) -> AnySchedule:
-    """Return the schedule that a text stands for, on clocks of a zone; raises ScheduleError."""
+    """Return the schedule of a text in a time zone; raises ScheduleError."""
     if text.startswith(_EVERY):
         return Every(max(_duration(text.removeprefix(_EVERY)) // 10**9, 1))
     if text.startswith("@"):
         if text not in _MACROS:
-            raise ScheduleError(f"unrecognized descriptor: {text[:_LONGEST_TOLD]}")
+            raise ScheduleError(f"unrecognized descriptor: {text[:_LONGEST_SHOWN]}")
         text = _MACROS[text]
     fields = text.split()
     if len(fields) != len(_FIELDS):
-        raise ScheduleError(f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: {text[:_LONGEST_TOLD]!r}")
+        raise ScheduleError(f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: {text[:_LONGEST_SHOWN]!r}")
     minutes, hours, days, months, weekdays = map(_field, fields, _FIELDS)
     return Schedule(minutes, hours, days, months, weekdays, zone)
 
@@ -256,27 +259,27 @@ def _field(text: str, bounds: _Bounds) -> Field:
 
 
 def _range(text: str, bounds: _Bounds) -> tuple[range, bool]:
-    """Return the numbers of one part of a field, and whether it is a plain `*`."""
+    """Return the values of one part of a field, and whether it is a plain `*`."""
     span, *steps = text.split("/")
     if len(steps) > 1:
-        raise ScheduleError(f"too many slashes: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"too many slashes: {text[:_LONGEST_SHOWN]}")
     first, *others = span.split("-")
     step = _number(steps[0]) if steps else 1
     if first in ("*", "?"):
         low, high = bounds.low, bounds.high
     elif len(others) > 1:
-        raise ScheduleError(f"too many hyphens: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"too many hyphens: {text[:_LONGEST_SHOWN]}")
     else:
         low = _named(first, bounds)
         high = _named(others[0], bounds) if others else bounds.high if steps else low
     if low < bounds.low:
-        raise ScheduleError(f"{low} is below the minimum of {bounds.low}: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"{low} is below the minimum of {bounds.low}: {text[:_LONGEST_SHOWN]}")
     if high > bounds.high:
-        raise ScheduleError(f"{high} is above the maximum of {bounds.high}: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"{high} is above the maximum of {bounds.high}: {text[:_LONGEST_SHOWN]}")
     if low > high:
-        raise ScheduleError(f"a range begins with {low} and ends with {high}: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"a range begins with {low} and ends with {high}: {text[:_LONGEST_SHOWN]}")
     if step == 0:
-        raise ScheduleError(f"a step must be a positive number: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"a step must be a positive number: {text[:_LONGEST_SHOWN]}")
     return range(low, high + 1, step), first in ("*", "?") and step == 1
 
 
@@ -287,23 +290,23 @@ def _named(text: str, bounds: _Bounds) -> int:
 
 def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise ScheduleError(f"{text[:_LONGEST_TOLD]!r} is no number")
+        raise ScheduleError(f"{text[:_LONGEST_SHOWN]!r} is no number")
     if int(text) < 0:
-        raise ScheduleError(f"a number must not be negative: {text[:_LONGEST_TOLD]}")
+        raise ScheduleError(f"a number must not be negative: {text[:_LONGEST_SHOWN]}")
     return int(text)
 
 
 def _duration(text: str) -> int:
-    """Return the nanoseconds that a text in Go's form means, such as 1h30m; raises ScheduleError."""
+    """Return the nanoseconds of a Go duration such as 1h30m; raises ScheduleError."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
-    parts = _DURATION.findall(unsigned) if len(unsigned) <= _LONGEST_TOLD else []  # many digits take long
+    parts = _DURATION.findall(unsigned) if len(unsigned) <= _LONGEST_SHOWN else []  # many digits take long
     if unsigned == "0":
         return 0
     if not parts or "".join(parts) != unsigned:
-        raise ScheduleError(f"{text[:_LONGEST_TOLD]!r} is no duration such as 1h30m")
+        raise ScheduleError(f"{text[:_LONGEST_SHOWN]!r} is no duration such as 1h30m")
     total = sum(_nanoseconds(part) for part in parts)
     if total > _LONGEST_DURATION:
-        raise ScheduleError(f"the duration {text[:_LONGEST_TOLD]!r} is too long")
+        raise ScheduleError(f"the duration {text[:_LONGEST_SHOWN]!r} is too long")
     return -total if text.startswith("-") else total
 
 

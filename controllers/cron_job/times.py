@@ -1,4 +1,4 @@
-"""When a cron job is due, and when it is to be looked at again; pure. Times are seconds since the Unix epoch."""
+"""When a cron job is due and when to reconcile it again; pure. Times are seconds since the Unix epoch."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -10,18 +10,18 @@ from controller_manager.common.base.clock import local_zone
 
 from .schedule import AnySchedule, ScheduleError, parse
 
-# Missed times beyond which somebody is told: clocks may be wrong.
+# More missed times than this are reported, because clocks may be wrong.
 MANY = 100
-# Seconds after a time at which its job is made, since clocks differ.
+# Seconds added to each time, because clocks differ.
 DELTA = 0.1
 
 LONG = 1024
-"""Characters beyond which a schedule takes long to read, and is not remembered."""
+"""Longer schedules take long to parse and are not cached."""
 _PREFIXES = ("TZ=", "CRON_TZ=")
 
 
 class Due(NamedTuple):
-    """The last time for which a job should have been made, if any, and how many times have passed about."""
+    """The latest time for which a job is due, if any, and the approximate number of missed times."""
 
     since: float
     time: int | None = None
@@ -29,7 +29,7 @@ class Due(NamedTuple):
 
 
 def zone_of(name: str | None) -> ZoneInfo | None:
-    """Return the zone of that name; None if there is none."""
+    """Return the zone of that name, or None."""
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -37,12 +37,12 @@ def zone_of(name: str | None) -> ZoneInfo | None:
 
 
 def names_zone(schedule: str) -> bool:
-    """Return whether a schedule names a time zone itself, which nobody should rely on."""
+    """Return whether a schedule contains a time zone, which is unsupported."""
     return "TZ" in schedule
 
 
 def schedule_of(text: str, zone: str | None) -> AnySchedule:
-    """Return the schedule of a cron job; without a zone it is about the clock of this process. Raises ScheduleError."""
+    """Return the schedule of a cron job, in local time of this process without a zone. Raises ScheduleError."""
     return _kept(text, zone) if len(text) <= LONG else _parsed(text, zone)
 
 
@@ -64,10 +64,10 @@ def _parsed(text: str, zone: str | None) -> AnySchedule:
 
 
 def due(cron: CronJob, schedule: AnySchedule, now: float, *, heeds_deadline: bool = True) -> Due:
-    """Return what a cron job has missed since its last time, or its creation; of that only what is not too late if it
-    `heeds_deadline`.
+    """Return the times missed since lastScheduleTime or creation.
 
-    Raises ScheduleError for a schedule of times that never come, or follow each other in no time.
+    With `heeds_deadline`, times beyond the starting deadline are dropped. Raises ScheduleError for a schedule without
+    future times or without distance between them.
     """
     last = time_of(cron.status.last_schedule_time) or time_of(cron.metadata.creation_timestamp)
     since = last.timestamp() if last is not None else now
@@ -84,12 +84,12 @@ def due(cron: CronJob, schedule: AnySchedule, now: float, *, heeds_deadline: boo
         return Due(since, first)
     gap = second - first
     missed = int(now - first) // gap + 1
-    # As if all times were so far apart as the first two: near enough to look for the last one from there.
+    # This assumes equal distances, which is close enough to start the search for the last one.
     return Due(since, schedule.last(first + (missed - 2) * gap, now), missed)
 
 
 def until_next(cron: CronJob, schedule: AnySchedule, now: float) -> float | None:
-    """Return the seconds until the next time of a cron job; None if none comes."""
+    """Return the seconds until the next time of a cron job, or None."""
     try:
         found = due(cron, schedule, now, heeds_deadline=False)
         base = found.time if found.time is not None else now if found.missed else found.since

@@ -1,4 +1,4 @@
-"""Keeps a pod on each node that a daemon set is for."""
+"""DaemonSet controller: runs a pod on each eligible node."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Keeps the pods of daemon sets on their nodes, and brings them to the present template."""
+"""Maintains the pods of daemon sets on their nodes and updates them to the present template."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -52,7 +52,7 @@ from .revisions import Present, Revisions
 from .templates import DaemonTemplate, generation_of
 
 COMPARES = "TaintTolerationComparisonOperators"
-# Pods that one look creates or deletes at most.
+# Maximum number of pods that one sync creates or deletes.
 BURST = 250
 
 _STALE = stale_syncs("daemonset")
@@ -65,28 +65,29 @@ class DaemonSetOptions(Options):
 
 
 class DaemonSyncResult(NamedTuple):
-    """The pods that were created, and what failed first."""
+    """The pods that were created, and the first error."""
 
     made: Sequence[Pod] = ()
     failure: ApiError | TransportError | None = None
 
 
 # Observed: the set, its revisions, all nodes (labels and taints), and the pods that it controls or may adopt.
-# Decided:                                    Done:
-#   it is gone, or is being deleted           nothing
-#   its selector is empty                     a warning; nothing else
-#   its template has no revision              create it; one of before becomes the newest again
-#   nodes lack a pod, pods are too many,      create and delete those, 250 at most, the first ones 1, 2, 4, … at a time
-#     have ended, or are on wrong nodes
-#   otherwise, the rolling update goes on     create and delete those that its limits let it
-#   a failed pod has to wait, or a ready      look again then
-#     one is not available yet
-# What is decided for each node is in `decide.py`, and which nodes fit in `placement.py`. Then revisions beyond the
-# history are deleted, and the status follows. A failure is tried again.
+# Decided:                                          Done:
+#   gone, or being deleted                          nothing
+#   empty selector                                  a warning; nothing else
+#   its template has no revision                    create one, or make an equal older one the newest
+#   pods are missing, surplus, ended, or on         create and delete them, at most 250, in batches of 1, 2, 4, …
+#     ineligible nodes
+#   otherwise, a rolling update is in progress      create and delete pods within its limits
+#   a failed pod is in backoff, or a ready pod      requeue
+#     is not available yet
+# `decide.py` decides for each node, `placement.py` which nodes are eligible. Revisions beyond the history limit are
+# then
+# deleted, and the status is written. Failures are retried.
 
 
 class DaemonSetController:
-    """Reconciles one daemon set."""
+    """Reconciles daemon sets."""
 
     def __init__(self, context: Context, options: DaemonSetOptions) -> None:
         self._client = context.client
@@ -128,7 +129,7 @@ class DaemonSetController:
         return await manager.claim(PODS, pods, lambda pod: selector.matches(pod.metadata.labels))
 
     async def _sync(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Requeue | None:
-        """Decide, do that, and tell."""
+        """Decide, perform the changes, and write the status."""
         key, meta = key_of(daemon_set), daemon_set.metadata
         self._backoff.begin(key, meta.uid, meta.generation, clock.monotonic())
         seen = await self._observe(daemon_set, present, pods)
@@ -156,7 +157,7 @@ class DaemonSetController:
         return DaemonSetState(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
 
     async def _carry_out(self, daemon_set: DaemonSet, present: Present, decision: DaemonPods) -> DaemonSyncResult:
-        """Create, and delete, whether or not that could be created."""
+        """Create pods and delete pods. Deletions are done even if a create failed."""
         template = DaemonTemplate(daemon_set, present.code)
         create = partial(self._create, daemon_set, template)
         created = await slow_start(decision.create[:BURST], create)
@@ -171,7 +172,7 @@ class DaemonSetController:
         return DaemonSyncResult(made, created.error or deleted.error)
 
     def _note_failures(self, daemon_set: DaemonSet, pods: Iterable[Pod]) -> None:
-        """Tell of pods that have ended and are deleted, and remember nodes where they failed."""
+        """Record events for finished pods that are deleted, and the backoff of nodes with failed ones."""
         key, failed = key_of(daemon_set), set()
         for pod in pods:
             where = f"daemon pod {key_of(pod)} on node {node_of(pod)}"
@@ -192,7 +193,9 @@ class DaemonSetController:
 
 
 def sets_for_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
-    """The daemon sets that a change of a node may concern; at the start all are looked at anyway."""
+    """Yield the daemon sets that a change of a node may affect. Initial lists are skipped, as all sets are
+    synced anyway.
+    """
     before, after = change.before, change.after
     if change.initial or facts_of(before) == facts_of(after):
         return

@@ -1,6 +1,6 @@
-"""What a daemon set decides: on which nodes a pod is missing, and which pods are to go; pure.
+"""Decides on which nodes a daemon pod is missing and which pods to delete; pure.
 
-One look either puts right what is wrong on nodes (`_repair`), or goes on with an update (`_update`).
+One sync either repairs nodes (`_repair`) or continues an update (`_update`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,9 @@ Pods = Mapping[str, Sequence[Pod]]
 
 
 class DaemonSetState(msgspec.Struct, frozen=True):
-    """A daemon set, the nodes there are and how they fit, and its pods by the node that each is for, the first of a
-    node first; `code` and `generation` are those of the present template.
+    """A daemon set, its nodes with their fit, and its pods by node, the preferred pod of a node first.
+
+    `code` and `generation` are those of the present template.
     """
 
     daemon_set: DaemonSet
@@ -37,22 +38,23 @@ class DaemonSetState(msgspec.Struct, frozen=True):
     now: datetime
 
     def available(self, pod: Pod) -> bool:
-        """Return whether a pod has been ready for long enough."""
+        """Return whether a pod is available."""
         return is_available(pod, self.daemon_set.spec.min_ready_seconds, self.now)
 
     def updated(self, pod: Pod) -> bool:
-        """Return whether a pod is of the present template."""
+        """Return whether a pod has the present template."""
         return is_updated(pod, self.code, self.generation)
 
     @property
     def wanted(self) -> int:
-        """The number of nodes that are to have a pod."""
+        """Return the number of nodes that should have a pod."""
         return sum(fit is Fit.RUN for fit in self.fits.values())
 
 
 class DaemonPods(NamedTuple):
-    """The nodes that get a pod, and the pods that are deleted, in this order; `seconds` until a failed pod may go that
-    is left alone for now.
+    """The nodes that get a pod, and the pods to delete, in this order.
+
+    `seconds` is the time until a failed pod in backoff may be deleted.
     """
 
     create: Sequence[str] = ()
@@ -61,16 +63,16 @@ class DaemonPods(NamedTuple):
 
 
 class UpdateLimits(NamedTuple):
-    """Numbers of nodes: that may have a second pod for one that is available, and whose pod need not be available."""
+    """Numbers of nodes: that may have a surge pod, and whose pod may be unavailable."""
 
     surge: int
     unavailable: int
 
 
 def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Return pods by the node that each is for, those on it and then the oldest first.
+    """Return pods by target node: bound ones first, then the oldest.
 
-    One that has ended and is being deleted is left out, and one that is for no node in particular.
+    Terminating pods that have ended, and pods without a target node, are omitted.
     """
     found: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -88,9 +90,9 @@ def _rank(pod: Pod) -> tuple[bool, str, str]:
 
 
 def limits_of(daemon_set: DaemonSet, wanted: int) -> UpdateLimits:
-    """Return the limits of a rolling update; percentages are of the nodes that are to have a pod, rounded up.
+    """Return the limits of a rolling update. Percentages are of the nodes that should have a pod, rounded up.
 
-    Where both were 0 nothing could go on: then one pod need not be available.
+    If both are 0, one pod may be unavailable, because otherwise the update would stop.
     """
     rolling = daemon_set.spec.update_strategy.rolling_update or RollingUpdateDaemonSet()
     surge = part_of(wanted, rolling.max_surge, round_up=True)
@@ -99,7 +101,7 @@ def limits_of(daemon_set: DaemonSet, wanted: int) -> UpdateLimits:
 
 
 def decide(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
-    """Return what is to be done. `wait(node)` is how many seconds a failed pod of that node is still left alone."""
+    """Return the changes of a sync. `wait(node)` returns the remaining backoff of failed pods on that node."""
     found = _repair(seen, wait)
     if found.create or found.delete or not _is_rolling(seen):
         return found
@@ -109,21 +111,21 @@ def decide(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
 
 
 def _is_rolling(seen: DaemonSetState) -> bool:
-    """Return whether there are pods of former templates that an update is to replace."""
+    """Return whether a rolling update has outdated pods to replace."""
     rolls = seen.daemon_set.spec.update_strategy.type == ROLLING_UPDATE
     return rolls and not all(seen.updated(pod) for pods in seen.pods.values() for pod in pods)
 
 
-# On a node that is to have a pod, or may keep it:
-#   none, not even one that is being deleted          create one, if it is to have one
-#   failed                                            delete it, unless that is too soon after the last of this node
-#   succeeded                                         delete it
-#   more than one is left, no surge                   delete all but the first
-#   more than one is left, surge                      delete all but the first of each, present and former template;
-#                                                       and the former one, if it is not ready or the present available
-#   none is left, surge                               create one, if it is to have one, and no failed one has to wait
-# On one that is not to have any: delete all. Of a node that is gone: delete those that never came to it, since nobody
-# else does.
+# On a node that should have a pod or may keep it:
+#   none, not even a terminating one            create one, if it should have one
+#   failed                                      delete it, unless it is in backoff
+#   succeeded                                   delete it
+#   more than one remains, without surge        delete all but the first
+#   more than one remains, with surge           delete all but the first of each, updated and outdated; and the
+#                                               outdated one, if it is not ready or the updated one is available
+#   none remains, with surge                    create one, if it should have one, and no failed one is in backoff
+# On a node that should have none: delete all. Of a deleted node: delete pods that were never bound, since no other
+# controller does.
 
 
 def _repair(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
@@ -150,7 +152,7 @@ def _repair(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
 def _repair_node(
     seen: DaemonSetState, node: str, pods: Sequence[Pod], wait: Callable[[str], float], *, surges: bool
 ) -> DaemonPods:
-    """Return what puts a node right that may have a pod, and has several, or one that has ended or is being deleted."""
+    """Return the changes for a node with several pods, or with a finished or terminating one."""
     alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
     failed = [pod for pod in alive if pod.status.phase == FAILED]
     running = [pod for pod in alive if not is_pod_terminal(pod)]
@@ -158,7 +160,7 @@ def _repair_node(
     delete = [] if left > 0 else [*failed]
     delete += (pod for pod in alive if pod.status.phase == SUCCEEDED)
     if len(running) > 1:
-        # The first stays: one that is available, or at least ready, where there is one.
+        # Keep the first: an available pod, else a ready one, if there is one.
         running.sort(key=lambda pod: (not seen.available(pod), not is_pod_ready(pod)))
         delete += _superfluous(seen, running) if surges else running[1:]
     lacks = surges and not running and left <= 0 and seen.fits[node] is Fit.RUN
@@ -170,7 +172,7 @@ def _allows_surge(daemon_set: DaemonSet) -> bool:
 
 
 def _superfluous(seen: DaemonSetState, running: Sequence[Pod]) -> Iterator[Pod]:
-    """Yield which of the pods of a node are too many while there is a surge."""
+    """Yield the surplus pods of a node during a surge."""
     present = [pod for pod in running if seen.updated(pod)]
     former = [pod for pod in running if not seen.updated(pod)]
     yield from (*present[1:], *former[1:])
@@ -185,14 +187,14 @@ def _never_came(seen: DaemonSetState) -> Iterator[Pod]:
 
 
 class _Pair(NamedTuple):
-    """The pods of a node that are not being deleted: of the present template, and of a former one."""
+    """The pods of a node that are not terminating: the updated and the outdated one."""
 
     present: Pod | None
     former: Pod | None
 
 
 def _pairs(seen: DaemonSetState) -> Iterator[tuple[str, _Pair | None]]:
-    """Yield each node that is to have a pod, or may keep it, and what it has; None where that is too many."""
+    """Yield each node that should have or may keep a pod, with its pods; None if they are too many."""
     for node, fit in seen.fits.items():
         pods = seen.pods.get(node, ())
         if fit is Fit.NONE or (fit is Fit.STAY and not pods):
@@ -204,9 +206,9 @@ def _pairs(seen: DaemonSetState) -> Iterator[tuple[str, _Pair | None]]:
         yield node, _Pair(next(iter(present), None), next(iter(former), None)) if fits else None
 
 
-# Without a surge. A node counts as unavailable unless it has just one pod, which is available; a former pod
-#   that is not available     goes, since it serves nobody
-#   that is                   goes, while fewer nodes than the limit are unavailable
+# Without surge. A node counts as unavailable unless it has exactly one pod, which is available. An outdated pod that is
+#   not available   is deleted
+#   available       is deleted while fewer nodes than the limit are unavailable
 
 
 def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
@@ -226,11 +228,11 @@ def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[
     return (), (*useless, *useful[: max(0, limit - unavailable)])
 
 
-# With a surge. On a node with a former pod alone, which
-#   is not available          a present one is created beside it
-#   is                        as well, while fewer nodes than the limit have two
-#   may merely stay there     it goes, if it is not available, or if more pods are than nodes are to have one
-# and with both, the former one goes when the present one is available.
+# With surge. On a node with only an outdated pod, which
+#   is not available    an updated pod is created beside it
+#   is available        the same, while fewer nodes than the limit have two pods
+#   may only stay       it is deleted if unavailable, or if there are more pods than eligible nodes
+# With both, the outdated pod is deleted when the updated one is available.
 
 
 def _surge(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
@@ -261,7 +263,7 @@ def _surge(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Po
 
 
 def status_of(seen: DaemonSetState) -> DaemonSetStatus:
-    """Return the status; of several pods on a node the first counts."""
+    """Return the status. The first of several pods on a node counts."""
     wanted = current = ready = updated = available = misscheduled = 0
     for node, fit in seen.fits.items():
         pods = seen.pods.get(node)
@@ -289,6 +291,6 @@ def status_of(seen: DaemonSetState) -> DaemonSetStatus:
 
 
 def next_look(seen: DaemonSetState) -> float | None:
-    """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
+    """Return the seconds until the next ready pod becomes available, or None if all are."""
     pods = chain.from_iterable(seen.pods.values())
     return until_next_available(pods, seen.daemon_set.spec.min_ready_seconds, seen.now)

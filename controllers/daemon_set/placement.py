@@ -1,10 +1,10 @@
-"""Which nodes the pods of a daemon set are for, and which node a pod is for; pure.
+"""Decides which nodes are eligible for a daemon set, and which node a pod is for; pure.
 
-name, selector and required affinity    taints that are not tolerated   a pod there
-say another node                        any                             is to go
-fit                                     NoExecute                       is to go
-fit                                     NoSchedule alone                may stay; none is created
-fit                                     none                            is to be there
+name, selector, required affinity   untolerated taints   pod on the node
+no match                            any                  delete
+match                               NoExecute            delete
+match                               NoSchedule only      may stay; none is created
+match                               none                 should exist
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -40,7 +40,7 @@ def _tolerate(taint: str, effect: str) -> Toleration:
     return Toleration(key=f"node.{PLATFORM_DOMAIN}/{taint}", operator="Exists", effect=effect)
 
 
-# What all pods of daemon sets tolerate: trouble of their node does not drive them away, nor keep them from coming.
+# Tolerations added to all daemon pods, so that they are neither evicted from nor kept off unhealthy nodes.
 AUTOMATIC = (
     _tolerate("not-ready", NO_EXECUTE),
     _tolerate("unreachable", NO_EXECUTE),
@@ -49,15 +49,16 @@ AUTOMATIC = (
     _tolerate("pid-pressure", NO_SCHEDULE),
     _tolerate("unschedulable", NO_SCHEDULE),
 )
-# And those on the network of their node.
+# Further tolerations of pods on the host network.
 AUTOMATIC_ON_HOST_NETWORK = (_tolerate("network-unavailable", NO_SCHEDULE),)
 
 _DIRECTIVES = Decoder(SchedulingDirectives)
 
 
 def with_automatic(tolerations: Iterable[Toleration], *, host_network: bool) -> Sequence[Toleration]:
-    """Return the tolerations of a template with those of all daemon sets, which hold for good: one of the same key,
-    operator, value and effect gives way.
+    """Return the tolerations of a template and the automatic ones.
+
+    An automatic one replaces an entry with the same key, operator, value and effect.
     """
     found = tuple(tolerations)
     for added in (*AUTOMATIC, *(AUTOMATIC_ON_HOST_NETWORK if host_network else ())):
@@ -71,7 +72,7 @@ def _is_same(one: Toleration, other: Toleration) -> bool:
 
 
 class Placement:
-    """The nodes for the pods of one template. Whether tolerations compare numbers, `compares` says (KEP-5471)."""
+    """The eligible nodes of a pod template. `compares` enables numeric comparison in tolerations (KEP-5471)."""
 
     def __init__(self, directives: SchedulingDirectives) -> None:
         self._name = directives.node_name
@@ -80,7 +81,7 @@ class Placement:
         """The tolerations of the pods."""
 
     def of(self, node: Node, *, compares: bool = False) -> Fit:
-        """Return whether a node is to have a pod, or may keep one."""
+        """Return whether a node should have a pod or may keep one."""
         if self._name not in ("", node.metadata.name) or not self._affinity.matches(node):
             return Fit.NONE
         taints = node.spec.taints
@@ -93,7 +94,7 @@ class Placement:
 
 
 def placement_of(daemon_set: DaemonSet) -> Placement:
-    """Return the nodes for a daemon set. Raises TerminalError if its template is none of pods."""
+    """Return the placement of a daemon set. Raises TerminalError for an invalid pod template."""
     try:
         return _placement(bytes(daemon_set.spec.template.spec) or b"{}")
     except msgspec.MsgspecError as error:
@@ -106,18 +107,19 @@ def _placement(spec: bytes) -> Placement:
 
 
 def node_of(pod: Pod) -> str:
-    """Return the name of the node that a pod is on, or is for; empty if it is for any."""
+    """Return the node that a pod is bound to or targeted at, or an empty string."""
     return pod.spec.node_name or node_of_name(pod.spec.affinity)
 
 
 def facts_of(node: Node | None) -> object:
-    """Return what of a node daemon sets look at, and no heartbeat changes."""
+    """Return the facts of a node that daemon sets depend on; heartbeats do not change them."""
     return (node.metadata.labels, node.spec.taints) if node is not None else None
 
 
 def is_concerned(daemon_set: DaemonSet, before: Node | None, after: Node | None, controllers: Collection[str]) -> bool:
-    """Return whether a change of a node may mean anything to a daemon set; `controllers` are the uids of those who have
-    pods there.
+    """Return whether a change of a node may affect a daemon set.
+
+    `controllers` are the uids of the controllers of pods on it.
     """
     try:
         placement = placement_of(daemon_set)

@@ -1,4 +1,4 @@
-"""The history of a daemon set: the revision of its present template, and which revisions are kept."""
+"""The revisions of a daemon set: that of its present template, and which ones are kept."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ from .templates import HASH
 
 
 class Present(NamedTuple):
-    """The hash of the present template, the number of collisions of names, and the revisions, the newest last."""
+    """The hash of the present template, the collision count, and the revisions, newest last."""
 
     code: str
     collisions: int
@@ -27,7 +27,7 @@ class Present(NamedTuple):
 
 
 class Revisions:
-    """The revisions of daemon sets; what was found out is remembered until a set or one of its revisions changes."""
+    """The revisions of daemon sets, cached until the set or one of its revisions changes."""
 
     def __init__(self, client: Client, control: PodControl) -> None:
         self._client = client
@@ -35,16 +35,16 @@ class Revisions:
         self._known: dict[Key, tuple[object, Present]] = {}
 
     def forget(self, key: Key) -> None:
-        """There is no such set any more."""
+        """Drop the cached revisions of a set that was deleted."""
         self._known.pop(key, None)
 
     async def present(
         self, daemon_set: DaemonSet, selector: LabelSelector, found: Iterable[ControllerRevision], pods: Iterable[Pod]
     ) -> Present | None:
-        """See that the present template has one revision, which is the newest, and that all have their hash as a label.
+        """Ensure that the present template has one revision, the newest, and that all have their hash label.
 
-        `found` are the revisions that the set controls or may adopt, and `pods` its pods. Returns None if nothing is
-        created in its namespace any more, or if revisions were merged, since then pods are to be looked at anew.
+        `found` are the revisions that the set controls or may adopt, and `pods` its pods. Return None if its namespace
+        is being deleted, or if revisions were merged, since the pods have to be read again.
         """
         found = list(found)
         meta = daemon_set.metadata
@@ -70,7 +70,7 @@ class Revisions:
         return present
 
     async def clean_up(self, daemon_set: DaemonSet, present: Present, pods: Iterable[Pod]) -> None:
-        """Delete the oldest revisions beyond the limit of the history, but for those that pods are of."""
+        """Delete the oldest unused revisions beyond the history limit."""
         limit = daemon_set.spec.revision_history_limit
         if limit is None:
             return
@@ -84,7 +84,7 @@ class Revisions:
         return ControllerHistory(self._client, DAEMON_SETS, daemon_set, hash_label=HASH)
 
     async def _labelled(self, one: ControllerRevision) -> ControllerRevision:
-        """Return the revision with the label that its pods have, which is its name if it had none."""
+        """Return the revision with its hash label; the value is its name if it had none."""
         labels = one.metadata.labels or {}
         if HASH in labels:
             return one
@@ -92,9 +92,7 @@ class Revisions:
         return await self._client.update(CONTROLLER_REVISIONS, replace(one, metadata=meta))
 
     async def _merge(self, same: Sequence[ControllerRevision], pods: Iterable[Pod]) -> bool:
-        """Make one, the newest, of revisions that are the same, and their pods its own; return whether there was
-        anything to do.
-        """
+        """Merge equal revisions into the newest, and relabel their pods. Return whether anything has changed."""
         if len(same) <= 1:
             return False
         *duplicates, kept = same
@@ -104,6 +102,6 @@ class Revisions:
             if (pod.metadata.labels or {}).get(HASH) in codes:
                 await self._control.patch(pod, {"metadata": {"labels": {HASH: code}}})
         for one in duplicates:
-            with suppress(NotFound):  # somebody else was faster
+            with suppress(NotFound):  # deleted by another client
                 await self._client.delete(CONTROLLER_REVISIONS, key_of(one), uid=one.metadata.uid)
         return True

@@ -1,4 +1,4 @@
-"""The pods that a daemon set makes of its template, and which pods are of the present one; pure."""
+"""Builds the pods of a daemon set, and checks which pods have the present template; pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from controller_manager.framework.controller import pod_from_template
 
 from .placement import placement_of
 
-# The label of pods and revisions with the hash of a template, and the older one with a number that the server counts.
+# The label with the hash of the template, and the deprecated one with its generation.
 HASH = "controller-revision-hash"
 GENERATION = "pod-template-generation"
 _GENERATION_OF_SET = "deprecated.daemonset.template.generation"
@@ -24,7 +24,7 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 
 
 class DaemonTemplate:
-    """The template of a daemon set, whose revision has the hash `code`, from which the pods of all nodes are made."""
+    """The template of a daemon set whose revision has the hash `code`. All its pods are built from it."""
 
     def __init__(self, daemon_set: DaemonSet, code: str) -> None:
         template, generation = daemon_set.spec.template, generation_of(daemon_set)
@@ -35,8 +35,9 @@ class DaemonTemplate:
         self._spec = {**tree, "tolerations": msgspec.to_builtins(placement_of(daemon_set).tolerations)}
 
     def pod(self, node: str) -> Pod:
-        """Return the pod for the node of that name: its affinity requires this node instead of what the template does,
-        so that a scheduler binds it there.
+        """Return the pod for a node.
+
+        Its required node affinity is replaced by one for this node, so that the scheduler binds it there.
         """
         affinity: Mapping[str, Any] = self._spec.get("affinity") or {}
         of_nodes = {**(affinity.get("nodeAffinity") or {}), _REQUIRED: msgspec.to_builtins(affinity_to(node))}
@@ -46,12 +47,12 @@ class DaemonTemplate:
 
 
 def generation_of(daemon_set: DaemonSet) -> str:
-    """Return the number of the present template as a label has it; empty if the server counts none."""
+    """Return the template generation for the label, or an empty string if the server does not count it."""
     text = (daemon_set.metadata.annotations or {}).get(_GENERATION_OF_SET, "")
     return str(int(text)) if _INTEGER.fullmatch(text) and int(text) in _INTEGERS else ""
 
 
 def is_updated(pod: Pod, code: str, generation: str) -> bool:
-    """Return whether a pod was made of the template with that hash and number."""
+    """Return whether a pod has the template with that hash or generation."""
     labels = pod.metadata.labels or {}
     return labels.get(HASH) == code or (generation != "" and labels.get(GENERATION) == generation)

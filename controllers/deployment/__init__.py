@@ -1,4 +1,4 @@
-"""Rolls out the templates of deployments, from one replica set to the next."""
+"""Deployment controller: moves the pods of deployments from one replica set to the next."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Rolls out deployments: claims their replica sets, and takes one step whenever something has changed."""
+"""Deployment controller: claims the replica sets of a deployment and takes one rollout step per change."""
 
 from collections.abc import Iterable, Iterator
 
@@ -45,20 +45,20 @@ class DeploymentOptions(Options):
 
 
 # Observed: the deployment, the replica sets that it controls or may adopt, and their pods that have not ended.
-# Decided:                                           Done:
-#   it is gone                                       nothing
-#   its selector is empty                            a warning; nothing else
-#   it is being deleted                              status
-#   it is paused                                     condition; sizes in proportion; history; status
-#   it is asked to go back                           template and annotations of that revision
-#   it was scaled (its sets with pods do not know)   sizes in proportion; status
-#   Recreate: older sets have a size                 0 for them; status
-#   Recreate: older pods have not ended              status
-#   otherwise, no set has the present template       create it, if its name is free; go on
-#   RollingUpdate: the table of `sizes.py`           one step of that; status
-#   all is as it should be                           delete sets beyond the history; status
-# The set of the present template has the next revision, and says what the annotations of the deployment say. Conditions
-# tell of progress (`status.py`); where there is none, it is looked at again at the deadline.
+# Decided:                                         Done:
+#   gone                                           nothing
+#   empty selector                                 a warning; nothing else
+#   being deleted                                  status
+#   paused                                         condition; proportional scaling; history; status
+#   rollback requested                             template and annotations of that revision
+#   scaled (annotation of its sets differs)        proportional scaling; status
+#   Recreate: older sets have replicas             scale them to 0; status
+#   Recreate: older pods have not ended            status
+#   otherwise, no set has the present template     create it, if its name is free; continue
+#   RollingUpdate: the table of `sizes.py`         one step of it; status
+#   everything as desired                          delete sets beyond the history limit; status
+# The newest set has the highest revision and copies the annotations of the deployment. Conditions report progress
+# (`status.py`). Without progress the key is requeued at the deadline.
 
 
 class DeploymentController:
@@ -97,7 +97,7 @@ class DeploymentController:
             self._own.wrote(deployment, *rollout.written)
 
     async def _refuse(self, deployment: Deployment) -> None:
-        """Have nothing to do with a deployment that selects everything."""
+        """Warn about a deployment that selects everything, and update only its observed generation."""
         self._events.warning(deployment, "SelectingAll", "A deployment needs a selector that is not empty")
         status = replace(deployment.status, observed_generation=deployment.metadata.generation)
         await update_status(self._client, DEPLOYMENTS, deployment, replace(deployment, status=status))
@@ -109,7 +109,7 @@ class DeploymentController:
 
 
 def deployment_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """The deployment that waits for a pod to end before it goes on (Recreate), when that has."""
+    """Yield the Recreate deployment that waited for a pod, once the pod has ended."""
     ended = change.after is None or (is_pod_terminal(change.after) and not change.initial)
     if not ended or (change.before is not None and is_pod_terminal(change.before)):
         return

@@ -1,4 +1,4 @@
-"""How many pods a deployment may have more, and how many fewer may be available, while it is rolled out; pure."""
+"""The surge and the unavailable pods that a deployment allows during a rollout; pure."""
 
 from typing import NamedTuple
 
@@ -8,17 +8,17 @@ from ..shared.int_or_percent import part_of
 
 
 class SurgeLimits(NamedTuple):
-    """Numbers of pods: above the replicas, and of the replicas that need not be available."""
+    """Maximum pods above the replicas, and maximum unavailable pods."""
 
     surge: int
     unavailable: int
 
 
 def limits_of(deployment: Deployment) -> SurgeLimits:
-    """Return the limits of a deployment, which are 0 unless it is updated rolling.
+    """Return the limits of a deployment; both are 0 unless its strategy is RollingUpdate.
 
-    Percentages are of the replicas; a surge is rounded up, and what need not be available down. Where both were 0
-    nothing could go on: then one pod need not be available.
+    Percentages are of the replicas. The surge is rounded up, the unavailable pods are rounded down. If both are 0, one
+    pod may be unavailable, because otherwise the rollout would stop.
     """
     strategy, wanted = deployment.spec.strategy, deployment.spec.replicas
     if strategy.type != ROLLING_UPDATE:

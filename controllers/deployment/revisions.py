@@ -1,7 +1,7 @@
-"""The revisions of a deployment: annotations of it and of its replica sets, by which they are found and undone; pure.
+"""Revision annotations of a deployment and its replica sets, used for history and rollback; pure.
 
-A replica set has the number of the revision that it is, and those that it was before a rollback. It has the annotations
-of the deployment as well, so that the reason of a change is told beside it.
+A replica set has its revision number and its numbers before rollbacks. It also copies the annotations of the
+deployment, so that the change cause is stored with the revision.
 """
 
 import re
@@ -22,7 +22,7 @@ HISTORY = f"deployment.{PLATFORM_DOMAIN}/revision-history"
 DESIRED = f"deployment.{PLATFORM_DOMAIN}/desired-replicas"
 MAXIMUM = f"deployment.{PLATFORM_DOMAIN}/max-replicas"
 ROLLBACK = "deprecated.deployment.rollback.to"
-"""The annotation by which clients of old versions ask for a rollback."""
+"""The annotation with which old clients request a rollback."""
 
 _OWN = frozenset(("kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAXIMUM, ROLLBACK))
 _LONGEST_HISTORY = 2000
@@ -31,22 +31,22 @@ _BOUND = 1 << 63
 
 
 def number_in(obj: Object, annotation: str) -> int | None:
-    """Return the number in an annotation; None if there is none."""
+    """Return the number in an annotation, or None if it is missing or invalid."""
     return _number((obj.metadata.annotations or {}).get(annotation, ""))
 
 
 def revision_of(replica_set: ReplicaSet) -> int:
-    """Return the number of the revision that it is; 0 if it says none."""
+    """Return the revision of a replica set; 0 if the annotation is missing or invalid."""
     return number_in(replica_set, REVISION) or 0
 
 
 def last_but_one(replica_sets: Iterable[ReplicaSet]) -> int:
-    """Return the second highest revision; 0 if there is none."""
+    """Return the second highest revision, or 0."""
     return sorted((0, 0, *map(revision_of, replica_sets)))[-2]
 
 
 def size_annotations(deployment: Deployment) -> Mapping[str, str]:
-    """Return what replica sets are told of the size of their deployment."""
+    """Return the annotations that record the size of a deployment on its replica sets."""
     wanted = deployment.spec.replicas
     return {DESIRED: str(wanted), MAXIMUM: str(wanted + limits_of(deployment).surge)}
 
@@ -54,9 +54,9 @@ def size_annotations(deployment: Deployment) -> Mapping[str, str]:
 def annotations_of_newest(
     deployment: Deployment, old: Iterable[ReplicaSet], newest: ReplicaSet | None
 ) -> Mapping[str, str]:
-    """Return the annotations for the replica set of the present template, which comes after all `old` ones.
+    """Return the annotations for the newest replica set, whose revision follows those of all `old` ones.
 
-    `newest` is that set if it is there; else its annotations say the size of the deployment too.
+    `newest` is None if the set has to be created; then the size annotations are added too.
     """
     known = dict((newest.metadata.annotations if newest is not None else None) or {})
     given = deployment.metadata.annotations or {}
@@ -73,13 +73,13 @@ def annotations_of_newest(
 
 
 def _number(text: str) -> int | None:
-    """Return an integer of 64 bits."""
+    """Return a 64-bit integer, or None."""
     number = int(text) if _NUMBER.fullmatch(text) else None
     return number if number is not None and -_BOUND <= number < _BOUND else None
 
 
 def _history(known: str, before: str) -> str:
-    """Return the numbers a set had, and one more; the oldest are forgotten where they are too many."""
+    """Append a number to a history. The oldest numbers are dropped if the text becomes too long."""
     numbers = [*filter(None, known.split(",")), before]
     while len(numbers) > 1 and len(",".join(numbers)) > _LONGEST_HISTORY:
         del numbers[0]
@@ -87,7 +87,7 @@ def _history(known: str, before: str) -> str:
 
 
 def rolled_back(deployment: Deployment, to: ReplicaSet) -> Deployment:
-    """Return the deployment with the template of a former revision, and with the annotations that it had then."""
+    """Return the deployment with the template and the annotations of a former revision."""
     mine = {key: value for key, value in (deployment.metadata.annotations or {}).items() if key in _OWN}
     then = {key: value for key, value in (to.metadata.annotations or {}).items() if key not in _OWN}
     meta = replace(deployment.metadata, annotations=mine | then)
@@ -95,7 +95,7 @@ def rolled_back(deployment: Deployment, to: ReplicaSet) -> Deployment:
 
 
 def annotated(obj: Any, changes: Mapping[str, str]) -> Any:
-    """Return an object with further annotations."""
+    """Return an object with additional annotations."""
     known = obj.metadata.annotations or {}
     if changes.items() <= known.items():
         return obj
@@ -103,19 +103,19 @@ def annotated(obj: Any, changes: Mapping[str, str]) -> Any:
 
 
 def by_age(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Return replica sets, the oldest first."""
+    """Return replica sets sorted by age, oldest first."""
     return sorted(replica_sets, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))
 
 
 def by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Return replica sets by the number of their revision, of the same number the oldest first."""
+    """Return replica sets sorted by revision, then by age, oldest first."""
     return sorted(by_age(replica_sets), key=revision_of)
 
 
 def divide(
     deployment: Deployment, replica_sets: Iterable[ReplicaSet]
 ) -> tuple[ReplicaSet | None, tuple[ReplicaSet, ...]]:
-    """Return the replica set of the present template, of several the oldest, and all the others, the oldest first."""
+    """Return the replica set of the present template (the oldest of several) and all others, oldest first."""
     in_order = by_age(replica_sets)
     newest = next((one for one in in_order if is_same(one.spec.template, deployment.spec.template)), None)
     return newest, tuple(one for one in in_order if one is not newest)

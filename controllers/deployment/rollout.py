@@ -1,4 +1,4 @@
-"""One look at a deployment: what was decided is done here, and its status says so in the end, in one write."""
+"""One reconcile of a deployment: performs the decided writes and writes the status last, once."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -56,9 +56,9 @@ from .templates import is_same, new_replica_set, template_hash
 
 
 class Rollout:
-    """A deployment, as it was `seen` and as it is to be, and its replica sets, as they are after each write.
+    """A deployment as it was read (`seen`) and as it will be written, and its replica sets after each write.
 
-    `has_pods(sets)` says whether any pod of these has not ended yet.
+    `has_pods(sets)` returns whether any pod of these sets has not ended.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Rollout:
         self._now = now
         self._has_pods = has_pods
         self.written: list[ReplicaSet] = []
-        """The replica sets that were written, as they were then."""
+        """The replica sets that were written, with the responses of the server."""
 
     async def sync(self, *, terminating: bool) -> Requeue | None:
-        """Do what is next; `terminating` says whether pods that are being deleted are counted."""
+        """Perform the next step. `terminating` enables the count of terminating pods in the status."""
         deployment = self._deployment
         rolls = False
         if deployment.metadata.deletion_timestamp is None:
@@ -107,7 +107,7 @@ class Rollout:
         return (*self._old, *([self._newest] if self._newest is not None else []))
 
     async def _roll(self) -> bool:
-        """Take the next step to the present template; return whether there is more to be told of it."""
+        """Take the next rollout step. Return whether the status may report progress."""
         step = self._recreate if self._deployment.spec.strategy.type == RECREATE else self._update
         return await step()
 
@@ -122,7 +122,7 @@ class Rollout:
         return True
 
     async def _recreate(self) -> bool:
-        """No pod of a former template is there any more before one of the present is."""
+        """Delete all old pods before creating new ones (strategy Recreate)."""
         steps = sizes.none_of(self._old)
         await self._resize(steps)
         if steps or not sizes.have_ended(self._old) or self._has_pods(self._old):
@@ -136,7 +136,7 @@ class Rollout:
         return True
 
     async def _update_newest(self) -> None:
-        """Have the newest replica set say its revision, and what the deployment says."""
+        """Update revision, annotations and minReadySeconds of the newest replica set."""
         newest, deployment = self._newest, self._deployment
         if newest is None:
             return
@@ -150,10 +150,10 @@ class Rollout:
             self._set_progress("True", FOUND, f"There is the replica set {newest.metadata.name} already.")
 
     async def _ensure_newest(self) -> ReplicaSet | None:
-        """Return the replica set of the present template, which is created if need be.
+        """Return the replica set of the present template; create it if necessary.
 
-        None if that cannot be now: nothing is created in its namespace any more, or its name is taken, and its status
-        was given another number for the next.
+        Return None if its namespace is being deleted, or if its name is taken. In that case the collision count is
+        increased.
         """
         if self._newest is not None:
             return self._newest
@@ -177,7 +177,7 @@ class Rollout:
         return made
 
     async def _create(self, wanted: ReplicaSet) -> ReplicaSet | None:
-        """Create a replica set; return None if nothing is created in its namespace any more."""
+        """Create a replica set. Return None if its namespace is being deleted."""
         name = wanted.metadata.name
         made: list[ReplicaSet] = []
         refused: list[ApiError] = []
@@ -189,26 +189,26 @@ class Rollout:
             await try_write(create(), refused.append)
         except ApiError as error:
             if refused:
-                await self._tell_of_failure(f"The replica set {name} cannot be created: {error.message}")
+                await self._report_failure(f"The replica set {name} cannot be created: {error.message}")
             raise
         if made and has_deadline(self._deployment):
             self._set_progress("True", CREATED, f"The replica set {name} was created.")
         if made and wanted.spec.replicas > 0:
-            self._tell_of_size(made[0], 0)
+            self._report_scaling(made[0], 0)
         return made[0] if made else None
 
     async def _find(self, wanted: ReplicaSet) -> ReplicaSet | None:
-        """Return the replica set that has the name already, if it is the one that is wanted.
+        """Return the existing replica set of that name if it has the owner and the template wanted, else None.
 
-        Raises NotFound if it is gone by now.
+        Raises NotFound if it was deleted meanwhile.
         """
         there = await self._client.get(REPLICA_SETS, key_of(wanted))
         reference = controller_of(there)
         is_ours = reference is not None and reference.uid == self._seen.metadata.uid
         return there if is_ours and is_same(there.spec.template, wanted.spec.template) else None
 
-    async def _tell_of_failure(self, message: str) -> None:
-        """Say why there is no replica set for the template; that it cannot be said is the smaller trouble."""
+    async def _report_failure(self, message: str) -> None:
+        """Report why the replica set could not be created, as an event and as a condition."""
         self._events.warning(self._seen, CREATE_ERROR, message)
         if has_deadline(self._deployment):
             self._set_progress("False", CREATE_ERROR, message)
@@ -216,10 +216,10 @@ class Rollout:
             await update_status(self._client, DEPLOYMENTS, self._seen, failed)
 
     async def _resize(self, steps: Iterable[Size]) -> None:
-        """Give replica sets their sizes, and have them know that of the deployment."""
-        told = size_annotations(self._deployment)
+        """Scale replica sets and record the size of the deployment in their annotations."""
+        annotations = size_annotations(self._deployment)
         for one, size in steps:
-            wanted = annotated(replace(one, spec=replace(one.spec, replicas=size)), told)
+            wanted = annotated(replace(one, spec=replace(one.spec, replicas=size)), annotations)
             if wanted == one:
                 continue
             updated = await self._write(wanted)
@@ -227,7 +227,7 @@ class Rollout:
                 self._newest = updated
             self._old = tuple(updated if other is one else other for other in self._old)
             if size != one.spec.replicas:
-                self._tell_of_size(updated, one.spec.replicas)
+                self._report_scaling(updated, one.spec.replicas)
 
     async def _write(self, wanted: ReplicaSet) -> ReplicaSet:
         return self._wrote(await self._client.update(REPLICA_SETS, wanted))
@@ -236,7 +236,7 @@ class Rollout:
         self.written.append(one)
         return one
 
-    def _tell_of_size(self, one: ReplicaSet, before: int) -> None:
+    def _report_scaling(self, one: ReplicaSet, before: int) -> None:
         now = one.spec.replicas
         way = "up" if now > before else "down"
         message = f"Scaled {way} replica set {one.metadata.name} from {before} to {now}"
@@ -247,7 +247,7 @@ class Rollout:
             await self._clean_up()
 
     async def _clean_up(self) -> None:
-        """Delete old replica sets beyond the limit of the history, the oldest revisions first, if they have no pods."""
+        """Delete old replica sets without pods beyond the history limit, lowest revisions first."""
         limit = self._deployment.spec.revision_history_limit
         if limit is None or not has_history_limit(self._deployment):
             return
@@ -263,7 +263,7 @@ class Rollout:
         self._old = tuple(other for other in self._old if other is not one)
 
     async def _roll_back(self, revision: int) -> None:
-        """Go back to a former template, as clients of old versions ask for by an annotation."""
+        """Roll back to the revision that old clients request by annotation."""
         deployment, revision = self._seen, revision or last_but_one(self._every)
         to = next((one for one in self._every if revision and revision_of(one) == revision), None)
         if to is None:
@@ -281,7 +281,7 @@ class Rollout:
             self._events.normal(deployment, "DeploymentRollback", f"Went back to revision {revision}")
 
     async def _sync_status(self, *, rolls: bool, terminating: bool) -> Requeue | None:
-        """Write the status, if it is another one; return when to look for progress."""
+        """Write the status if it has changed. Return when to check for progress."""
         deployment, newest, old = self._deployment, self._newest, self._old
         status = status_of(deployment, newest, old, self._now, terminating=terminating)
         if rolls:
@@ -291,7 +291,7 @@ class Rollout:
         return Requeue(seconds) if seconds is not None else None
 
     def _note_revision(self, newest: ReplicaSet) -> None:
-        """Have the deployment say the revision of its newest replica set."""
+        """Copy the revision of the newest replica set to the deployment."""
         number = (newest.metadata.annotations or {}).get(REVISION, "")
         self._deployment = annotated(self._deployment, {REVISION: number})
 

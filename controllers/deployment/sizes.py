@@ -1,17 +1,17 @@
-"""The sizes that the replica sets of a deployment get next; pure.
+"""The next sizes of the replica sets of a deployment; pure.
 
-                                                                            becomes
-rolling, the newest is larger than the deployment                           the newest: as the deployment
-rolling, it is smaller, and a surge is left                                 the newest: larger by what is left
-rolling, otherwise: as many pods less as need not be available and are      the older: smaller by that
-  not missing, first those that are not available, the oldest sets first
-rolling, otherwise: the status of a set with pods is older than its size    nothing, until it is not
-anew (Recreate)                                                             the older: 0; then, when that is known
-                                                                              and their pods have ended, the newest: all
-scaled, or paused: one set has pods, or none has                            that set, or the newest: as the deployment
-scaled, or paused: the newest has all pods, and they are available          the older: 0
-scaled, or paused, rolling: several have pods                               each in proportion, with the surge
-scaled, anew: several have pods                                             as if it had not been scaled
+strategy and state                                                    next sizes
+RollingUpdate, newest larger than the deployment                      newest: as the deployment
+RollingUpdate, newest smaller, surge left                             newest: larger by what is left
+RollingUpdate, otherwise: pods above the minimum of available pods    older: smaller by that number;
+                                                                      unavailable pods and oldest sets first
+RollingUpdate, otherwise: status of a set with pods is outdated       nothing, until it is up to date
+Recreate                                                              older: 0; once their pods have ended,
+                                                                      newest: as the deployment
+scaled or paused: only one set has pods, or none                      that set, or newest: as the deployment
+scaled or paused: newest has all pods, and they are available         older: 0
+scaled or paused, RollingUpdate: several have pods                    each in proportion, including the surge
+scaled, Recreate: several have pods                                   as if it had not been scaled
 """
 
 import math
@@ -25,14 +25,14 @@ from .revisions import DESIRED, MAXIMUM, by_age, number_in
 
 
 class Size(NamedTuple):
-    """The number of pods that a replica set gets."""
+    """The new number of pods of a replica set."""
 
     replica_set: ReplicaSet
     replicas: int
 
 
 def rolling(deployment: Deployment, newest: ReplicaSet, old: Sequence[ReplicaSet]) -> list[Size]:
-    """Return the next step of a rolling update; none if it has to wait, or is complete."""
+    """Return the next step of a rolling update; empty if it has to wait or is complete."""
     size = newest_size(deployment, newest, old)
     if size != newest.spec.replicas:
         return [Size(newest, size)]
@@ -40,9 +40,9 @@ def rolling(deployment: Deployment, newest: ReplicaSet, old: Sequence[ReplicaSet
 
 
 def newest_size(deployment: Deployment, newest: ReplicaSet | None, old: Sequence[ReplicaSet]) -> int:
-    """Return how many pods the newest replica set gets, which need not be there yet, as far as there is room.
+    """Return the size of the newest replica set (None if it does not exist yet) within replicas and surge.
 
-    Pods that a set has yet to delete take room, too.
+    Pods that a set has yet to delete count against the surge.
     """
     wanted = deployment.spec.replicas
     if deployment.spec.strategy.type != ROLLING_UPDATE:
@@ -55,18 +55,20 @@ def newest_size(deployment: Deployment, newest: ReplicaSet | None, old: Sequence
 
 
 def is_known(replica_sets: Iterable[ReplicaSet]) -> bool:
-    """Return whether the status of each set is of its present size; an older one may tell of pods that come or go."""
+    """Return whether the status of each set is up to date. An outdated status may not count pods being created or
+    deleted.
+    """
     return all(one.status.observed_generation >= one.metadata.generation for one in replica_sets)
 
 
 def have_ended(replica_sets: Sequence[ReplicaSet]) -> bool:
-    """Return whether no pod of these is left, as far as their status tells."""
+    """Return whether the sets have no pods left, according to their status."""
     statuses = [one.status for one in replica_sets]
     return is_known(replica_sets) and not any(one.replicas or one.terminating_replicas for one in statuses)
 
 
 def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
-    """Return the sizes of the older sets with which enough pods are available, whatever becomes of the others."""
+    """Return the reduced sizes of the older sets that keep the minimum of available pods."""
     if not is_known(one for one in (newest, *active) if one.spec.replicas > 0):
         return []
     least = deployment.spec.replicas - limits_of(deployment).unavailable
@@ -81,12 +83,12 @@ def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[Replic
 
 
 def _available(one: ReplicaSet) -> int:
-    """Return how many pods are available, without those that are too many."""
+    """Return the number of available pods, without surplus ones."""
     return min(one.status.available_replicas, one.spec.replicas)
 
 
 def _less(sizes: Sequence[int], most: Sequence[int], count: int) -> list[int]:
-    """Return `sizes` with `count` taken away in all, from the first on, of each as many as `most` says."""
+    """Return `sizes` reduced by `count` in total, starting with the first, each by at most its value in `most`."""
     found: list[int] = []
     for size, at_most in zip(sizes, most, strict=True):
         taken = max(0, min(at_most, count))
@@ -96,29 +98,32 @@ def _less(sizes: Sequence[int], most: Sequence[int], count: int) -> list[int]:
 
 
 def none_of(old: Iterable[ReplicaSet]) -> list[Size]:
-    """Return that all which have pods get none."""
+    """Return size 0 for all sets that have pods."""
     return [Size(one, 0) for one in old if one.spec.replicas > 0]
 
 
 def is_scaled(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> bool:
-    """Return whether the deployment has another number of replicas than its sets with pods were told, and they have to
-    be told before the rollout goes on. Where pods are made anew, sets that lose theirs need no share.
+    """Return whether the deployment was scaled since the annotations of its sets with pods were written.
+
+    With Recreate, several sets with pods are scaled down anyway and need no proportional share.
     """
     active = [one for one in replica_sets if one.spec.replicas > 0]
     if len(active) > 1 and deployment.spec.strategy.type != ROLLING_UPDATE:
         return False
-    told = (number_in(one, DESIRED) for one in active)
-    return any(number is not None and number >= 0 and number != deployment.spec.replicas for number in told)
+    recorded = (number_in(one, DESIRED) for one in active)
+    return any(number is not None and number >= 0 and number != deployment.spec.replicas for number in recorded)
 
 
 def proportional(deployment: Deployment, newest: ReplicaSet | None, old: Sequence[ReplicaSet]) -> list[Size]:
-    """Return the sizes where the deployment was scaled, or is paused; sets that keep theirs may be told of its size."""
+    """Return the sizes for a deployment that was scaled or is paused. Sets that keep their size may need new
+    annotations.
+    """
     wanted = deployment.spec.replicas
     every = [*by_age(old), *([newest] if newest is not None else [])]
     active = [one for one in every if one.spec.replicas > 0]
     if len(active) < 2:
         only = active[0] if active else newest or (by_age(old)[-1] if old else None)
-        # The set may have the right size already, and not know it: others can scale it, too.
+        # The set may have the right size but outdated annotations, because other clients can scale it too.
         return [Size(only, wanted)] if only is not None and (only.spec.replicas != wanted or active) else []
     if newest is not None and _is_saturated(deployment, newest):
         return none_of(old)
@@ -131,7 +136,7 @@ def _is_saturated(deployment: Deployment, newest: ReplicaSet) -> bool:
 
 
 def _shares(deployment: Deployment, active: Sequence[ReplicaSet]) -> list[Size]:
-    """Return the sizes of replica sets, the largest first, that make use of all pods there may be."""
+    """Return the sizes of replica sets, largest first, that use all allowed pods."""
     wanted = deployment.spec.replicas
     most = wanted + limits_of(deployment).surge if wanted > 0 else 0
     more = most - _total(active)
@@ -150,12 +155,12 @@ def _shares(deployment: Deployment, active: Sequence[ReplicaSet]) -> list[Size]:
 
 
 def _share(deployment: Deployment, one: ReplicaSet, most: int) -> int:
-    """Return how many pods more, or fewer, are in proportion to those that a replica set has."""
+    """Return how many pods a replica set gains or loses in proportion to its size."""
     now = one.spec.replicas
     if deployment.spec.replicas == 0:
         return -now
-    told = number_in(one, MAXIMUM)
-    before = told if told is not None and told > 0 else deployment.status.replicas
+    recorded = number_in(one, MAXIMUM)
+    before = recorded if recorded is not None and recorded > 0 else deployment.status.replicas
     return math.floor(now * most / before + 0.5) - now if before else 0
 
 

@@ -1,13 +1,13 @@
-"""The status of a deployment: sums over its replica sets, and conditions that tell how a rollout goes; pure.
+"""The status of a deployment: sums over its replica sets, and conditions about the rollout; pure.
 
-Progressing, while there is a deadline:                          status     reason
-  a replica set was created for the template                     True       NewReplicaSetCreated
-  there was one already                                          True       FoundNewReplicaSet
-  none can be created                                            False      ReplicaSetCreateError
-  more pods are updated, ready or available, fewer are old       True       ReplicaSetUpdated
-  all pods are updated and available, and no others are there    True       NewReplicaSetAvailable
-  nothing of that since the deadline                             False      ProgressDeadlineExceeded
-  it is paused; it goes on                                       Unknown    DeploymentPaused; DeploymentResumed
+Progressing, if it has a deadline:                           status   reason
+  the replica set of the template was created                True     NewReplicaSetCreated
+  it existed already                                         True     FoundNewReplicaSet
+  it cannot be created                                       False    ReplicaSetCreateError
+  more pods are updated, ready or available, fewer are old   True     ReplicaSetUpdated
+  all pods are updated and available, no others exist        True     NewReplicaSetAvailable
+  no progress within the deadline                            False    ProgressDeadlineExceeded
+  paused; resumed                                            Unknown  DeploymentPaused; DeploymentResumed
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ _NO_LIMIT = (1 << 31) - 1
 
 
 def has_deadline(deployment: Deployment) -> bool:
-    """Return whether lack of progress is to be told."""
+    """Return whether lack of progress is reported."""
     return deployment.spec.progress_deadline_seconds not in (None, _NO_LIMIT)
 
 
@@ -48,7 +48,7 @@ def status_of(
     *,
     terminating: bool = True,
 ) -> DeploymentStatus:
-    """Return the status without what only a rollout tells; `terminating` says whether such pods are counted."""
+    """Return the status without the conditions of a rollout. `terminating` enables the count of terminating pods."""
     every = [*old, *([newest] if newest is not None else [])]
     available = sum(one.status.available_replicas for one in every)
     enough = available >= deployment.spec.replicas - limits_of(deployment).unavailable
@@ -73,7 +73,7 @@ def status_of(
 
 
 def _terminating(replica_sets: Iterable[ReplicaSet]) -> int | None:
-    """Return the sum; None if a set that was looked at does not say it."""
+    """Return the sum, or None if a set whose status was observed does not report it."""
     counted = [one.status for one in replica_sets if one.status.observed_generation != 0]
     if any(status.terminating_replicas is None for status in counted):
         return None
@@ -87,7 +87,7 @@ def rollout_status(
     status: DeploymentStatus,
     now: datetime,
 ) -> DeploymentStatus:
-    """Return `status`, which is of these replica sets, with what a rollout tells of its progress and its failures."""
+    """Return `status` with the conditions about progress and failures of a rollout."""
     conditions = status.conditions
     if not has_deadline(deployment):
         conditions = without(conditions, PROGRESSING)
@@ -100,14 +100,14 @@ def rollout_status(
     ]
     if not failures:
         return replace(status, conditions=without(conditions, REPLICA_FAILURE))
-    told = replace(failures[0], last_update_time=failures[0].last_transition_time)
-    return replace(status, conditions=with_reason(conditions, told))
+    failure = replace(failures[0], last_update_time=failures[0].last_transition_time)
+    return replace(status, conditions=with_reason(conditions, failure))
 
 
 def _progress(
     deployment: Deployment, newest: ReplicaSet | None, status: DeploymentStatus, now: datetime
 ) -> Condition | None:
-    """Return the condition of progress, if it is another one now."""
+    """Return the condition Progressing if it has changed."""
     known = condition_of(deployment.status.conditions, PROGRESSING)
     rested = status.replicas == status.updated_replicas and known is not None and known.reason == COMPLETE
     if rested:
@@ -115,7 +115,7 @@ def _progress(
     what = f"ReplicaSet {newest.metadata.name}" if newest is not None else f"Deployment {deployment.metadata.name}"
     if is_complete(deployment, status):
         return condition(PROGRESSING, "True", COMPLETE, f"{what} has progressed to its end.", now)
-    if _goes_on(deployment.status, status):
+    if _has_progressed(deployment.status, status):
         return condition(PROGRESSING, "True", UPDATED, f"{what} is progressing.", now)
     if is_timed_out(deployment, known, now):
         return condition(PROGRESSING, "False", TIMED_OUT, f"{what} has not progressed within its deadline.", now)
@@ -123,7 +123,7 @@ def _progress(
 
 
 def _with_progress(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Return the conditions with one of progress, of which each sign has its time."""
+    """Return the conditions with the new condition Progressing. Each sign of progress updates its time."""
     known = condition_of(conditions, PROGRESSING)
     if new.reason != UPDATED or known is None:
         return with_reason(conditions, new)
@@ -133,13 +133,13 @@ def _with_progress(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 
 
 def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
-    """Return whether all replicas are updated and available, and no others are there."""
+    """Return whether all replicas are updated and available and no other pods exist."""
     wanted = deployment.spec.replicas
     numbers = (status.updated_replicas, status.replicas, status.available_replicas)
     return numbers == (wanted,) * 3 and status.observed_generation >= deployment.metadata.generation
 
 
-def _goes_on(before: DeploymentStatus, after: DeploymentStatus) -> bool:
+def _has_progressed(before: DeploymentStatus, after: DeploymentStatus) -> bool:
     return (
         after.updated_replicas > before.updated_replicas
         or after.replicas - after.updated_replicas < before.replicas - before.updated_replicas
@@ -157,7 +157,7 @@ def is_timed_out(deployment: Deployment, progress: Condition | None, now: dateti
 
 
 def until_deadline(deployment: Deployment, progress: Condition, now: datetime) -> float | None:
-    """Return the seconds until lack of progress is told, less than 0 if that is overdue; None if that is never."""
+    """Return the seconds until the progress deadline: negative if it has passed, None if there is no deadline."""
     since = time_of(nonzero_time(progress.last_update_time))
     if since is None or deployment.spec.progress_deadline_seconds is None:
         return None
@@ -165,19 +165,21 @@ def until_deadline(deployment: Deployment, progress: Condition, now: datetime) -
 
 
 def next_look(deployment: Deployment, status: DeploymentStatus, now: datetime) -> float | None:
-    """Return the seconds until a rollout that makes no progress is to be looked at again; None if it need not be."""
+    """Return the seconds until a rollout has to be checked for lack of progress, or None."""
     progress = condition_of(status.conditions, PROGRESSING)
     if not has_deadline(deployment) or progress is None:
         return None
     if progress.reason in (TIMED_OUT, COMPLETE) or is_complete(deployment, status):
         return None
     left = until_deadline(deployment, progress, now)
-    # Times are kept to the second.
+    # Times in conditions have a resolution of one second.
     return None if left is None else max(0.0, left) + 1.0
 
 
 def pause_condition(deployment: Deployment, now: datetime) -> Condition | None:
-    """Return what is to be said of a deployment that was paused or goes on, if that was not said; time stands still."""
+    """Return the condition for a deployment that was just paused or resumed, or None. The deadline does not count in a
+    pause.
+    """
     known = condition_of(deployment.status.conditions, PROGRESSING)
     if not has_deadline(deployment) or (known is not None and known.reason == TIMED_OUT):
         return None
@@ -190,7 +192,7 @@ def pause_condition(deployment: Deployment, now: datetime) -> Condition | None:
 
 
 def condition(kind: str, status: str, reason: str, message: str, now: datetime) -> Condition:
-    """Return a condition of this time."""
+    """Return a condition with the present time."""
     at = format_time(now)
     return Condition(
         type=kind, status=status, reason=reason, message=message, last_update_time=at, last_transition_time=at
@@ -198,7 +200,7 @@ def condition(kind: str, status: str, reason: str, message: str, now: datetime) 
 
 
 def with_reason(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Return the conditions with `new` for its type, unless that has its status for the same reason already."""
+    """Return the conditions with `new`, unless its type has the same status and reason already."""
     known = condition_of(conditions, new.type)
     if known is not None and known.status == new.status:
         if known.reason == new.reason:

@@ -1,4 +1,4 @@
-"""Templates of pods: whether two are the same, the hash of one, and the replica set that is made of one; pure."""
+"""Pod templates: comparison, hash, and the replica set of a template; pure."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,26 +17,26 @@ from controller_manager.framework.controller.history import revision_hash
 HASH = "pod-template-hash"
 
 _LONGEST_NAME = 253
-# Fields whose texts are quantities, and those that are maps of such.
+# Fields that are quantities, and fields that are maps of quantities.
 _QUANTITY = frozenset(("divisor", "sizeLimit"))
 _QUANTITIES = frozenset(("limits", "overhead", "requests"))
 
 
 def is_same(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
-    """Return whether two templates make the same pods, but for the label that has their hash."""
+    """Return whether two templates are equal except for the hash label."""
     if _metadata(one) != _metadata(other):
         return False
     return one.spec == other.spec or _plain(one) == _plain(other)
 
 
 def template_hash(template: PodTemplateSpec, collisions: int) -> str:
-    """Return a short text that depends on a template and the number of collisions alone."""
+    """Return a short hash of a template and the collision count."""
     tree = {"metadata": _metadata(template), "spec": msgspec.Raw(_plain(template))}
     return revision_hash(msgspec.Raw(msgspec.json.encode(tree, order="sorted")), collisions)
 
 
 def new_replica_set(deployment: Deployment, code: str, replicas: int, annotations: Mapping[str, str]) -> ReplicaSet:
-    """Return the replica set for the present template of a deployment, to be created."""
+    """Return the replica set to create for the present template of a deployment."""
     meta, spec = deployment.metadata, deployment.spec
     labels = {**(spec.template.metadata.labels or {}), HASH: code}
     template = replace(spec.template, metadata=replace(spec.template.metadata, labels=labels))
@@ -56,7 +56,7 @@ def new_replica_set(deployment: Deployment, code: str, replicas: int, annotation
 
 
 def without_hash(template: PodTemplateSpec) -> PodTemplateSpec:
-    """Return the template as a deployment has it."""
+    """Return the template without the hash label, as in the deployment."""
     labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != HASH}
     return replace(template, metadata=replace(template.metadata, labels=labels or None))
 
@@ -67,7 +67,7 @@ def _metadata(template: PodTemplateSpec) -> ObjectMeta:
 
 
 def _plain(template: PodTemplateSpec) -> bytes:
-    """Return the spec of a template as all have it that mean the same, in JSON."""
+    """Return the spec of a template in a normalized form, in JSON."""
     return _plain_spec(bytes(template.spec)) if template.spec else b"null"
 
 

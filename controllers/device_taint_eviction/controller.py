@@ -1,5 +1,5 @@
-"""Deletes pods whose devices have NoExecute taints, once they tolerate them no longer, and says in the status of rules
-that taint devices how far that is (KEP-5055).
+"""Evicts pods that do not tolerate the NoExecute taints of their devices, and reports progress in
+DeviceTaintRules (KEP-5055).
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,11 +55,11 @@ from .watches import (
 NAME = "device-taint-eviction-controller"
 GATE, RULES_GATE = "DRADeviceTaints", "DRADeviceTaintRules"
 REASON, EVENT = "DeletionByDeviceTaintManager", "DeviceTaintManagerEviction"
-# Seconds until another look when what was seen is no longer so.
+# Seconds until the next attempt if the objects have changed meanwhile.
 LATE = 1.0
-# Seconds between two statuses of a rule.
+# Minimum seconds between two status updates of a rule.
 PERIOD = 10.0
-# Users of 1.36 wait for these very words.
+# Clients of 1.36 depend on this exact text.
 _MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
 
 _DELETIONS = Family(
@@ -85,26 +85,23 @@ class DeviceTaintEvictionOptions(Options):
     )
 
 
-# Observed: a pod on a node, its allocated claims that are reserved for it, the NoExecute taints of their devices: those
-# that the current slices of a pool have, and those of rules that select them.
-# Decided, by what the requests tolerate:                  Done:
-#   no taint, or all tolerated for good                    nothing; if an eviction was planned, an event says that it is
-#                                                          not any more
-#   tolerated until some time                              look again then; of several the earliest counts
-#   not tolerated, or that time is over                    the server is asked; if it has taint and claim that way too:
-#                                                          condition, deletion, event
-# Times count from `timeAdded` of the taints, so that nothing needs to be remembered.
-#
-# Observed: a rule; the pods to evict for it; how many were evicted since the start of this process.
-# Decided:                                                 Status, in the condition EvictionInProgress:
-#   NoExecute, and there are such pods                     True, PodsPendingEviction; looked at again every ten seconds
-#   NoExecute, and there are none                          False, Completed if there were some, otherwise NotStarted
-#   None                                                   False, NoEffect, with what NoExecute would do; once
-#   any other effect                                       False, OtherEffect
+# Observed: a pod on a node, its allocated claims that are reserved for it, and the NoExecute taints of their devices,
+# from the current slices of a pool and from rules that select them.
+# Decided, by the tolerations of the requests:   Done:
+#   no taint, or all tolerated without limit     nothing; an event if an eviction was planned
+#   tolerated for a limited time                 requeue at the earliest expiry
+#   not tolerated, or expired                    if the server confirms taint and claims: condition, deletion, event
+# Times count from the `timeAdded` of the taints, so no state is needed.
+# Observed: a rule; the pods to evict for it; the number of pods evicted since this process started.
+# Decided:                                       Condition EvictionInProgress:
+#   NoExecute, with pods to evict                True, PodsPendingEviction; requeued every ten seconds
+#   NoExecute, without such pods                 False, Completed if there were some, else NotStarted
+#   None                                         False, NoEffect, with the effect that NoExecute would have; once
+#   another effect                               False, OtherEffect
 
 
 class DeviceTaintEvictionController:
-    """Reconciles one pod with the taints of its devices, or the status `OfRule`."""
+    """Reconciles a pod with the taints of its devices, or the status of a rule (`OfRule`)."""
 
     def __init__(self, context: Context, _: DeviceTaintEvictionOptions) -> None:
         self._client = context.client
@@ -113,15 +110,15 @@ class DeviceTaintEvictionController:
         self._claims = context.informers.get(RESOURCE_CLAIMS)
         self._slices = context.informers.get(RESOURCE_SLICES)
         self._rules = context.informers.get(DEVICE_TAINT_RULES) if context.enabled(RULES_GATE) else None
-        # The uid of each pod that is to be evicted.
+        # The uid of each pod with a planned eviction.
         self._planned: dict[Key, str] = {}
-        # The uid of each rule that had pods evicted, and of how many.
+        # The uid of each rule with evicted pods, and their number.
         self._evicted: dict[str, tuple[str, int]] = {}
         self._deletions = Counters(_DELETIONS, context.runtime.registry)
         self._latency = Histograms(_LATENCY, context.runtime.registry).of()
 
     async def reconcile(self, key: Key | OfRule) -> Requeue | None:
-        """Delete pod `key` if its time with its devices has run out, or write the status of a rule."""
+        """Evict pod `key` if its tolerations have expired, or write the status of a rule."""
         if isinstance(key, OfRule):
             return await self._tell(key.name)
         pod = self._pods.get(key)
@@ -147,7 +144,7 @@ class DeviceTaintEvictionController:
         return [rule for rule in rules if rule.spec.taint.effect == NO_EXECUTE]
 
     def _causes(self, pod: Pod, rules: Sequence[DeviceTaintRule]) -> list[Cause]:
-        """Return why a pod is to be evicted, if only these rules evict."""
+        """Return the causes to evict a pod, considering only these rules."""
         if not pod.spec.node_name or is_pod_terminal(pod):
             return []
         allocated = (device for claim in claims_in_use(pod, self._claims.get) for device in devices_of(claim))
@@ -157,7 +154,7 @@ class DeviceTaintEvictionController:
         return slices_of_pool(self._slices, device.driver, device.pool)
 
     async def _is_current(self, pod: Pod, origin: TaintSource) -> bool:
-        """Return whether the server has the taint and the claims as they were seen: nobody is evicted by hearsay."""
+        """Return whether the server confirms the taint and the claims; no pod is evicted because of stale data."""
         try:
             found: TaintSource
             if isinstance(origin, ResourceSlice):
@@ -193,7 +190,7 @@ class DeviceTaintEvictionController:
         return count if known == uid else 0
 
     async def _tell(self, name: str) -> Requeue | None:
-        """Write the status of a rule, if it is not too early for that."""
+        """Write the status of a rule, unless the last write is too recent."""
         rule = self._rules.get(Key("", name)) if self._rules is not None else None
         if rule is None:
             self._evicted.pop(name, None)
@@ -216,7 +213,7 @@ class DeviceTaintEvictionController:
         return Requeue(PERIOD) if new.status == "True" else None
 
     def _count(self, rule: DeviceTaintRule) -> Counts:
-        """Count what the rule does, or would do if its effect were NoExecute."""
+        """Count the pods that the rule evicts, or would evict with the effect NoExecute."""
         selects = selector_of(rule)
         if rule.spec.taint.effect not in (NO_EXECUTE, "None"):
             return Counts(0, 0, 0, 0)

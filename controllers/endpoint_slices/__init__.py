@@ -1,4 +1,4 @@
-"""The endpoint slice controller: what it decides is in `decide`, hints by zone in `zones`."""
+"""EndpointSlice controller: `decide` computes slices, `zones` computes zone hints."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Keeps, for every service with a selector, the slices that list the endpoints of its pods."""
+"""Maintains the EndpointSlices of every service with a selector."""
 
 import asyncio
 from collections import Counter
@@ -63,22 +63,22 @@ class EndpointSliceOptions(Options):
     max_endpoints_per_slice: Int32 = flag(100, "Endpoints in one slice at most.", minimum=1, maximum=1000)
 
 
-# Observed: the service, the pods its selector matches, the zones of their nodes, the slices that are ours and name it;
-# for services that ask for it, also the CPU of all ready nodes by zone.
-# Decided, by the service:                              Done:
-#   absent                                              delete the slices it owned: nobody else's
-#   of type ExternalName, or without a selector         nothing: somebody else's
-#   being deleted                                       nothing new: what is there goes with it
-#   else: of each family of addresses and set of ports, as many slices as it takes, filled as `_slices` says
-#     pods whose node is not known                      left out until it is, or it is to be published unready
-#     pods that are over, or have no address            left out
-#     slices of another family, or of a service before  delete
-#     no endpoints                                      one empty slice
-#     nothing differs                                   no write
+# Observed: the service, the pods that its selector matches, the zones of their nodes, our slices of the service; for
+# services with topology hints also the CPU of all ready nodes by zone.
+# Decided, by the service:                            Done:
+#   gone                                              delete the slices that it owned
+#   type ExternalName, or without a selector          nothing; users manage the slices
+#   being deleted                                     nothing; the garbage collector deletes the slices
+#   otherwise, per address family and set of ports    slices filled as `shared/slices.py` describes
+#     pods whose node is unknown                      omitted until it is known, unless unready pods are published
+#     pods that have ended or have no address         omitted
+#     slices of another family or a former service    delete
+#     no endpoints                                    one empty slice
+#     no difference                                   no write
 
 
 class EndpointSliceController:
-    """Reconciles one service, named by the key."""
+    """Reconciles services."""
 
     def __init__(self, context: Context, options: EndpointSliceOptions) -> None:
         self._client = context.client
@@ -94,7 +94,7 @@ class EndpointSliceController:
         self._events = context.events
 
     async def run(self, add: Add) -> None:
-        """Follow what nodes can do; services that follow zones are looked at again when that has changed."""
+        """Track the capacity of nodes. Services with topology hints are enqueued when it changes."""
         changed = asyncio.Event()
 
         def note(change: Change[Node]) -> None:
@@ -112,7 +112,7 @@ class EndpointSliceController:
             end()
 
     async def reconcile(self, key: Key) -> None:
-        """Bring the slices of service `key` up to date."""
+        """Update the slices of service `key`."""
         result = "error"
         try:
             await self._sync(key)
@@ -136,7 +136,7 @@ class EndpointSliceController:
             self._announcer.announce(service, made)
 
     async def _clear(self, key: Key, slices: Iterable[EndpointSlice]) -> None:
-        """Delete what a service left that is gone, as the garbage collector would."""
+        """Delete the slices of a deleted service, as the garbage collector would."""
         owned = [
             s for s in slices if any((o.kind, o.name) == ("Service", key.name) for o in s.metadata.owner_references)
         ]
@@ -163,33 +163,33 @@ class EndpointSliceController:
 
 
 class _Announcer:
-    """Tells once when the endpoints of a service have hints by zone from now on, or why they have none."""
+    """Records an event when topology hints of a service are enabled, or why they are disabled."""
 
     def __init__(self, events: Recorder) -> None:
         self._events = events
         self._reported: dict[Key, dict[str, str]] = {}
 
     def announce(self, service: Service, made: SliceDecision) -> None:
-        """Tell what is new."""
+        """Record events for changes."""
         reported = self._reported.get(key_of(service), {})
         if reported == made.hints:
             return
         for family, reason in made.hints.items():
             if reported.get(family) != reason:
-                self._tell(service, family, reason)
+                self._report(service, family, reason)
         for family, reason in reported.items():
             if family not in made.hints and not reason:
-                self._tell(service, family, "Topology Aware Hints are off from now")
+                self._report(service, family, "Topology Aware Hints are off from now")
         if made.hints:
             self._reported[key_of(service)] = dict(made.hints)
         else:
             self.forget(key_of(service))
 
     def forget(self, service: Key) -> None:
-        """A service is gone."""
+        """Drop the state of a deleted service."""
         self._reported.pop(service, None)
 
-    def _tell(self, service: Service, family: str, reason: str) -> None:
+    def _report(self, service: Service, family: str, reason: str) -> None:
         if reason:
             self._events.warning(service, "TopologyAwareHintsDisabled", f"{reason}, addressType: {family}")
         else:
@@ -215,7 +215,7 @@ _DISTRIBUTIONS = Family(
 
 
 class _Metrics:
-    """The metrics of the controller."""
+    """The metrics of the endpoint slice controller."""
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.slices = SliceMetrics(_PREFIX, limit, registry)
@@ -226,7 +226,7 @@ class _Metrics:
         self._numbers: Counter[str] = Counter()
 
     def decided(self, key: Key, service: Service, made: SliceDecision) -> None:
-        """Count what was done about a service."""
+        """Record a sync of a service."""
         wanted = distribution(service)
         self.slices.arranged(key, made.arrangement)
         topology = "Auto" if follows_zones(service) else "Disabled"
@@ -234,7 +234,7 @@ class _Metrics:
         self._note(key, wanted)
 
     def gone(self, key: Key) -> None:
-        """A service is no longer there."""
+        """Remove a deleted service from the metrics."""
         self.slices.gone(key)
         self._note(key, "")
 
@@ -249,7 +249,9 @@ class _Metrics:
 
 
 def services_to_check(informers: Informers, change: Change[EndpointSlice]) -> Iterator[Key]:
-    """The services of a slice that changed; at the start those that are gone, since the others are looked at anyway."""
+    """Yield the services of a changed slice. In the initial list only missing services, since the others are
+    synced anyway.
+    """
     services = informers.get(SERVICES)
     for key in services_of_slice(MANAGER, informers, change):
         if not change.initial or services.get(key) is None:
@@ -257,7 +259,7 @@ def services_to_check(informers: Informers, change: Change[EndpointSlice]) -> It
 
 
 def services_of_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
-    """The services with pods on a node that is new, gone or in another zone."""
+    """Yield the services with pods on a node that is new, gone or in another zone."""
     before, after = change.before, change.after
     if before is not None and after is not None and _zone(before) == _zone(after):
         return

@@ -1,4 +1,4 @@
-"""Decides the slices of a service, from the service, its pods, their nodes and what is there; pure."""
+"""Computes the slices of a service from the service, its pods, their nodes and the present slices; pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -45,7 +45,7 @@ TOPOLOGY_MODE = f"service.{PLATFORM_DOMAIN}/topology-mode"
 _OLD_TOPOLOGY_MODE = f"service.{PLATFORM_DOMAIN}/topology-aware-hints"
 _RESERVED = (HEADLESS, SERVICE_NAME, MANAGED_BY)
 _CLOSE = ("PreferClose", "PreferSameZone", "PreferSameNode")
-# By ready, serving and terminating: there are few, and many endpoints.
+# By ready, serving and terminating. The few combinations are shared by many endpoints.
 _CONDITIONS = {
     (ready, serving, terminating): EndpointConditions(ready=ready, serving=serving, terminating=terminating)
     for ready in (False, True)
@@ -53,16 +53,16 @@ _CONDITIONS = {
     for terminating in (False, True)
 }
 
-# The zone of a node: empty if it has none, None if there is no such node.
+# Returns the zone of a node: empty without a zone, None for an unknown node.
 ZoneOf = Callable[[str], str | None]
-# What the ready nodes of each zone can do, as part of the whole; raises `Refused` when that cannot be told.
+# Returns the share of capacity of each zone; raises `Refused` if it is unknown.
 Ratios = Callable[[], Mapping[str, float]]
 
 
 class SliceDecision(NamedTuple):
-    """The writes to make, the arrangement of slices that follows, and for each family why it has no zone hints.
+    """The writes, the resulting arrangement, and for each family why it has no zone hints.
 
-    An empty reason: it has hints. A family that is not in `hints` is not to have any.
+    An empty reason means that it has hints. Families not in `hints` do not want hints.
     """
 
     writes: SliceWrites
@@ -71,24 +71,24 @@ class SliceDecision(NamedTuple):
 
 
 def is_kept(service: Service) -> bool:
-    """Return whether a service has slices that are ours to keep."""
+    """Return whether this controller manages the slices of a service."""
     return service.spec.type != "ExternalName" and bool(service.spec.selector)
 
 
 def follows_zones(service: Service) -> bool:
-    """Return whether the annotation asks for hints by zone."""
+    """Return whether the annotation enables topology hints."""
     annotations = service.metadata.annotations or {}
     return annotations.get(_OLD_TOPOLOGY_MODE, annotations.get(TOPOLOGY_MODE)) in ("Auto", "auto")
 
 
 def distribution(service: Service) -> str:
-    """The traffic distribution that is in force; empty if there is none. The annotation has precedence."""
+    """Return the effective traffic distribution, or an empty string. The topology annotation has precedence."""
     wanted = service.spec.traffic_distribution or ""
     return wanted if wanted in _CLOSE and not follows_zones(service) else ""
 
 
 def families(service: Service) -> tuple[str, ...]:
-    """The families of addresses a service has; it says so itself but on servers before dual stack."""
+    """Return the address families of a service, which are derived for servers without dual stack."""
     spec = service.spec
     if spec.ip_families:
         return tuple(family for family in spec.ip_families if family in ("IPv4", "IPv6"))
@@ -105,7 +105,7 @@ def decide(
     limit: int,
     ratios: Ratios,
 ) -> SliceDecision:
-    """Return what to do about the slices of a service that is kept."""
+    """Return the decision about the slices of a service with a selector."""
     supported = families(service)
     ours: list[EndpointSlice] = []
     foreign: list[EndpointSlice] = []
@@ -133,7 +133,7 @@ def decide(
 def wanted_of(
     service: Service, pods: Iterable[Pod], zone_of: ZoneOf
 ) -> dict[SliceGroup, dict[SliceIdentity, Endpoint]]:
-    """The endpoints of a service, by family and ports."""
+    """Return the endpoints of a service by family and ports."""
     by_name = _by_name(service)
     supported, nearby = families(service), distribution(service)
     shared: frozenset[SlicePort] | None = None
@@ -155,7 +155,7 @@ def wanted_of(
 def with_zone_hints(
     arrangement: Arrangement, supported: Iterable[str], style: Style, ratios: Ratios
 ) -> tuple[Arrangement, dict[str, str]]:
-    """The arrangement with hints by zone in each family, and why a family has none; empty where it has."""
+    """Return the arrangement with zone hints, and per family the reason for missing hints, which is empty otherwise."""
     drafts, reasons = list(arrangement.drafts), {}
     for family in supported:
         places = [place for place, draft in enumerate(drafts) if draft.group.family == family]
@@ -175,7 +175,7 @@ def with_zone_hints(
 def _with_former_hints(
     wanted: Mapping[SliceGroup, Mapping[SliceIdentity, Endpoint]], slices: Iterable[EndpointSlice]
 ) -> dict[SliceGroup, dict[SliceIdentity, Endpoint]]:
-    """The wanted endpoints with the hints they have in slices now."""
+    """Return the wanted endpoints with the hints of the present slices."""
     former = {(s.address_type, identity(e)): e.hints for s in slices for e in s.endpoints or () if e.hints}
     return {
         group: {name: replace(endpoint, hints=former.get((group.family, name))) for name, endpoint in endpoints.items()}
@@ -199,7 +199,7 @@ def _endpoint(service: Service, pod: Pod, addresses: tuple[str, ...], zone: str 
 
 
 def _hints_nearby(wanted: str, zone: str | None, node: str) -> EndpointHints | None:
-    """The hints of one endpoint that traffic distribution alone decides."""
+    """Return the hints of an endpoint for a traffic distribution."""
     if not wanted:
         return None
     zones = (ForZone(name=zone),) if zone else ()
@@ -208,7 +208,7 @@ def _hints_nearby(wanted: str, zone: str | None, node: str) -> EndpointHints | N
 
 
 def _by_name(service: Service) -> bool:
-    """Return whether its ports may lead to other numbers in each pod."""
+    """Return whether the service has named target ports, whose numbers may differ between pods."""
     return any(isinstance(port.target_port, str) for port in service.spec.ports)
 
 
@@ -234,6 +234,6 @@ def _is_owned(slice_: EndpointSlice, service: Service) -> bool:
 
 
 def _listed(endpoints: Iterable[Endpoint]) -> dict[str, bool]:
-    """The pods that are listed, by uid, and whether they are ready; older servers only told `ready`."""
+    """Return the uids of the listed pods and whether they are ready. Older servers only set `ready`."""
     listed = ((e.target_ref, e.conditions) for e in endpoints)
     return {ref.uid: bool(said.ready if said.serving is None else said.serving) for ref, said in listed if ref}

@@ -1,7 +1,7 @@
-"""Hints that keep traffic of a service within its zone, as long as no zone's endpoints are overloaded; pure (KEP-2433).
+"""Topology hints, which keep traffic within a zone unless endpoints would be overloaded; pure (KEP-2433).
 
-Each zone is due a share of the endpoints that matches its share of the CPU of ready nodes. An endpoint is hinted to be
-for its own zone first; zones that have more than their share then give some to those that have less.
+Each zone is due a share of the endpoints equal to its share of the CPU of ready nodes. An endpoint is first hinted for
+its own zone. Zones with a surplus then give some to zones with a deficit.
 """
 
 import math
@@ -17,9 +17,9 @@ from controller_manager.common.api.core import ZONE, Node
 from controller_manager.common.api.discovery import Endpoint, EndpointHints, ForZone
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
-# By how much an endpoint may be busier than it would be without hints.
+# Maximum relative overload of an endpoint due to hints.
 OVERLOAD = 0.2
-# Nodes that serve no traffic of users.
+# Nodes without user traffic.
 _EXCLUDED = (f"node-role.{PLATFORM_DOMAIN}/control-plane", f"node-role.{PLATFORM_DOMAIN}/master")
 
 NO_NODE_INFORMATION = "Insufficient Node information: each ready node must tell its zone and its allocatable CPU"
@@ -30,32 +30,32 @@ NO_ZONE = "Some endpoints are in no known zone"
 
 
 class Refused(Exception):
-    """There can be no hints; says why."""
+    """Hints are not possible; the message says why."""
 
 
 class Share(NamedTuple):
-    """Numbers of endpoints: those a zone must have, may have and is due."""
+    """Numbers of endpoints of a zone: minimum, maximum and due."""
 
     minimum: int
     maximum: int
     due: float
 
 
-# What a zone without capacity is due.
+# The share of a zone without capacity.
 _NOTHING = Share(0, 0, 0.0)
 
 
 class Capacity:
-    """The CPU of ready nodes by zone, kept up to date node by node."""
+    """The CPU of ready nodes by zone, updated node by node."""
 
     def __init__(self) -> None:
-        # Zone and CPU of each node that counts; CPU by zone of those that tell both; how many do not.
+        # Zone and CPU of each counted node; CPU per zone of nodes that report both; number of nodes that do not.
         self._nodes: dict[str, tuple[str, int]] = {}
         self._zones: Counter[str] = Counter()
         self._silent = 0
 
     def take(self, before: Node | None, after: Node | None) -> bool:
-        """A node is different now, or new, or gone; return whether that matters."""
+        """Apply a changed, new or deleted node. Return whether the capacity has changed."""
         name = (after or before or Node()).metadata.name
         counts = _counts(after) if after is not None else None
         known = self._nodes.get(name)
@@ -70,7 +70,7 @@ class Capacity:
         return True
 
     def ratios(self) -> dict[str, float]:
-        """The part of the whole that each zone has; raises `Refused` when that cannot be told."""
+        """Return the share of each zone; raises `Refused` if it is unknown."""
         if self._silent or not self._zones:
             raise Refused(NO_NODE_INFORMATION)
         if len(self._zones) < 2:
@@ -88,7 +88,7 @@ class Capacity:
 
 
 def _counts(node: Node) -> tuple[str, int] | None:
-    """Zone and thousandths of a CPU of a node that counts; empty and 0 if it does not say."""
+    """Return zone and milli-CPU of a node that counts. The zone is empty and the CPU 0 if missing."""
     labels = node.metadata.labels or {}
     ready = is_condition_true(node.status.conditions, "Ready")
     if not ready or any(name in labels for name in _EXCLUDED):
@@ -101,7 +101,7 @@ def _counts(node: Node) -> tuple[str, int] | None:
 
 
 def shares(ratios: Mapping[str, float], endpoints: int) -> dict[str, Share]:
-    """Return what each zone is due of so many endpoints; raises `Refused` if a zone would be overloaded in any case."""
+    """Return the share of each zone in the endpoints; raises `Refused` if a zone would always be overloaded."""
     counted = f"({endpoints} endpoints, {len(ratios)} zones)"
     if endpoints < len(ratios):
         raise Refused(f"{TOO_FEW_ENDPOINTS} {counted}")
@@ -118,9 +118,9 @@ def shares(ratios: Mapping[str, float], endpoints: int) -> dict[str, Share]:
 def hinted(
     slices: Sequence[Sequence[Endpoint]], fixed: Iterable[int], ratios: Mapping[str, float]
 ) -> list[tuple[Endpoint, ...]]:
-    """The endpoints of slices with hints; those of the slices in `fixed` keep what they have, if that is possible.
+    """Return the endpoints of slices with hints. Slices in `fixed` keep their hints if possible.
 
-    Raises `Refused` when there can be no hints.
+    Raises `Refused` if hints are not possible.
     """
     ready = [endpoint for endpoints in slices for endpoint in endpoints if endpoint.conditions.ready]
     due = shares(ratios, len(ready))
@@ -142,14 +142,14 @@ def hinted(
 
 
 def without_hints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """Return the same endpoints, for everybody."""
+    """Return the same endpoints without hints."""
     return tuple(replace(endpoint, hints=None) if endpoint.hints else endpoint for endpoint in endpoints)
 
 
 def _spread(
     slices: Sequence[Sequence[Endpoint]], kept: set[int], given: Counter[str], due: Mapping[str, Share]
 ) -> list[tuple[Endpoint, ...]]:
-    """Give each ready endpoint that is not kept its own zone first, then to zones that need more."""
+    """Hint free ready endpoints for their own zone first, then for zones with a deficit."""
     free = [e for index, endpoints in enumerate(slices) if index not in kept for e in endpoints if e.conditions.ready]
     giving, receiving = _exchange(given + Counter(endpoint.zone or "" for endpoint in free), due)
 
@@ -169,9 +169,9 @@ def _spread(
 
 
 def _exchange(counts: Mapping[str, int], due: Mapping[str, Share]) -> tuple[Counter[str], list[str]]:
-    """Return how many endpoints each zone gives away, and the zones that receive one, each as often as it does.
+    """Return how many endpoints each zone gives away, and the receiving zones, repeated per endpoint.
 
-    Less than half an endpoint is not worth it, unless a zone would have less than it must have.
+    Less than half an endpoint is not moved, unless a zone would fall below its minimum.
     """
     have = Counter(counts)
     giving: Counter[str] = Counter()
@@ -194,7 +194,7 @@ def _exchange(counts: Mapping[str, int], due: Mapping[str, Share]) -> tuple[Coun
 
 
 def _is_fair(slices: Iterable[Iterable[Endpoint]], due: Mapping[str, Share]) -> bool:
-    """Return whether every zone has what it must have."""
+    """Return whether every zone has its minimum."""
     counts = Counter(_zone_hinted(e) for endpoints in slices for e in endpoints if e.conditions.ready)
     return all(counts[zone] >= share.minimum for zone, share in due.items())
 

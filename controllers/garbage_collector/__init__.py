@@ -1,4 +1,4 @@
-"""Collects what has lost its owners, as a graph of who owns whom tells; `controller.py` says what is decided when."""
+"""Garbage collector: deletes objects whose owners are gone; `controller.py` lists the decisions."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Deletes what has lost its last owner, and lets go of owners that wait for their dependents."""
+"""Deletes objects whose last owner is gone, and removes the finalizers of owners whose dependents are gone."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -30,19 +30,19 @@ from .graph import (
 from .graph_builder import GraphBuilder, Monitors
 from .live import BoundWriter, Delete, LiveLookup, OwnerState, SetOwners, Unclear, UnknownKind, decide
 
-# Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; for how long such an
-# answer serves other controllers as well; and how long the first reading of everything is waited for.
+# Minimum and maximum seconds between two discoveries (an unknown kind triggers one sooner), how long a discovery result
+# is shared with other controllers, and the timeout of the first listing of all resources.
 SOONEST_REDISCOVERY, REDISCOVERY, SHARED = 5.0, 10.0, 1.0
 FIRST_READING = 30.0
-# Seconds until an owner that is there but was never observed is looked at again.
+# Seconds until an owner that exists but was never observed is checked again.
 UNOBSERVED = 30.0
-# How long an owner is kept back for watches that fail, since they may hide dependents; and how often that is looked at.
-# Those that have failed for longer hold up no owner that only waits for its dependents: what was hidden goes after it.
-# They do hold up one that orphans them: what was hidden would be collected. It is longer than a watch pauses (30 s), so
-# that one which can be mended is.
+# Maximum seconds for which the deletion of an owner waits for failing watches, which may hide dependents, and the
+# interval of these checks. After that time an owner in foreground deletion is released: hidden dependents are collected
+# later. Orphaning still waits, because hidden dependents would be collected. The time is longer than the longest
+# backoff of a watch (30 s), so that a transient failure does not count.
 HELD_BACK, LOOK_AGAIN = 45.0, 1.0
 ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
-# A key that stays in the queue until discovery has been asked for an unknown kind, so that the work shows as pending.
+# A key that stays in the queue until discovery has refreshed for an unknown kind, so that the work counts as pending.
 _REDISCOVERY = Task(What.LOOK, "")
 
 _SYNC_ERRORS = Family(
@@ -61,28 +61,26 @@ class GarbageCollectorOptions(Options):
     concurrent_gc_syncs: Int32 = flag(20, "Objects looked at at the same time.", minimum=1)
 
 
-# Observed: the metadata of every object of every resource that can be deleted, listed and watched, but for events. What
-# is found out by the graph is only a suspicion; whether an owner is there is asked for live, unless its deletion was
-# seen, and what an object is deleted for is proved by the resourceVersion the deletion is bound to.
-#
-#   observed                                                   looked at
-#   an object names an owner nobody has observed               that owner: if it is not there, its dependents
-#   an owner is gone                                           its dependents
-#   an owner turns out to be another than a dependent claims   the dependent (event OwnerRefInvalidNamespace)
-#   an owner is deleted in the foreground                      its dependents, and the owner
-#   it has no dependent any more that holds it up              the owner
-#   an owner is deleted, orphaning its dependents              the owner
-#
-#   an object looked at                                        done
-#   it is being deleted, or has an owner it names              nothing
-#   else                                                       as `decide.py` says
-#   it waits for dependents, and none holds it up              its finalizer is removed
-#   it waits, and holds up one who holds it up                 it holds that one up no longer
-#   it is to orphan its dependents                             they no longer name it, then its finalizer is removed
+# Observed: the metadata of every object of every deletable resource, listed and watched, except events. The graph only
+# suggests work. The existence of an owner is read live, unless its deletion was observed, and every delete carries the
+# resourceVersion of the state it was decided on.
+#   observed                                              enqueued
+#   an object refers to an owner that was not observed    the owner; if it does not exist, its dependents
+#   an owner is gone                                      its dependents
+#   an owner does not match the reference                 the dependent (event OwnerRefInvalidNamespace)
+#   an owner is in foreground deletion                    its dependents, and the owner
+#   it has no blocking dependent any more                 the owner
+#   an owner is deleted, orphaning its dependents         the owner
+#   object                                                action
+#   is being deleted, or has an existing owner            nothing
+#   else                                                  as `live.py` decides
+#   waits for dependents, and none blocks it              remove its finalizer
+#   waits, and blocks an owner that blocks it (cycle)     clear blockOwnerDeletion of that reference
+#   orphans its dependents                                remove it from their owners, then remove its finalizer
 
 
 class GarbageCollector:
-    """Works on one object at a time, named by its uid."""
+    """Processes one object at a time, by its uid."""
 
     def __init__(self, context: Context, options: GarbageCollectorOptions) -> None:
         self._enabled = options.enable_garbage_collector
@@ -93,14 +91,14 @@ class GarbageCollector:
         self._graph_builder = GraphBuilder(self._graph, self._monitors, context.events)
         self._lookup = LiveLookup(context.client, lambda: self._monitors.known, self._graph)
         self._writes = BoundWriter(context.client, self._lookup)
-        # What could not be looked at because of a kind nobody knows, and whether discovery was asked since.
+        # Tasks that wait for an unknown kind, and whether discovery has run since.
         self._unknown_kinds: dict[Task, bool] = {}
         self._kind_unknown = asyncio.Event()
-        # Since when an owner is kept back.
+        # Since when the deletion of an owner waits for failing watches.
         self._held_back: dict[Task, float] = {}
 
     async def run(self, add: Add) -> None:
-        """Watch everything, and order looks, until cancelled."""
+        """Watch all resources and enqueue tasks until cancelled."""
         if not self._enabled:
             return
         self._graph_builder.add = add
@@ -112,7 +110,7 @@ class GarbageCollector:
             self._monitors.stop()
 
     async def reconcile(self, task: Task) -> Requeue | None:
-        """Look at one object, or orphan its dependents, if there still is a reason to."""
+        """Process one object, or orphan its dependents, if that is still necessary."""
         if task == _REDISCOVERY:
             return None if all(self._unknown_kinds.values()) else Requeue(LOOK_AGAIN)
         node = self._graph.get(task.uid)
@@ -129,7 +127,7 @@ class GarbageCollector:
         self._unknown_kinds.pop(task, None)
         return outcome
 
-    # Looks
+    # Tasks
 
     async def _look(self, task: Task, node: GraphNode) -> Requeue | None:
         if node.identity is None or node.meta is None:
@@ -137,31 +135,32 @@ class GarbageCollector:
         if task.what is What.ORPHAN:
             return await self._orphan(node, node.identity, node.meta)
         if node.is_waiting:
-            return await self._let_go(node, node.identity, node.meta)
+            return await self._release(node, node.identity, node.meta)
         await self._collect(node, node.identity, node.meta)
         return None
 
     async def _find_virtual(self, owner: GraphNode) -> Requeue | None:
-        """Look for an owner nobody has observed, wherever its dependents say it is."""
-        trouble: UnknownKind | Unclear | ApiError | None = None
+        """Look up an owner that was not observed at each place where its dependents claim it is."""
+        problem: UnknownKind | Unclear | ApiError | None = None
         is_there, turn = False, Turn()
         for claim in tuple(owner.claims):
             await turn.give_way()
             try:
                 state = await self._lookup.owner(claim)
             except (UnknownKind, Unclear, ApiError) as error:
-                # Somebody may claim nonsense of the owner of others: these are judged by what they claim.
-                trouble = error if trouble is None or isinstance(trouble, UnknownKind | InvalidName) else trouble
+                # A dependent may refer to an owner with wrong data. Other dependents are judged by their own
+                # references.
+                problem = error if problem is None or isinstance(problem, UnknownKind | InvalidName) else problem
                 continue
             if state is OwnerState.GONE:
                 self._graph_builder.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
             is_there = is_there or state in (OwnerState.SOLID, OwnerState.WAITING)
-        if trouble is not None and not (is_there and isinstance(trouble, UnknownKind)):
-            raise trouble
+        if problem is not None and not (is_there and isinstance(problem, UnknownKind)):
+            raise problem
         return Requeue(UNOBSERVED) if is_there else None
 
     async def _collect(self, node: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> None:
-        """Have an object stay or go, as its owners are."""
+        """Keep or delete an object, depending on its owners."""
 
         async def judge(meta: ObjectMeta) -> None:
             if meta.deletion_timestamp is not None:
@@ -188,8 +187,10 @@ class GarbageCollector:
             )
         return state
 
-    async def _let_go(self, node: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> Requeue | None:
-        """Let an owner go that nobody holds up; untie it from those who wait for each other in a circle."""
+    async def _release(self, node: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> Requeue | None:
+        """Remove the finalizer of an owner without blocking dependents. Break cycles of owners that wait for
+        each other.
+        """
 
         async def untie(meta: ObjectMeta) -> None:
             cycles = self._graph.cycles(identity.uid)
@@ -211,7 +212,7 @@ class GarbageCollector:
         return None
 
     async def _orphan(self, owner: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> Requeue | None:
-        """Have nobody name the owner any more, then let it go."""
+        """Remove the owner from the references of all dependents, then remove its finalizer."""
 
         async def release(meta: ObjectMeta) -> None:
             if is_orphaning(meta):
@@ -234,7 +235,7 @@ class GarbageCollector:
         return None
 
     async def _disown_all(self, dependents: Iterable[str], owner: str) -> None:
-        """Take the owner from these dependents; one that refuses is no reason to spare the others, many are."""
+        """Remove the owner from these dependents. Up to MOST_FAILURES errors do not stop the others."""
         queue = iter(dependents)
         failures: list[Exception] = []
 
@@ -262,14 +263,14 @@ class GarbageCollector:
         await self._writes.on_latest(dependent, seen, disown)
 
     def _holds_back(self, task: Task, is_late: bool) -> bool:
-        """Return whether an owner is not let go yet, as there may be dependents of it nobody here has seen."""
+        """Return whether the deletion of an owner has to wait, because failing watches may hide dependents."""
         since = self._held_back.setdefault(task, clock.monotonic())
         if is_late and clock.monotonic() - since < HELD_BACK:
             return True
         del self._held_back[task]
         return False
 
-    # Which resources there are, and what is in them
+    # Discovery and watches
 
     async def _read_everything(self) -> None:
         try:
@@ -281,12 +282,12 @@ class GarbageCollector:
         await self._graph_builder.begin()
 
     async def _rediscover(self) -> None:
-        """Ask again at intervals, and sooner when a kind turned up that is not known."""
+        """Run discovery at intervals, and sooner if an unknown kind was found."""
         since, unread = clock.monotonic(), self._monitors.unread()
         while True:
             await self._until_due(since + REDISCOVERY)
             if clock.monotonic() >= since + REDISCOVERY:
-                self._tell_late(set(unread).intersection(self._monitors.unread()))
+                self._log_late(set(unread).intersection(self._monitors.unread()))
                 since, unread = clock.monotonic(), self._monitors.unread()
             await self._discover()
 
@@ -295,7 +296,7 @@ class GarbageCollector:
         await wait_or_set(self._kind_unknown, at, housekeeping=True)
         await asyncio.sleep(soonest - clock.monotonic())
 
-    def _tell_late(self, late: set[str]) -> None:
+    def _log_late(self, late: set[str]) -> None:
         if late:
             self._errors.add()
             self._log.warning("resources can't be read", resources=sorted(late))
@@ -305,7 +306,7 @@ class GarbageCollector:
         kinds, new = self._monitors.known.kinds, [task for task, asked in self._unknown_kinds.items() if not asked]
         if not await self._monitors.refresh(clock.monotonic() - (0.0 if new else SHARED)):
             self._errors.add()
-        # What is gone meanwhile puzzles nobody, nor is it held back.
+        # Drop tasks that are no longer necessary.
         self._unknown_kinds = {task: asked for task, asked in self._unknown_kinds.items() if self._graph.needs(task)}
         self._held_back = {task: since for task, since in self._held_back.items() if self._graph.needs(task)}
         self._unknown_kinds.update(dict.fromkeys(self._unknown_kinds.keys() & new, True))
@@ -330,6 +331,6 @@ SPECS = (
 
 
 def _unblocking(references: Iterable[OwnerReference], owners: frozenset[str]) -> Iterator[OwnerReference]:
-    """The references, none of which holds up any of these owners."""
+    """Return the references, without blockOwnerDeletion for these owners."""
     for reference in references:
         yield replace(reference, block_owner_deletion=False) if reference.uid in owners else reference

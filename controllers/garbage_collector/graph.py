@@ -1,11 +1,11 @@
-"""The graph of who owns whom, as far as the watches tell; pure: changes go in, and instructions come out.
+"""The graph of owners and dependents as observed by the watches; pure: changes go in, tasks come out.
 
-The nodes are the objects that were observed, and beside these every owner that one of them names and nobody has
-observed: a virtual node. The graph is the same whatever the order of the changes that led to it.
+The nodes are the observed objects and, as virtual nodes, every owner that is referred to but was not observed. The
+graph does not depend on the order of the changes.
 
-A dependent claims who its owner is: by group, kind, name and uid, in its own namespace. An observed owner may disagree
-with a claim (another kind or name, or another namespace); such a reference is not believed but looked up by what it
-claims, so that nobody is deleted, or kept, for an owner he only pretends to have.
+A dependent claims an owner by group, kind, name and uid, in its own namespace. An observed owner may not match a claim
+(other kind, name or namespace). Such an owner is looked up as claimed, so that no object is deleted or kept because of
+a false reference.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ _LINKED_AT_ONCE = 100  # owner references
 
 
 class ObjectIdentity(NamedTuple):
-    """An object, or what a reference says of one; in a claim the namespace is that of the dependent."""
+    """The identity of an object or of a claim. In a claim the namespace is that of the dependent."""
 
     group: str
     kind: str
@@ -30,12 +30,12 @@ class ObjectIdentity(NamedTuple):
     uid: str
 
     def agrees_with(self, claim: "ObjectIdentity") -> bool:
-        """Return whether a claim means this very object; one without a namespace may be owned from everywhere."""
+        """Return whether a claim means this object. A cluster-scoped object may own objects of every namespace."""
         return claim == self or (not self.namespace and claim._replace(namespace="") == self)
 
 
 class Absent:
-    """Owners known not to be there, the latest so many: a uid is never given again, so they will not come back."""
+    """LRU set of owners known not to exist. Uids are never reused, so they cannot come back."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,14 +45,14 @@ class Absent:
         return len(self._kept)
 
     def add(self, owner: ObjectIdentity) -> None:
-        """Remember one; without a namespace if its kind has none."""
+        """Add an owner, without namespace if it is cluster-scoped."""
         self._kept[owner] = None
         self._kept.move_to_end(owner)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
     def has(self, claim: ObjectIdentity) -> bool:
-        """Return whether what a claim says is known not to be there."""
+        """Return whether the claimed owner is known not to exist."""
         for owner in (claim, claim._replace(namespace="")):
             if owner in self._kept:
                 self._kept.move_to_end(owner)
@@ -64,15 +64,15 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class What(StrEnum):
-    """An action on an object."""
+    """The action on an object."""
 
     LOOK = "look at"
-    """Find out whether it may stay; if it waits for its dependents, whether it still has to."""
+    """Check whether an object may stay. If it waits for its dependents, check whether it still has to."""
     ORPHAN = "orphan the dependents of"
 
 
 class Task(NamedTuple):
-    """Something to be done about the object with that uid."""
+    """An action on the object with that uid."""
 
     what: What
     uid: str
@@ -82,7 +82,7 @@ class Task(NamedTuple):
 
 
 class Misplaced(NamedTuple):
-    """An object that names an owner in a namespace where that cannot be; people are told."""
+    """An object that refers to an owner in another namespace. It is reported as an event."""
 
     dependent: ObjectIdentity
     owner: ObjectIdentity
@@ -90,8 +90,8 @@ class Misplaced(NamedTuple):
 
 Instruction = Task | Misplaced
 Steps = Iterator[Iterable[Instruction]]
-"""A change of the graph, done in steps that each take less than a millisecond; each yields what follows from it."""
-# The claims of an object, and whether it holds up the deletion of the owner meant.
+"""A change of the graph in steps of less than a millisecond. Each step yields the resulting instructions."""
+# The claims of an object, and whether it blocks the deletion of the owner.
 Links = Mapping[ObjectIdentity, bool]
 
 
@@ -104,46 +104,46 @@ class GraphNode:
         self.uid = uid
         self.identity: ObjectIdentity | None = None
         self.meta: ObjectMeta | None = None
-        # How many claims hold up its deletion.
+        # The number of claims that block its deletion.
         self.blocking = 0
-        # How many of its own claims mean an owner that is not there, is another one, or waits for its dependents.
+        # The number of its own claims whose owner is absent, does not match, or waits for its dependents.
         self.loose = 0
-        # Claims of its dependents that are known to mean nothing that exists.
+        # Claims of its dependents that are known to match no existing object.
         self.absent: set[ObjectIdentity] | None = None
-        # By what they claim, the uids of its dependents, and whether they hold up its deletion; made when needed.
+        # The uids of its dependents by claim, and whether they block its deletion. Created on demand.
         self._claims: dict[ObjectIdentity, dict[str, bool]] | None = None
 
     @property
     def is_being_deleted(self) -> bool:
-        """Return whether its deletion has begun."""
+        """Return whether the object is being deleted."""
         return self.meta is not None and self.meta.deletion_timestamp is not None
 
     @property
     def is_orphaning(self) -> bool:
-        """Return whether it goes once its dependents are rid of it."""
+        """Return whether the object is removed once its dependents do not refer to it any more."""
         return is_orphaning(self.meta)
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether it goes once the dependents that hold it up are gone."""
+        """Return whether the object is removed once its blocking dependents are gone."""
         return is_waiting(self.meta)
 
     @property
     def claims(self) -> Mapping[ObjectIdentity, Mapping[str, bool]]:
-        """Its dependents by what they claim it is: their uids, and whether they hold up its deletion."""
+        """Return the dependents by their claim: their uids, and whether they block its deletion."""
         return self._claims or {}
 
     def dependents(self) -> Iterator[str]:
-        """The uids of all dependents."""
+        """Yield the uids of all dependents."""
         for group in self.claims.values():
             yield from group
 
     def is_solid(self, claim: ObjectIdentity) -> bool:
-        """Return whether it is what a claim says, and stays whatever becomes of its dependents."""
+        """Return whether the object matches a claim and does not wait for its dependents."""
         return self.identity is not None and self.identity.agrees_with(claim) and not self.is_waiting
 
     def attach(self, claim: ObjectIdentity, uid: str, blocks: bool) -> bool:
-        """Take in a dependent; whether it is the first that makes this claim."""
+        """Add a dependent. Return whether it is the first with this claim."""
         if self._claims is None:
             self._claims = {}
         group = self._claims.get(claim)
@@ -155,7 +155,7 @@ class GraphNode:
         return group is None
 
     def detach(self, claim: ObjectIdentity, uid: str) -> bool:
-        """Let go of a dependent; whether that was the last one that held up its deletion."""
+        """Remove a dependent. Return whether it was the last one that blocked the deletion."""
         assert self._claims is not None
         group = self._claims[claim]
         blocks = group.pop(uid)
@@ -169,9 +169,9 @@ class GraphNode:
 
 
 class Graph:
-    """Every object watched, under its uid, and every owner named.
+    """All observed objects and all referenced owners, by uid.
 
-    A change is an iterator: it is made as its steps are taken, and must be completed before the next one begins.
+    A change is an iterator that applies its steps. It must be exhausted before the next change begins.
     """
 
     def __init__(self) -> None:
@@ -185,11 +185,11 @@ class Graph:
         return iter(self._nodes.values())
 
     def get(self, uid: str) -> GraphNode | None:
-        """The node of that uid."""
+        """Return the node of that uid, or None."""
         return self._nodes.get(uid)
 
     def observe(self, identity: ObjectIdentity, meta: ObjectMeta) -> Steps:
-        """An object is there, and looks like this now."""
+        """Add or update an object."""
         node = self._nodes.get(identity.uid)
         if node is None:
             node = self._nodes[identity.uid] = GraphNode(identity.uid)
@@ -207,7 +207,7 @@ class Graph:
                 yield (Task(What.LOOK, uid),)
 
     def lose(self, identity: ObjectIdentity) -> Steps:
-        """An object was deleted."""
+        """Remove an object that was deleted."""
         node = self._observed(identity)
         if node is None:
             return
@@ -219,7 +219,7 @@ class Graph:
             yield (Task(What.LOOK, uid),)
 
     def forget(self, identity: ObjectIdentity) -> Steps:
-        """An object is out of sight; whether it is still there is not known."""
+        """Remove an object that is no longer visible. It may still exist."""
         node = self._observed(identity)
         if node is None:
             return
@@ -228,7 +228,7 @@ class Graph:
             yield (Task(What.LOOK, node.uid),)
 
     def note_absent(self, owner: ObjectIdentity) -> None:
-        """Remember that an owner is not there: as long as somebody names it, and for some time."""
+        """Record that an owner does not exist, for as long as an object refers to it, and for some time after that."""
         self._absent.add(owner)
         node = self._nodes.get(owner.uid)
         if node is not None and node.claims:
@@ -236,7 +236,7 @@ class Graph:
             node.absent.add(owner)
 
     def is_absent(self, claim: ObjectIdentity) -> bool:
-        """Return whether the owner that a claim means is known not to be there."""
+        """Return whether the owner that a claim means is known not to exist."""
         node = self._nodes.get(claim.uid)
         known = node.absent if node is not None else None
         if known and (claim in known or claim._replace(namespace="") in known):
@@ -244,12 +244,12 @@ class Graph:
         return self._absent.has(claim)
 
     def claimants(self, claim: ObjectIdentity) -> list[Instruction]:
-        """Have those looked at that make a claim: it turned out that there is no such owner."""
+        """Return tasks for the objects with this claim, whose owner was found not to exist."""
         node = self._nodes.get(claim.uid)
         return [Task(What.LOOK, uid) for uid in node.claims.get(claim, ())] if node else []
 
     def needs(self, task: Task) -> bool:
-        """Return whether there still is a reason for a task."""
+        """Return whether a task is still necessary."""
         node = self._nodes.get(task.uid)
         if node is None:
             return False
@@ -260,9 +260,9 @@ class Graph:
         return node.loose > 0 and not node.is_being_deleted
 
     def cycles(self, uid: str) -> frozenset[str]:
-        """The owners that an object holds up and that, at the end of a chain of such, hold it up: none would ever go.
+        """Return the owners that an object blocks and that block it through a chain of others.
 
-        All of them wait for their dependents, and so does the object.
+        All of them, and the object, wait for their dependents, so none would ever be deleted.
         """
         node = self._nodes[uid]
         assert node.meta is not None
@@ -271,7 +271,7 @@ class Graph:
         return frozenset(held & self._below(node)) if held else frozenset()
 
     def _below(self, node: GraphNode) -> set[str]:
-        """All that hold up `node` and wait themselves, directly or through others that do."""
+        """Return all nodes that wait and block `node`, directly or through others that wait."""
         found: set[str] = set()
         open_ = [node]
         while open_:
@@ -298,7 +298,7 @@ class Graph:
 
     @contextmanager
     def _recounting(self, owner: GraphNode) -> Iterator[None]:
-        """Count the loose claims of the dependents of an owner again, after a change of what it is."""
+        """Count the loose claims of an owner's dependents again after the owner has changed."""
         before = [owner.is_solid(claim) for claim in owner.claims]
         yield
         for (claim, group), was_solid in zip(owner.claims.items(), before, strict=True):
@@ -343,7 +343,7 @@ class Graph:
         return ()
 
     def _doubt(self, owner: GraphNode) -> Steps:
-        """Have those looked at that claim `owner`, which is observed now, to be something else."""
+        """Yield tasks for the dependents whose claim does not match the observed `owner`."""
         assert owner.identity is not None
         for claim, group in owner.claims.items():
             if not owner.identity.agrees_with(claim):
@@ -360,7 +360,7 @@ def _doubt_one(dependent: ObjectIdentity, owner: ObjectIdentity, claim: ObjectId
 
 
 def _linking(identity: ObjectIdentity, meta: ObjectMeta | None) -> Generator[Iterable[Instruction], None, Links]:
-    """Return the claims of an object, but for one that it owns itself; in steps, as there may be very many."""
+    """Return the claims of an object, without a claim on itself. There may be very many, so this runs in steps."""
     found: dict[ObjectIdentity, bool] = {}
     for number, reference in enumerate(meta.owner_references if meta is not None else ()):
         if number % _LINKED_AT_ONCE == _LINKED_AT_ONCE - 1:
@@ -372,18 +372,20 @@ def _linking(identity: ObjectIdentity, meta: ObjectMeta | None) -> Generator[Ite
 
 
 def claim_of(dependent: ObjectIdentity, reference: OwnerReference) -> ObjectIdentity:
-    """Return which owner a reference means; the version does not matter, since every version shows the same object."""
+    """Return the owner that a reference means. Its API version does not matter, since all versions serve the
+    same object.
+    """
     group = reference.api_version.rpartition("/")[0]
     return ObjectIdentity(group, reference.kind, dependent.namespace, reference.name, reference.uid)
 
 
 def is_orphaning(meta: ObjectMeta | None) -> bool:
-    """Return whether an object goes once its dependents are rid of it."""
+    """Return whether an object is removed once its dependents do not refer to it any more."""
     return meta is not None and meta.deletion_timestamp is not None and ORPHAN in meta.finalizers
 
 
 def is_waiting(meta: ObjectMeta | None) -> bool:
-    """Return whether an object goes once the dependents that hold it up are gone."""
+    """Return whether an object is removed once its blocking dependents are gone."""
     return (
         meta is not None
         and meta.deletion_timestamp is not None

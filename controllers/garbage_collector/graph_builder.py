@@ -1,4 +1,4 @@
-"""Watches all that discovery says can be deleted, brings what is seen into the graph, and what follows to the queue."""
+"""Watches all deletable resources of discovery, applies changes to the graph and enqueues the resulting tasks."""
 
 import asyncio
 from collections import deque
@@ -24,20 +24,21 @@ Kind = tuple[str, str]
 Name = tuple[str, str]
 """Group and plural."""
 
-# Nobody owns anything through events, and they end by themselves.
+# Events are not owners and expire by themselves.
 IGNORED: frozenset[Name] = frozenset({("", "events"), ("events.k8s.io", "events")})
 _WATCHED = {"delete", "list", "watch"}
 
 
 class KnownResources(msgspec.Struct, frozen=True):
-    """The result of one discovery after the other: the resources to watch, and where each kind is read."""
+    """The merged result of discoveries: the resources to watch, and the resource of each kind."""
 
     watched: Mapping[Name, Resource[PartialObject]] = {}
     kinds: Mapping[Kind, Resource[PartialObject]] = {}
 
     def after(self, found: Discovery) -> "KnownResources":
-        """Return what is known after a discovery. What it could not ask for is as it was; a version in use is kept
-        while it is served.
+        """Return the result after another discovery.
+
+        Failed groups keep their previous resources. A version in use is kept while it is served.
         """
         kinds = _kinds(found)
         watched: dict[Name, Resource[PartialObject]] = {}
@@ -57,8 +58,9 @@ class KnownResources(msgspec.Struct, frozen=True):
 
 
 def _kinds(found: Discovery) -> dict[Kind, Resource[PartialObject]]:
-    """Return the resource that each kind is read from. A kind of several resources, each with objects of its own, is
-    left out: who is not in one of them may be in another.
+    """Return the resource of each kind.
+
+    A kind with several resources is omitted, because an object missing in one of them may exist in another.
     """
     candidates: dict[Kind, list[ServedResource]] = {}
     for one in found.preferred():
@@ -76,13 +78,15 @@ def _is_watched(one: ServedResource) -> bool:
     return one.verbs >= _WATCHED and (one.resource.group, one.resource.plural) not in IGNORED
 
 
-# Other work gets its turn after so many observations, or instructions.
+# The maximum number of observations or instructions before other coroutines run.
 _AT_ONCE = 500
 
 
 class Observation(NamedTuple):
-    """An object was seen (`meta`), was deleted, or is `out_of_sight`: it is watched no longer, or was not found again
-    after a break. A listing that lacks it is less than being told: servers that start or fail have shown empty ones.
+    """An object was seen (`meta`), deleted, or is `out_of_sight`.
+
+    The latter means that it is no longer watched, or missing in a list after a watch was interrupted. Such a list is
+    no proof: servers that start or fail have returned empty ones.
     """
 
     identity: ObjectIdentity
@@ -98,9 +102,9 @@ class _Monitor(NamedTuple):
 
 
 class Monitors:
-    """The watches, one for each resource, as these come and go.
+    """The watches, one per resource.
 
-    What they saw waits in `seen`, in order; `known` is what the last discovery told.
+    Their observations are queued in `seen`, in order. `known` is the merged result of discovery.
     """
 
     def __init__(self, informers: Informers, log: Logger) -> None:
@@ -115,13 +119,13 @@ class Monitors:
         self.seen: deque[Observation] = deque()
 
     async def something(self) -> None:
-        """Wait until something was seen."""
+        """Wait until something was observed."""
         await self._wake.wait()
         self._wake.clear()
 
     async def refresh(self, since: float) -> bool:
-        """Watch the resources that there are, as the server told when it was asked at that moment or later; whether all
-        could be asked for.
+        """Watch the resources of a discovery made at `since` or later. Return whether all groups could be
+        discovered.
         """
         found = await self._informers.discovery.since(since)
         if found is self._found:
@@ -140,7 +144,7 @@ class Monitors:
         return not found.failed
 
     def stop(self) -> None:
-        """Watch nothing more."""
+        """Stop all watches."""
         for monitor in self._monitors.values():
             self._end(monitor)
         self._monitors.clear()
@@ -148,17 +152,17 @@ class Monitors:
         self._found = None
 
     async def synced(self) -> None:
-        """Wait until everything was read once."""
+        """Wait until all resources have been listed once."""
         for monitor in tuple(self._monitors.values()):
             await monitor.informer.synced()
 
     def unread(self) -> tuple[str, ...]:
-        """The resources not read yet, by name."""
+        """Return the names of the resources that have not been listed yet."""
         self._unread = {name: one for name, one in self._unread.items() if not one.informer.is_synced}
         return tuple(one.resource.name for one in self._unread.values())
 
     def late(self) -> tuple[float, ...]:
-        """Return for how many seconds each of the watches that may hide objects has failed, or has only begun."""
+        """Return for how many seconds each watch that may hide objects has failed, or has been starting."""
         now = clock.monotonic()
         found = (one.informer.reflector.late(now) for one in self._monitors.values())
         return tuple(seconds for seconds in found if seconds is not None)
@@ -195,18 +199,20 @@ class Monitors:
 
 
 class GraphBuilder:
-    """Applies what was seen to the graph, and orders what is to be done about it; nothing before `add` is set."""
+    """Applies observations to the graph and enqueues the resulting tasks, once `add` is set."""
 
     def __init__(self, graph: Graph, monitors: Monitors, events: Recorder) -> None:
-        self.add: Add = _nobody
+        self.add: Add = _ignore
         self._graph = graph
         self._monitors = monitors
         self._events = events
-        # What is being taken in, and the steps that are left of it.
+        # The observation being applied, and its remaining steps.
         self._under_way: tuple[Observation, Steps] | None = None
 
     async def begin(self) -> None:
-        """Take in all that was read at the start, before anything is looked at: who was read first means nothing."""
+        """Apply everything that was listed at the start before any task is enqueued, since the order of lists
+        is arbitrary.
+        """
         ordered: dict[Instruction, None] = {}
         turn = Turn()
         while self._monitors.seen:
@@ -221,13 +227,13 @@ class GraphBuilder:
             await asyncio.sleep(0)
 
     async def follow(self) -> None:
-        """Take in what is seen, until cancelled."""
+        """Apply observations until cancelled."""
         while True:
             await self._monitors.something()
             await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Take in what has been seen, letting other work run now and then; everything is taken in on return."""
+        """Apply all queued observations, yielding to other coroutines regularly."""
         turn = Turn()
         count = 0
         while self._take_step():
@@ -237,7 +243,7 @@ class GraphBuilder:
                 await asyncio.sleep(0)
 
     def _take_step(self) -> bool:
-        """Take the next step of what has been seen; return whether there was any."""
+        """Apply the next step of an observation. Return whether there was one."""
         if self._under_way is None:
             if not self._monitors.seen:
                 return False
@@ -252,21 +258,21 @@ class GraphBuilder:
         return True
 
     def order(self, instructions: Iterable[Instruction], cause: str, priority: Priority = Priority.NORMAL) -> None:
-        """Have the instructions carried out for which there still is a reason."""
+        """Enqueue the tasks that are still necessary, and record events for misplaced objects."""
         for instruction in instructions:
             match instruction:
                 case Task() as task:
                     if self._graph.needs(task):
                         self.add(task, cause, priority)
                 case Misplaced(dependent, owner):
-                    self._tell(dependent, owner)
+                    self._report(dependent, owner)
 
     def _steps(self, one: Observation) -> Steps:
         if one.meta is not None:
             return self._graph.observe(one.identity, one.meta)
         return self._graph.forget(one.identity) if one.out_of_sight else self._graph.lose(one.identity)
 
-    def _tell(self, dependent: ObjectIdentity, owner: ObjectIdentity) -> None:
+    def _report(self, dependent: ObjectIdentity, owner: ObjectIdentity) -> None:
         resource = self._monitors.known.kinds.get((dependent.group, dependent.kind))
         if resource is not None:
             metadata = ObjectMeta(namespace=dependent.namespace, name=dependent.name, uid=dependent.uid)
@@ -276,8 +282,8 @@ class GraphBuilder:
             self._events.warning(regarding, "OwnerRefInvalidNamespace", note)
 
 
-def _nobody(key: object, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
-    """Nothing is ordered yet."""
+def _ignore(key: object, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
+    """Ignore the key, before `add` is set."""
 
 
 def _cause(one: Observation) -> str:

@@ -1,5 +1,6 @@
-"""Reads and changes single objects on the API server, and decides what becomes of one by the states of its owners: the
-server is asked as seldom as the answer allows, and each change is bound to the very state it was decided on.
+"""Reads and changes single objects on the API server, and decides about an object by the states of its owners.
+
+Requests are kept to a minimum. Each change carries the exact state it was decided on as precondition.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ from controller_manager.framework.client import Client
 from .graph import FOREGROUND, ORPHAN, Graph, ObjectIdentity, is_waiting
 from .graph_builder import KnownResources
 
-# | its owners                                  | the object                                                        |
-# |---------------------------------------------|-------------------------------------------------------------------|
-# | none named, or all there                    | stays                                                             |
-# | some there, others gone or waiting for it   | stays, and no longer names those others                           |
-# | none there, one waits, it has dependents    | is deleted after these: the owner waits for them too              |
-# | none there                                  | is deleted, its dependents as its own finalizers say, or after it |
+# | owners                                            | object                                                    |
+# |---------------------------------------------------|-----------------------------------------------------------|
+# | no references, or all exist                       | is kept                                                   |
+# | some exist, others are gone or wait for it        | is kept; references to those others are removed           |
+# | none exists, one waits, the object has dependents | is deleted in the foreground, as the owner waits for them |
+# | none exists                                       | is deleted with the policy that its finalizers imply      |
 
 
 class OwnerState(Enum):
@@ -31,21 +32,21 @@ class OwnerState(Enum):
     SOLID = auto()
     GONE = auto()
     WAITING = auto()
-    """It is there until the dependents that hold it up are gone."""
+    """The owner exists until its blocking dependents are gone."""
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """Nothing is to be done."""
+    """The object is kept as it is."""
 
 
 class SetOwners(msgspec.Struct, frozen=True):
-    """The object names these owners from now on."""
+    """The owner references of the object are replaced."""
 
     owners: tuple[OwnerReference, ...]
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """The object is deleted with a policy of propagation."""
+    """The object is deleted with a propagation policy."""
 
     policy: str
 
@@ -54,7 +55,7 @@ OwnerDecision = Stay | SetOwners | Delete
 
 
 def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool) -> OwnerDecision:
-    """Return what becomes of an object; `states` are those of its owner references, in order."""
+    """Return the decision about an object. `states` are those of its owner references, in order."""
     owners = tuple(zip(meta.owner_references, states, strict=True))
     solid = tuple(reference for reference, state in owners if state is OwnerState.SOLID)
     if len(solid) == len(owners):
@@ -67,7 +68,7 @@ def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool)
 
 
 def policy_of(meta: ObjectMeta) -> str:
-    """Return how the dependents of an object are to be treated, as its own finalizers say."""
+    """Return the propagation policy that the finalizers of an object imply."""
     if ORPHAN in meta.finalizers:
         return "Orphan"
     return "Foreground" if FOREGROUND in meta.finalizers else "Background"
@@ -77,36 +78,37 @@ OwnerAction = Callable[[ObjectMeta], Awaitable[None]]
 
 
 class UnknownKind(Exception):
-    """No resource is known that has objects of that kind: nobody can say whether they are there."""
+    """No resource is known for that kind, so the existence of its objects cannot be checked."""
 
 
 class Unclear(Exception):
-    """An answer that says nothing of the object that was meant, neither that it is there nor that it is not."""
+    """A response that proves neither that the object exists nor that it does not."""
 
 
 class LiveLookup:
-    """Reads objects by identity. `known` is what discovery told last; the `graph` remembers owners that are not there,
-    which are not asked for again.
+    """Reads objects by identity.
+
+    `known` returns the latest discovery. Owners that the `graph` knows to be absent are not requested again.
     """
 
     def __init__(self, client: Client, known: Callable[[], KnownResources], graph: Graph) -> None:
         self._client = client
         self._known = known
         self._graph = graph
-        # The claims being looked up, and who else waits for the answer: None if there was none.
+        # Lookups in progress by claim. Concurrent callers share the result; None if the lookup failed.
         self._asking: dict[ObjectIdentity, asyncio.Future[OwnerState | None]] = {}
 
     def resource(self, identity: ObjectIdentity) -> Resource[PartialObject]:
-        """The resource of an object. Raises `UnknownKind`."""
+        """Return the resource of an object. Raises `UnknownKind`."""
         found = self._known().kinds.get((identity.group, identity.kind))
         if found is None:
             raise UnknownKind(f"no kind {identity.kind} of the group {identity.group!r} is known")
         return found
 
     async def read(self, identity: ObjectIdentity) -> ObjectMeta | None:
-        """The metadata of that very object; None if it is not there.
+        """Return the metadata of the object with that uid, or None if it does not exist.
 
-        Raises `UnknownKind`, `Unclear`, and what the client does.
+        Raises `UnknownKind`, `Unclear`, and the errors of the client.
         """
         resource = self.resource(identity)
         try:
@@ -119,10 +121,10 @@ class LiveLookup:
         return found.metadata if found.metadata.uid == identity.uid else None
 
     async def owner(self, claim: ObjectIdentity) -> OwnerState | None:
-        """Return the state of the owner that a dependent claims; None where there can be none: a cluster-wide object
-        has no owner in a namespace. Raises `UnknownKind`, `Unclear`, and what the client does.
+        """Return the state of the owner that a dependent claims.
 
-        Several that ask for the same at once share one answer.
+        Return None for an impossible claim: a cluster-scoped object cannot have a namespaced owner. Raises
+        `UnknownKind`, `Unclear`, and the errors of the client. Concurrent callers share one request.
         """
         if self._graph.is_absent(claim):
             return OwnerState.GONE
@@ -147,8 +149,9 @@ class LiveLookup:
 
 
 def confirm_gone(identity: ObjectIdentity, error: NotFound) -> None:
-    """Raise `Unclear` unless it is that object which was not found: it may be its whole resource that is not served
-    just now, or a proxy that knows of neither.
+    """Raise `Unclear` unless the 404 is about that object.
+
+    It may mean instead that the resource is not served at present, or that a proxy does not know it.
     """
     if error.details is None or error.details.name != identity.name:
         raise Unclear(f"the server does not know where a {identity.kind} is found: {error}") from None
@@ -161,17 +164,17 @@ def _owner_state(owner: ObjectMeta | None) -> OwnerState:
 
 
 class BoundWriter:
-    """Deletes and patches with the uid and the resourceVersion of the state decided on as preconditions."""
+    """Deletes and patches with the uid and the resourceVersion of the observed state as preconditions."""
 
     def __init__(self, client: Client, lookup: LiveLookup) -> None:
         self._client = client
         self._lookup = lookup
 
     async def on_latest(self, identity: ObjectIdentity, seen: ObjectMeta, step: OwnerAction) -> None:
-        """Have `step` decide and act on an object as it was seen; if it has changed since, on what it is now.
+        """Run `step` on an object as it was observed; after a conflict, on its present state.
 
-        That the server accepts a precondition on the resourceVersion is the proof that what was seen is the live
-        state. An object that is gone needs nothing. Raises `Conflict` if it changes too often, and `Unclear`.
+        The server accepts the precondition only if the observed state is the live one. An object that is gone is
+        ignored. Raises `Conflict` if it changes too often, and `Unclear`.
         """
         try:
             try:
@@ -194,11 +197,11 @@ class BoundWriter:
         )
 
     async def own(self, identity: ObjectIdentity, meta: ObjectMeta, owners: Sequence[OwnerReference]) -> None:
-        """Have an object name these owners. Raises `NotFound`, or `Conflict` if it has changed."""
+        """Replace the owner references of an object. Raises `NotFound`, or `Conflict` if it has changed."""
         await self._patch(identity, meta, {"ownerReferences": owners or None})
 
     async def release(self, identity: ObjectIdentity, meta: ObjectMeta, finalizer: str) -> None:
-        """Take a finalizer off an object that has it. Raises `NotFound`, or `Conflict` if the object has changed."""
+        """Remove a finalizer of an object. Raises `NotFound`, or `Conflict` if the object has changed."""
         left = [name for name in meta.finalizers if name != finalizer]
         if len(left) < len(meta.finalizers):
             await self._patch(identity, meta, {"finalizers": left or None})

@@ -1,4 +1,4 @@
-"""Scales whatever has a scale subresource by its metrics; see `controller` for what is observed and decided."""
+"""HorizontalPodAutoscaler controller: scales targets with a scale subresource by metrics; see `controller`."""
 
 from .controller import SPECS
 

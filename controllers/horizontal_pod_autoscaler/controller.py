@@ -1,4 +1,4 @@
-"""Looks at every autoscaler once a period, and gives its target the replicas that its metrics ask for."""
+"""Reconciles every autoscaler once per period and scales its target to the replicas that the metrics require."""
 
 import asyncio
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ from .replicas import Startup
 
 
 class AutoscalerOptions(Options):
-    """Times and limits of scaling."""
+    """Periods and limits of autoscaling."""
 
     title = "Horizontal pod autoscaler controller"
 
@@ -70,14 +70,14 @@ class AutoscalerOptions(Options):
     )
 
 
-# Autoscalers looked at at the same time: nearly all the while they wait for metrics, maybe of an API that hangs, and
-# that must not keep others waiting. What costs something is bounded apart: scales read, metrics asked for, and writes.
+# Maximum autoscalers reconciled concurrently. They mostly wait for metrics, possibly of an API that hangs, and must not
+# block others. Scale reads, metric requests and writes have limits of their own.
 _LOOKS = 5000
-# Seconds until an autoscaler, or a target, that changed during the look at it is looked at again.
+# Seconds until an autoscaler or target is reconciled again that changed during a reconcile.
 _PAUSE = 1.0
-# Events about metrics that failed in one look: the recorder drops more of one object anyway.
+# Maximum events about failed metrics per reconcile. The recorder would drop more of them anyway.
 _MOST_EVENTS = 25
-# Of the usual limit of requests: a look takes two of them, and thousands of autoscalers are looked at in each period.
+# Factor for the client's rate limit: a reconcile takes two requests, for thousands of autoscalers per period.
 _QPS_FACTOR = 50
 
 _TO_ZERO = "HPAScaleToZero"
@@ -85,7 +85,7 @@ _OWN_TOLERANCE = "HPAConfigurableTolerance"
 
 
 class _Seen(NamedTuple):
-    """An autoscaler, and the scale of its target."""
+    """An autoscaler and the scale of its target."""
 
     autoscaler: HorizontalPodAutoscaler
     resource: ScaleResource
@@ -93,9 +93,9 @@ class _Seen(NamedTuple):
 
 
 class AutoscalerController:
-    """Reconciles one autoscaler; `decision` has the table of what is observed and decided.
+    """Reconciles autoscalers; `decision` has the table of decisions.
 
-    It is looked at when its spec changes, and then once a period: at the start, looks are spread over that.
+    A key is reconciled when its spec changes, and once per period. The first reconciles are spread over the period.
     """
 
     def __init__(self, context: Context, options: AutoscalerOptions) -> None:
@@ -122,13 +122,13 @@ class AutoscalerController:
         self._histories: dict[Key, History] = {}
 
     async def run(self, add: Add) -> None:
-        """Order the first look at each autoscaler there is, so that their periods end one after the other."""
+        """Enqueue all autoscalers with random delays, so that their periods do not end together."""
         for autoscaler in self._autoscalers.list():
             add(key_of(autoscaler), "first look", after=random_source().uniform(0.0, self._period))
         await asyncio.Event().wait()
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Have the target of autoscaler `key` scaled, and tell in its status what was seen and done."""
+        """Scale the target of autoscaler `key` and write the status."""
         autoscaler, began = self._autoscalers.get(key), clock.monotonic()
         if autoscaler is None:
             self._histories.pop(key, None)
@@ -139,20 +139,20 @@ class AutoscalerController:
             action, error = await self._look(autoscaler)
         except Conflict:
             due = min(due, clock.monotonic() + _PAUSE)
-        except (ApiError, OSError) as trouble:
-            # Metrics are no fresher before the period ends, and nobody should be waited for any longer than that.
-            self._log.warning("could not look after an autoscaler", autoscaler=str(key), error=trouble)
+        except (ApiError, OSError) as problem:
+            # Metrics are not fresher before the period ends, and waiting must not exceed it.
+            self._log.warning("failed to reconcile HorizontalPodAutoscaler", autoscaler=str(key), error=problem)
         finally:
             self._monitor.looked(action, error, clock.monotonic() - began)
         return Requeue(max(0.0, due - clock.monotonic()))
 
     async def _look(self, autoscaler: HorizontalPodAutoscaler) -> tuple[str, str]:
-        """Return what was done, and whose error there was, as metrics tell it."""
+        """Return the action and the kind of error, as metric labels."""
         try:
             target = autoscaler.spec.scale_target_ref
             seen = _Seen(autoscaler, *await self._targets.get(autoscaler.metadata.namespace, target))
         except (NoSuchKind, ApiError, OSError) as error:
-            await self._tell_of_no_scale(autoscaler, str(error))
+            await self._report_missing_scale(autoscaler, str(error))
             return "none", "spec" if isinstance(error, NoSuchKind) else "internal"
         current = seen.scale.spec.replicas
         history = self._history(autoscaler, current)
@@ -178,13 +178,15 @@ class AutoscalerController:
         return history
 
     def _check(self, autoscaler: HorizontalPodAutoscaler) -> None:
-        """See that the autoscaler is what it was when the look at it began, which may be a while ago."""
+        """Raise Conflict if the autoscaler has changed since its reconcile began."""
         now = self._autoscalers.get(key_of(autoscaler))
         if now is None or now.metadata.uid != autoscaler.metadata.uid or now.spec != autoscaler.spec:
             raise Conflict("the autoscaler changed while its metrics were asked for")
 
     async def _act(self, seen: _Seen, decision: ScaleDecision, history: History) -> bool | None:
-        """Scale if need be, and tell everything; whether the target was scaled, None if there was no need."""
+        """Scale if necessary, and write status and events. Return whether the target was scaled; None if not
+        necessary.
+        """
         autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
         for one in decision.failures[:_MOST_EVENTS]:
             self._events.warning(autoscaler, one.event or one.reason, one.message)
@@ -197,7 +199,7 @@ class AutoscalerController:
         if decision.replicas == current:
             desired = current if decision.agreed else autoscaler.status.desired_replicas
             updates += zero_updates(autoscaler, current, current, self._rules)
-            await self._tell(autoscaler, current, desired, decision, updates)
+            await self._update_status(autoscaler, current, desired, decision, updates)
             return None
         refusal = await self._scale(seen, decision, history)
         if refusal:
@@ -206,16 +208,16 @@ class AutoscalerController:
                     ABLE_TO_SCALE, False, "FailedUpdateScale", f"the target could not be scaled: {refusal}"
                 ),
             )
-            await self._tell(autoscaler, current, autoscaler.status.desired_replicas, decision, updates)
+            await self._update_status(autoscaler, current, autoscaler.status.desired_replicas, decision, updates)
             return False
         done = f"the target was scaled to {decision.replicas}"
         updates += (ConditionUpdate(ABLE_TO_SCALE, True, "SucceededRescale", done),)
         updates += zero_updates(autoscaler, current, decision.replicas, self._rules)
-        await self._tell(autoscaler, current, decision.replicas, decision, updates, scaled=True)
+        await self._update_status(autoscaler, current, decision.replicas, decision, updates, scaled=True)
         return True
 
     async def _scale(self, seen: _Seen, decision: ScaleDecision, history: History) -> str:
-        """Have the target scaled; returns why it could not be. Raises Conflict if the target was scaled meanwhile."""
+        """Scale the target. Return why that failed. Raises Conflict if the target was scaled meanwhile."""
         autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
         size = f"New size: {decision.replicas}; reason: {decision.reason}"
         try:
@@ -231,7 +233,7 @@ class AutoscalerController:
         self._events.normal(autoscaler, "SuccessfulRescale", size)
         return ""
 
-    async def _tell_of_no_scale(self, autoscaler: HorizontalPodAutoscaler, why: str) -> None:
+    async def _report_missing_scale(self, autoscaler: HorizontalPodAutoscaler, why: str) -> None:
         self._events.warning(autoscaler, "FailedGetScale", why)
         message = f"the scale of the target can't be read: {why}"
         update = ConditionUpdate(ABLE_TO_SCALE, False, "FailedGetScale", message)
@@ -239,7 +241,7 @@ class AutoscalerController:
         async with self._syncs:
             await self._write(autoscaler, msgspec.structs.replace(autoscaler.status, conditions=conditions))
 
-    async def _tell(
+    async def _update_status(
         self,
         autoscaler: HorizontalPodAutoscaler,
         current: int,
@@ -249,7 +251,7 @@ class AutoscalerController:
         *,
         scaled: bool = False,
     ) -> None:
-        """Bring the status up to date."""
+        """Update the status."""
         now = format_time(clock.utc_now())
         conditions = with_updates(autoscaler.status.conditions, updates, now)
         if not self._rules.to_zero:
@@ -273,7 +275,7 @@ class AutoscalerController:
 
 
 def autoscaler_to_look_at(_: Informers, change: Change[HorizontalPodAutoscaler]) -> Iterator[Key]:
-    """An autoscaler that is new, gone, or has another spec; not those found at the start, nor what became of a look."""
+    """Yield an autoscaler that is new, deleted or has a new spec; not those of the initial list."""
     before, after = change.before, change.after
     if before is None or after is None:
         if not change.initial:

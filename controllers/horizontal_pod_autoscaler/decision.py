@@ -1,11 +1,11 @@
-"""Decides how many replicas a target shall have, why, and what is told of that; pure.
+"""Decides the replicas of a target, the reason, and the conditions; pure.
 
-the target has                                 decided
-no replicas, and it is not we who did that     nothing: scaling is disabled
-more than the maximum                          the maximum
-fewer than the minimum                         the minimum
-no selector, or pods of another autoscaler     nothing: it can't be computed
-else                                           what its metrics agree on, as far as the limits allow
+the target has                                decision
+no replicas, not set by the autoscaler         none: scaling is disabled
+more than the maximum                         the maximum
+fewer than the minimum                        the minimum
+no selector, or pods of another autoscaler    none: cannot be computed
+otherwise                                     the result of its metrics, within the limits
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from .replicas import Tolerance, approximate
 
 
 class ScalingDefaults(msgspec.Struct, frozen=True):
-    """Settings of all autoscalers: flags, and which features are on."""
+    """Settings of all autoscalers: flags and feature gates."""
 
     tolerance: float
     stabilization: float
@@ -41,10 +41,9 @@ class ScalingDefaults(msgspec.Struct, frozen=True):
 
 
 class ScaleDecision(msgspec.Struct, frozen=True):
-    """A number of replicas, and if that is a change, its reason.
+    """A number of replicas, with the reason if it is a change.
 
-    `failures` are metrics that did not count, and `problem` is what is wrong with them; without `agreed` they kept
-    everything from being decided.
+    `failures` are metrics that failed, and `problem` describes them. Without `agreed` they prevented a decision.
     """
 
     replicas: int
@@ -57,12 +56,12 @@ class ScaleDecision(msgspec.Struct, frozen=True):
 
 
 def bounds_of(spec: AutoscalerSpec, rules: ScalingDefaults) -> Bounds:
-    """Return how few and how many replicas there may be."""
+    """Return the minimum and maximum replicas."""
     return Bounds(spec.min_replicas if rules.to_zero else max(1, spec.min_replicas), spec.max_replicas)
 
 
 def tolerance_of(spec: AutoscalerSpec, rules: ScalingDefaults) -> Tolerance:
-    """Return how far metrics may be from their targets."""
+    """Return the tolerance of metrics."""
     behavior = spec.behavior if rules.own_tolerance else None
     down, up = (behavior.scale_down, behavior.scale_up) if behavior else (None, None)
     return Tolerance(_own(down, rules.tolerance), _own(up, rules.tolerance))
@@ -73,7 +72,7 @@ def _own(rules: ScalingRules | None, default: float) -> float:
 
 
 def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: ScalingDefaults) -> ScaleDecision | None:
-    """Return what can be decided without metrics; None when they are needed."""
+    """Return the decision if it does not need metrics, else None."""
     spec = autoscaler.spec
     low, high = bounds_of(spec, rules)
     if current == 0 and not _wakes(autoscaler, rules):
@@ -89,9 +88,9 @@ def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Sc
 
 
 def _wakes(autoscaler: HorizontalPodAutoscaler, rules: ScalingDefaults) -> bool:
-    """Return whether it looks after a target without replicas: only if it is what took them all (KEP-2021).
+    """Return whether a target without replicas is autoscaled: only if the autoscaler scaled it to zero (KEP-2021).
 
-    Then it wakes the target too when the minimum has been raised since, whatever metrics it has now.
+    If the minimum was raised since, the target is scaled up whatever metrics it has.
     """
     if not rules.to_zero or not is_condition_true(autoscaler.status.conditions, SCALED_TO_ZERO):
         return False
@@ -99,12 +98,12 @@ def _wakes(autoscaler: HorizontalPodAutoscaler, rules: ScalingDefaults) -> bool:
 
 
 def _sees_from_outside(spec: AutoscalerSpec) -> bool:
-    """Return whether a metric tells something when there are no pods."""
+    """Return whether a metric has values without pods."""
     return any(metric.type in ("Object", "External") for metric in spec.metrics)
 
 
 def undecided(failure: Failure, current: int) -> ScaleDecision:
-    """Nothing is changed, since metrics can't even be asked for."""
+    """Return the decision to change nothing, because metrics cannot be requested."""
     update = ConditionUpdate(SCALING_ACTIVE, False, failure.reason, failure.message)
     return ScaleDecision(current, updates=(update,), failures=(failure,), problem=failure.message, agreed=False)
 
@@ -117,7 +116,7 @@ def by_metrics(
     rules: ScalingDefaults,
     now: float,
 ) -> ScaleDecision:
-    """Return what the metrics decide at a time of the history's clock, which notes what they recommend."""
+    """Return the decision by metrics at a time of the history's clock. Recommendations are recorded in the history."""
     spec, measured = autoscaler.spec, statuses(proposals)
     agreed = agree(proposals, current)
     failures = tuple(one for one in proposals if isinstance(one, Failure))
@@ -149,7 +148,7 @@ def by_metrics(
 def zero_updates(
     autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: ScalingDefaults
 ) -> tuple[ConditionUpdate, ...]:
-    """Return whether there are no replicas because we took them: what tells that apart from a person who did."""
+    """Return the condition that records whether the autoscaler, not a user, scaled the target to zero."""
     if not rules.to_zero:
         return ()
     if desired == current:

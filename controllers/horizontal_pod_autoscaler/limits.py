@@ -1,7 +1,6 @@
-"""Limits to following a recommendation: stabilization, the speed of change, and the bounds; and what was recommended
-and done in the past, as far as it limits what may be done now; pure.
+"""Limits of a recommendation: stabilization, rate of change and bounds, with the history that they need; pure.
 
-Times are those of one clock that never runs backwards.
+Times are those of one monotonic clock.
 """
 
 import math
@@ -18,10 +17,10 @@ SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
 _PERIOD = 15
 _DOUBLE = ScalingPolicy(type="Percent", value=100, period_seconds=_PERIOD)
-# What rules say that nobody set, as the API documents it.
+# The default rules of the API.
 FAST_UP = ScalingRules(policies=(ScalingPolicy(type="Pods", value=4, period_seconds=_PERIOD), _DOUBLE))
 FAST_DOWN = ScalingRules(policies=(_DOUBLE,))
-# Without a behavior at most this factor at once, but up to so many replicas whatever there are.
+# Without a behavior, the maximum factor per change, and the number of replicas always allowed.
 _FACTOR, _AT_LEAST = 2, 4
 _WITHIN = "DesiredWithinRange", "the recommendation is within the limits"
 _TOO_MANY = "TooManyReplicas", "more replicas are recommended than the maximum"
@@ -45,7 +44,7 @@ class ConditionUpdate(NamedTuple):
 def with_updates(
     conditions: Sequence[Condition], updates: Iterable[ConditionUpdate], now: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions with all updates, the last of a type counting; `now` is the time of what turns."""
+    """Return the conditions with the updates applied, the last of a type. `now` is the transition time."""
     news = (
         Condition(type=one.type, status="True" if one.holds else "False", reason=one.reason, message=one.message)
         for one in updates
@@ -54,10 +53,10 @@ def with_updates(
 
 
 class _Extreme:
-    """The most extreme of the values of a period, in memory that does not grow with it."""
+    """The extreme of the values in a time window. Its memory does not grow with the window."""
 
     def __init__(self, beats: Callable[[int, int], bool]) -> None:
-        # In order of time, and each more extreme than those after it.
+        # In order of time, and each more extreme than the following ones.
         self._values: deque[tuple[float, int]] = deque()
         self._beats = beats
 
@@ -67,14 +66,14 @@ class _Extreme:
         self._values.append((now, value))
 
     def since(self, time: float) -> int | None:
-        """The most extreme value after a time, forgetting those before."""
+        """Return the most extreme value after a time, and drop older ones."""
         while self._values and self._values[0][0] <= time:
             self._values.popleft()
         return self._values[0][1] if self._values else None
 
 
 class ReplicaChanges:
-    """The numbers of replicas that were added, or taken away, by time; changes within a second are one."""
+    """Numbers of added or removed replicas by time. Changes within a second are merged."""
 
     _GRAIN = 1.0
 
@@ -82,25 +81,25 @@ class ReplicaChanges:
         self._changes: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, count: int) -> None:
-        """Note so many more."""
+        """Record a number of added or removed replicas."""
         if self._changes and now - self._changes[-1][0] < self._GRAIN:
             count += self._changes.pop()[1]
         self._changes.append((now, count))
 
     def since(self, time: float) -> int:
-        """Return how many after a time."""
+        """Return the sum of the changes after a time."""
         return sum(count for at, count in self._changes if at > time)
 
     def forget(self, time: float) -> None:
-        """Drop what was before."""
+        """Drop changes up to a time."""
         while self._changes and self._changes[0][0] <= time:
             self._changes.popleft()
 
 
 class History:
-    """The past of one autoscaler, that of `uid`; it begins with the replicas its target had when it was first seen.
+    """The history of one autoscaler with that `uid`, starting with the replicas first observed.
 
-    So nothing is scaled down right after a start: what was recommended before it, nobody remembers.
+    This prevents scaling down right after a start, when earlier recommendations are unknown.
     """
 
     _LONGEST_PERIOD = 1800.0  # of policies, as the API allows
@@ -115,23 +114,23 @@ class History:
         self.recommended(now, replicas)
 
     def recommended(self, now: float, replicas: int) -> None:
-        """Note what metrics recommend."""
+        """Record a recommendation of the metrics."""
         self._highest.note(now, replicas)
         self._lowest.note(now, replicas)
         self._lowest.since(now - self._LONGEST_WINDOW)  # nobody may ever ask, and recommendations may rise for years
 
     def highest(self, now: float, window: float, replicas: int) -> int:
-        """The highest of `replicas` and what was recommended in so many seconds."""
+        """Return the maximum of `replicas` and the recommendations in the window."""
         past = self._highest.since(now - window)
         return replicas if past is None else max(past, replicas)
 
     def lowest(self, now: float, window: float, replicas: int) -> int:
-        """The lowest of the same."""
+        """Return the minimum of `replicas` and the recommendations in the window."""
         past = self._lowest.since(now - window)
         return replicas if past is None else min(past, replicas)
 
     def scaled(self, now: float, before: int, after: int) -> None:
-        """Note that the target was told to have `after` replicas."""
+        """Record that the target was scaled to `after` replicas."""
         if after > before:
             self.added.note(now, after - before)
         else:
@@ -140,19 +139,19 @@ class History:
             changes.forget(now - self._LONGEST_PERIOD)
 
     def change(self, now: float, period: float) -> int:
-        """Return by how many replicas the target grew in so many seconds; negative if it shrank."""
+        """Return the change of replicas in a period; negative if the target was scaled down."""
         return self.added.since(now - period) - self.removed.since(now - period)
 
 
 class Bounds(NamedTuple):
-    """The fewest and the most replicas there may be."""
+    """The minimum and maximum replicas."""
 
     low: int
     high: int
 
 
 class Limited(NamedTuple):
-    """The number that is left of a recommendation, and the conditions that tell of it."""
+    """The limited number of replicas, and the conditions about it."""
 
     replicas: int
     updates: tuple[ConditionUpdate, ...]
@@ -165,7 +164,7 @@ class _Limit(NamedTuple):
 
 
 def normalize(recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float) -> Limited:
-    """Follow a recommendation of an autoscaler without a behavior: the highest one of `window` seconds counts."""
+    """Limit a recommendation without a behavior. The highest one in `window` seconds counts."""
     stable = history.highest(now, window, recommended)
     history.recommended(now, recommended)
     fastest = max(_FACTOR * current, _AT_LEAST)
@@ -180,10 +179,10 @@ def normalize(recommended: int, current: int, bounds: Bounds, history: History, 
 def normalize_with_behavior(
     behavior: Behavior, recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float
 ) -> Limited:
-    """Follow a recommendation as a behavior says; `window` is that of scaling down, if it does not say.
+    """Limit a recommendation by a behavior; `window` is the default for scaling down.
 
-    Of the recommendations of a window the lowest counts for scaling up and the highest for scaling down: within the
-    two nothing is changed.
+    The lowest recommendation in the window counts for scaling up, the highest for scaling down. Between them nothing
+    changes.
     """
     up, down = behavior.scale_up or FAST_UP, behavior.scale_down or FAST_DOWN
     lowest = history.lowest(now, _window(up, 0.0), recommended)
@@ -218,7 +217,7 @@ def _downward(wanted: int, current: int, bounds: Bounds, history: History, rules
 
 
 def most(current: int, history: History, rules: ScalingRules, now: float) -> int:
-    """Return how many replicas there may be at once by the policies for scaling up."""
+    """Return the maximum replicas by the policies for scaling up."""
     starts = _starts(current, history, rules.policies, now)
     limits = [
         start + policy.value if policy.type == "Pods" else math.ceil(start * (1 + policy.value / 100))
@@ -228,7 +227,7 @@ def most(current: int, history: History, rules: ScalingRules, now: float) -> int
 
 
 def fewest(current: int, history: History, rules: ScalingRules, now: float) -> int:
-    """Return how few replicas there may be at once by the policies for scaling down."""
+    """Return the minimum replicas by the policies for scaling down."""
     starts = _starts(current, history, rules.policies, now)
     limits = [
         start - policy.value if policy.type == "Pods" else int(start * (1 - policy.value / 100))
@@ -240,7 +239,7 @@ def fewest(current: int, history: History, rules: ScalingRules, now: float) -> i
 def _starts(
     current: int, history: History, policies: Iterable[ScalingPolicy], now: float
 ) -> list[tuple[int, ScalingPolicy]]:
-    """For each policy, how many replicas there were when its period began."""
+    """Return the replicas at the start of each policy's period."""
     return [(current - history.change(now, policy.period_seconds), policy) for policy in policies]
 
 

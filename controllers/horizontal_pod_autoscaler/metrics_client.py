@@ -1,6 +1,6 @@
-"""The client of the three metrics APIs: what is asked for each metric, how, and what the answers say.
+"""Client of the three metrics APIs: builds queries and parses responses.
 
-Each API is asked for much at once, and for a while at most, so that none holds up the others.
+Each API has its own limits of concurrency and time, so that none blocks the others.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ _SIGNS = {"In": "in", "NotIn": "notin"}
 
 PodMetricsInfo = Mapping[str, PodMetric]
 _Form = TypeVar("_Form")
-# Questions to one API that are open at the same time, and seconds for an answer, and to get a turn.
+# Maximum concurrent queries per API, and the timeouts in seconds for a response and for waiting in the queue.
 AT_ONCE = 100
 DEADLINE = 10.0
 PATIENCE = 60.0
-# Of what an API says of its troubles, so many characters are told.
+# Maximum characters of an API's error message.
 _MOST_WORDS = 1000
-# The versions of an API that are understood, the best first.
+# The supported versions of an API, preferred first.
 _VERSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         RESOURCE_METRICS: ("v1beta1",),
@@ -53,7 +53,7 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 class MetricsQuery(NamedTuple):
-    """A question to an API group: a path below its version, and selectors."""
+    """A query to an API group: a path below its version, and selectors."""
 
     group: str
     path: str
@@ -61,10 +61,10 @@ class MetricsQuery(NamedTuple):
 
 
 def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "") -> MetricsQuery | None:
-    """Return what to ask for a metric of the pods that `selector` finds; None for one of an unknown type.
+    """Return the query for a metric of the pods that `selector` matches; None for an unknown metric type.
 
-    `described` is the resource of the object that an object metric describes, as `plural.group`. An object is one of
-    the namespace of the autoscaler, or that namespace itself. Raises `InvalidName`.
+    `described` is the resource of the described object as `plural.group`. The object is in the namespace of the
+    autoscaler, or is that namespace. Raises `InvalidName`.
     """
     space = f"namespaces/{namespace}"
     if spec.resource or spec.container_resource:
@@ -102,7 +102,7 @@ def _selecting(parameter: str, metric: MetricIdentifier) -> tuple[tuple[str, str
 
 
 def text_of(selector: LabelSelectorSpec | None) -> str:
-    """A label selector as text."""
+    """Return a label selector as text."""
     if selector is None:
         return ""
     terms = [(name, f"{name}={value}") for name, value in (selector.match_labels or {}).items()]
@@ -114,7 +114,7 @@ def text_of(selector: LabelSelectorSpec | None) -> str:
 
 
 def resource_samples(body: bytes, resource: str, container: str = "") -> PodMetricsInfo:
-    """Return what each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
+    """Return the usage of a resource per pod, or of one container per pod. Raises CannotCompute without data."""
     items = _each(POD_METRICS, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the resource metrics API")
@@ -138,7 +138,7 @@ def _use(pod: PodMetrics, resource: str, container: str) -> int | None:
 
 
 def pods_samples(body: bytes) -> PodMetricsInfo:
-    """A custom metric of each pod. Raises CannotCompute when there is none."""
+    """Return a custom metric per pod. Raises CannotCompute without data."""
     items = _each(CUSTOM_VALUE, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the custom metrics API")
@@ -146,7 +146,7 @@ def pods_samples(body: bytes) -> PodMetricsInfo:
 
 
 def object_value(body: bytes) -> int:
-    """A custom metric of one object, in thousandths."""
+    """Return a custom metric of one object, in thousandths."""
     items = _all(CUSTOM_VALUE, body)
     if len(items) != 1:
         raise CannotCompute(f"the custom metrics API has {len(items)} values for one object")
@@ -154,7 +154,7 @@ def object_value(body: bytes) -> int:
 
 
 def external_value(body: bytes) -> int:
-    """The sum of all series of an external metric, in thousandths."""
+    """Return the sum of all series of an external metric, in thousandths."""
     items = _all(EXTERNAL_VALUE, body)
     if not items:
         raise CannotCompute("no metrics returned by the external metrics API")
@@ -162,12 +162,12 @@ def external_value(body: bytes) -> int:
 
 
 def _all(decoder: Decoder[_Form], body: bytes) -> list[_Form]:
-    """The items, of which none may be missing."""
+    """Return all items; each must be valid."""
     return [_decode(decoder, item) for item in _decode(METRICS_LIST, body).items]
 
 
 def _each(decoder: Decoder[_Form], body: bytes) -> list[_Form]:
-    """The items that can be read; if there are any, a pod whose item can't is one without metrics."""
+    """Return the valid items. If there are any, an invalid item counts as a pod without metrics."""
     found, problem = [], None
     for item in _decode(METRICS_LIST, body).items:
         try:
@@ -187,18 +187,18 @@ def _decode(decoder: Decoder[_Form], body: bytes | msgspec.Raw) -> _Form:
 
 
 class MetricsClient:
-    """Asks; the answers are as they come."""
+    """Sends queries and returns the raw responses."""
 
     def __init__(self, client: Client) -> None:
         self._apis = {group: _Api(client, group, versions) for group, versions in _VERSIONS.items()}
 
     async def ask(self, query: MetricsQuery) -> bytes:
-        """The answer to a question. Raises CannotCompute when there is none."""
+        """Return the response to a query. Raises CannotCompute if it fails."""
         return await self._apis[query.group].ask(query)
 
 
 class _Api:
-    """One of the APIs, and the version it is asked in, once known."""
+    """One metrics API, with its version once discovered."""
 
     def __init__(self, client: Client, group: str, versions: tuple[str, ...]) -> None:
         self._client = client
@@ -234,7 +234,7 @@ class _Api:
         return body
 
     async def _ask_others(self, version: str, query: MetricsQuery, missing: NotFound) -> bytes:
-        """The answer of another version: maybe it is not the metric that is missing."""
+        """Return the response of another version, since the version may be missing and not the metric."""
         for other in self._versions:
             if other != version:
                 try:
@@ -246,7 +246,7 @@ class _Api:
         raise missing
 
     async def _preferred(self) -> str:
-        """The best version that the server says it has; without an answer, the best there is."""
+        """Return the preferred version served; without a response, our preferred version."""
         try:
             group = API_GROUP.decode(await self._client.raw(Call("GET", f"/apis/{self._group}")))
         except (ApiError, msgspec.DecodeError, RecursionError):

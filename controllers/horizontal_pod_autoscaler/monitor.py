@@ -1,4 +1,4 @@
-"""The metrics of the horizontal pod autoscaler controller, with the names that dashboards know."""
+"""The metrics of the horizontal pod autoscaler controller, with the names of kube-controller-manager."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ _DESIRED = Family(f"{_PREFIX}_desired_replicas", "Replicas an autoscaler wants."
 
 
 class Monitor:
-    """Counts what was done, by what came of it: `scale_up`, `scale_down` or `none`, and whose fault an error is."""
+    """Counts reconciles by action (`scale_up`, `scale_down` or `none`) and kind of error."""
 
     def __init__(self, registry: CollectorRegistry, autoscalers: Informer[HorizontalPodAutoscaler]) -> None:
         self._looks = Counters(_RECONCILIATIONS, registry)
@@ -41,35 +41,35 @@ class Monitor:
         registry.register(_Wanted(autoscalers))
 
     def looked(self, action: str, error: str, seconds: float) -> None:
-        """An autoscaler was looked at."""
+        """Record a reconcile of an autoscaler."""
         self._looks.add(action, error)
         self._look_seconds.observe(seconds, action, error)
 
     def computed(self, kind: str, action: str, error: str, seconds: float) -> None:
-        """A metric of that type was computed."""
+        """Record the computation of a metric of that type."""
         self._metrics.add(action, error, kind)
         self._metric_seconds.observe(seconds, action, error, kind)
 
 
 class _Wanted(Collector):
-    """The numbers that autoscalers say of themselves, read when Prometheus asks."""
+    """The desired replicas of autoscalers, read when Prometheus scrapes."""
 
     def __init__(self, autoscalers: Informer[HorizontalPodAutoscaler]) -> None:
         self._autoscalers = autoscalers
 
     def describe(self) -> Iterable[Metric]:
-        """The families without samples."""
+        """Return the families without samples."""
         return (Shown(_NUMBER), Shown(_DESIRED))
 
     def collect(self) -> Iterable[Metric]:
-        """Return how many there are, and what each wants."""
+        """Return the number of autoscalers and the desired replicas of each."""
         every = self._autoscalers.list()
         wanted = [((one.metadata.namespace, one.metadata.name), float(one.status.desired_replicas)) for one in every]
         return (Shown(_NUMBER, [((), float(len(every)))]), Shown(_DESIRED, wanted))
 
 
 def action_of(before: int, after: int) -> str:
-    """Return what a change of replicas is called."""
+    """Return the action label of a change of replicas."""
     if before == after:
         return "none"
     return "scale_up" if after > before else "scale_down"

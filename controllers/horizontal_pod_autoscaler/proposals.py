@@ -1,4 +1,4 @@
-"""The proposal of each metric of an autoscaler, and that of all together; pure."""
+"""The replicas that each metric of an autoscaler proposes, and the combined result; pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -45,7 +45,7 @@ from .replicas import (
     utilization,
 )
 
-# What events and conditions call the failure of a metric, by its type.
+# The reason of a failed metric in events and conditions, by its type.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "Resource": "FailedGetResourceMetric",
@@ -59,7 +59,7 @@ UNKNOWN_TYPE = "InvalidMetricSourceType"
 
 
 class TargetState(msgspec.Struct, frozen=True):
-    """The state of a target: its pods, how many it should have and says it has; and how it is to be judged.
+    """The state of a target: its pods, desired and present replicas, and how to evaluate it.
 
     `now` is wall time in seconds since the epoch.
     """
@@ -73,7 +73,7 @@ class TargetState(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """A number of replicas, the metric that proposes it, and what was measured."""
+    """A number of replicas, the metric that proposes it, and the measured values."""
 
     replicas: int
     metric: str
@@ -81,9 +81,9 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A metric that proposes nothing, and why; `of_spec` if it never could.
+    """A metric without a proposal, and why. `of_spec` marks errors of the spec.
 
-    The `event` has another reason where that is usual.
+    `event` is the reason of the event, where it differs.
     """
 
     reason: str
@@ -93,7 +93,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def propose(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal | Failure:
-    """Return what a metric proposes when its API answers with `body`."""
+    """Return the proposal of a metric for the API response `body`."""
     make = _BY_TYPE.get(spec.type)
     if make is None:
         return Failure(UNKNOWN_TYPE, f"there is no metric type {spec.type!r}", of_spec=True)
@@ -104,7 +104,7 @@ def propose(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal | Fail
 
 
 def failure(spec: MetricSpec, why: str) -> Failure:
-    """A metric that could not be had or makes no sense."""
+    """Return the failure of a metric that is unavailable or invalid."""
     return Failure(REASONS.get(spec.type, UNKNOWN_TYPE), f"failed to get {_named(spec)}: {why}")
 
 
@@ -194,7 +194,7 @@ def _external(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
 
 
 def _single(value: int, target: MetricTarget, view: TargetState) -> tuple[int, MetricValue]:
-    """Return what one value that all pods share proposes, and how its status tells it."""
+    """Return the proposal for a value that all pods share, and its status."""
     if target.average_value is not None:
         replicas, share = by_average(view.there, value, milli(target.average_value), view.tolerance)
         return replicas, MetricValue(average_value=amount(share))
@@ -221,7 +221,7 @@ _BY_TYPE: Mapping[str, Callable[[MetricSpec, bytes, TargetState], Proposal]] = M
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """The most that metrics propose together, and which of them; `failures` are those that propose nothing."""
+    """The highest proposal and its metric. `failures` are the metrics without a proposal."""
 
     replicas: int
     metric: str
@@ -229,7 +229,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 def agree(proposals: Sequence[Proposal | Failure], current: int) -> Agreement | Failure:
-    """The largest proposal counts; a metric that fails forbids to scale down, since it might have asked for more."""
+    """Return the highest proposal. A failed metric prevents scaling down, since it might have proposed more."""
     made = [one for one in proposals if isinstance(one, Proposal)]
     failures = tuple(one for one in proposals if isinstance(one, Failure))
     most = max(made, key=lambda one: one.replicas, default=None)
@@ -239,11 +239,11 @@ def agree(proposals: Sequence[Proposal | Failure], current: int) -> Agreement | 
 
 
 def statuses(proposals: Sequence[Proposal | Failure]) -> tuple[MetricStatus, ...]:
-    """One for each metric at the place it has in the spec, where clients look for it."""
+    """Return the status of each metric, at the same index as in the spec, where clients expect it."""
     return tuple(one.status if isinstance(one, Proposal) else MetricStatus(type="") for one in proposals)
 
 
 def complaint(failures: Sequence[Failure], count: int) -> str:
-    """Return what is wrong with `count` metrics, in a sentence."""
+    """Return a sentence about the failures among `count` metrics."""
     first = failures[0].message if failures else "there are none"
     return f"{len(failures)} of {count} metrics are invalid: {first}"

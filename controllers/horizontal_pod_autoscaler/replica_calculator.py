@@ -1,4 +1,4 @@
-"""Finds out what the metrics of an autoscaler propose: its pods from the informer, their metrics from the APIs."""
+"""Computes the proposals of an autoscaler's metrics: pods from the cache, metrics from the APIs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -26,7 +26,7 @@ _ASKED_AT_ONCE = 20  # metrics of one autoscaler
 
 
 class ReplicaCalculator:
-    """Knows the selectors of all targets too, so that no two autoscalers count the same pods."""
+    """Computes proposals, and knows the selectors of all targets, so that two autoscalers never count the same pods."""
 
     def __init__(
         self, context: Context, mapper: RESTMapper, rules: ScalingDefaults, startup: Startup, monitor: Monitor
@@ -40,11 +40,11 @@ class ReplicaCalculator:
         self._selector_index = SelectorIndex()
 
     def forget(self, key: Key) -> None:
-        """Forget an autoscaler that is gone."""
+        """Drop an autoscaler that was deleted."""
         self._selector_index.drop(key)
 
     async def proposals(self, autoscaler: HorizontalPodAutoscaler, scale: Scale) -> list[Proposal | Failure] | Failure:
-        """Return what each metric proposes; a failure alone if none can be asked for."""
+        """Return the proposal of each metric, or a single failure if none can be requested."""
         key, text = key_of(autoscaler), scale.status.selector
         if not text:
             return Failure("InvalidSelector", "the scale of the target has no selector", event="SelectorRequired")
@@ -86,7 +86,7 @@ class ReplicaCalculator:
         return found
 
     async def _answers(self, queries: Iterable[MetricsQuery]) -> dict[MetricsQuery, bytes | str]:
-        """Ask for metrics, a few at a time: an autoscaler may have thousands."""
+        """Request metrics with limited concurrency, since an autoscaler may have thousands."""
         answers: dict[MetricsQuery, bytes | str] = {}
         left = iter(queries)
 
@@ -100,7 +100,7 @@ class ReplicaCalculator:
         return answers
 
     async def _query(self, spec: MetricSpec, namespace: str, selector: str) -> MetricsQuery | str | bytes:
-        """Return what to ask for a metric; or an answer right away, or why nothing can be asked."""
+        """Return the query for a metric, an immediate response, or why it cannot be requested."""
         described = ""
         if spec.object is not None:
             try:
@@ -113,7 +113,7 @@ class ReplicaCalculator:
             return str(error)
 
     async def _ask(self, query: MetricsQuery) -> bytes | str:
-        """The answer, or why there is none."""
+        """Return the response, or the error text."""
         try:
             return await self._metrics_client.ask(query)
         except CannotCompute as error:
@@ -127,7 +127,7 @@ class ReplicaCalculator:
 
 
 def selected(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> list[Pod]:
-    """The pods that a selector finds, looked for among those that have one of the labels it asks for."""
+    """Return the pods that a selector matches, using the label index for one of its labels."""
     exact = [each for each in selector.requirements if each.operator == "in"]
     few = min(
         ([pod for value in each.values for pod in pods_with_label(pods, namespace, each.key, value)] for each in exact),
@@ -139,16 +139,14 @@ def selected(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> li
 
 
 class SelectorIndex:
-    """The selectors of all autoscalers, found by the labels of a pod.
-
-    Each selector stands at a label that all its pods must have; one that names none stands at its namespace."""
+    """The selectors of all autoscalers, indexed by a label that all their pods must have, else by namespace."""
 
     def __init__(self) -> None:
         self._selectors: dict[Key, LabelSelector] = {}
         self._places: dict[_Place, set[Key]] = {}
 
     def put(self, key: Key, selector: LabelSelector) -> None:
-        """The target of the autoscaler `key` has the pods that `selector` finds, from now on."""
+        """Set the pod selector of the target of autoscaler `key`."""
         if self._selectors.get(key) == selector:
             return
         self.drop(key)
@@ -157,7 +155,7 @@ class SelectorIndex:
             self._places.setdefault(place, set()).add(key)
 
     def drop(self, key: Key) -> None:
-        """Forget an autoscaler that is gone."""
+        """Drop an autoscaler that was deleted."""
         selector = self._selectors.pop(key, None)
         for place in _places(key.namespace, selector) if selector is not None else ():
             there = self._places[place]
@@ -166,7 +164,7 @@ class SelectorIndex:
                 del self._places[place]
 
     def of(self, pods: Iterable[Pod]) -> list[Key]:
-        """The autoscalers whose targets have any of these pods, in order."""
+        """Return the autoscalers whose targets have any of these pods, sorted."""
         return sorted({key for pod in pods for key in self._claimants(pod)})
 
     def _claimants(self, pod: Pod) -> Iterator[Key]:

@@ -1,9 +1,8 @@
-"""The number of replicas that follows from what was measured of the pods of a target; pure.
+"""Computes the number of replicas from the metrics of a target's pods; pure.
 
-The ratio of what is to what should be, times the pods it was measured on, rounded up: unless the ratio is within the
-tolerance. What is not known is guessed so that the change becomes smaller, and never so that it turns round. Quantities
-are whole thousandths; divisions and conversions round as those of the ecosystem do, so that the same metrics give the
-same replicas.
+The result is the ratio of usage to target, times the number of measured pods, rounded up, unless the ratio is within
+the tolerance. Missing values are estimated conservatively: they reduce the change and never reverse it. Quantities are
+whole thousandths. Rounding equals that of kube-controller-manager, so that the same metrics give the same replicas.
 """
 
 import math
@@ -19,7 +18,7 @@ from controller_manager.common.options.types import parse_duration
 
 LARGEST = 2**63 - 1
 MOST_REPLICAS = 2**31 - 1  # the most that a count or a percentage can be in the API
-# By suffix: thousandths are so many times the digits, divided by the second number.
+# By suffix: the factor and the divisor that convert digits to thousandths.
 _SUFFIXES = {
     "n": (1, 10**6),
     "u": (1, 10**3),
@@ -34,7 +33,7 @@ _SUFFIXES = {
 
 
 def milli(quantity: str | int | float) -> int:
-    """The thousandths of a quantity, rounded away from zero. Raises ValueError when it is none."""
+    """Return a quantity in thousandths, rounded away from zero. Raises ValueError."""
     text = quantity if isinstance(quantity, str) else str(quantity)
     if text.isdecimal():
         return min(LARGEST, int(text) * 1000)
@@ -51,9 +50,8 @@ def _exactly(text: str) -> int:
 
 
 def approximate(quantity: str | int | float) -> float:
-    """A quantity as the product of its digits and a power of ten, which is how the ecosystem makes a fraction of one.
-
-    Raises ValueError when it is none.
+    """Return a quantity as float: its digits times a power of ten, as Go's AsApproximateFloat64 does. Raises
+    ValueError.
     """
     number = parse(str(quantity)).number
     exponent = min(0, int(number.as_tuple().exponent))
@@ -61,18 +59,20 @@ def approximate(quantity: str | int | float) -> float:
 
 
 def amount(thousandths: int, resource: str = "") -> str:
-    """The canonical quantity: of memory with binary suffixes, as metrics servers tell it, else with decimal ones."""
+    """Return the canonical quantity; memory with binary suffixes, as metrics servers use them, others with
+    decimal ones.
+    """
     return str(Quantity(Decimal(thousandths).scaleb(-3), "binary" if resource == "memory" else "decimal"))
 
 
 def quotient(one: int, other: int) -> int:
-    """The whole part of a division, rounded towards zero."""
+    """Return the integer quotient, rounded towards zero."""
     whole = abs(one) // abs(other)
     return whole if (one < 0) == (other < 0) else -whole
 
 
 def replicas_of(number: float) -> int:
-    """A number of pods, rounded up, as far as an API object can tell it."""
+    """Return a number of pods, rounded up and limited to the range of the API."""
     return MOST_REPLICAS if number > MOST_REPLICAS else max(-MOST_REPLICAS, math.ceil(number))
 
 
@@ -80,13 +80,13 @@ CPU = "cpu"
 
 
 class CannotCompute(Exception):
-    """A metric gives no number of replicas; says why."""
+    """A metric yields no number of replicas; the message says why."""
 
 
 class PodMetric(NamedTuple):
-    """The metric of one pod, in thousandths, on average over the `window` (such as "30s") that ended at `at`.
+    """The metric of one pod in thousandths, averaged over the `window` (such as "30s") that ended at `at`.
 
-    Only for pods that start up it matters when that was, so that for all others nobody reads it.
+    The time matters only for starting pods, so it is parsed on demand.
     """
 
     value: int
@@ -95,14 +95,14 @@ class PodMetric(NamedTuple):
 
 
 class Startup(NamedTuple):
-    """Seconds after a pod's start in which its CPU use may be left out, and in which it may first become ready."""
+    """Seconds after a pod's start in which its CPU usage may be ignored, and in which it may first become ready."""
 
     initialization: float
     readiness_delay: float
 
 
 class Groups(NamedTuple):
-    """The pods of a target by what is known of them: `ready` counts, the others are names."""
+    """The pods of a target by state: the number of ready pods, and the names of the others."""
 
     ready: int
     unready: Collection[str]
@@ -110,20 +110,21 @@ class Groups(NamedTuple):
     ignored: Collection[str]
 
 
-# A pod, looked at in this order                                   is
-#   being deleted, or failed                                       ignored
-#   pending                                                        unready
-#   without a sample                                               missing
-#   for a metric other than CPU                                    ready
-#   without a start, or without a Ready condition                  unready
+# A pod, checked in this order                          group
+#   being deleted, or failed                            ignored
+#   pending                                             unready
+#   without a sample                                    missing
+#   metric other than CPU                               ready
+#   without a start time or a Ready condition           unready
 #   within the initialization period of its start:
-#       not ready, or sampled before a window of readiness         unready
-#   later: not ready, and never ready since it started             unready
-#   else                                                           ready
+#      not ready, or sampled less than one window
+#      after it became ready                            unready
+#   later: not ready, and never ready since its start   unready
+#   otherwise                                           ready
 def group(
     pods: Iterable[Pod], samples: Mapping[str, PodMetric], startup: Startup, now: float, *, resource: str = ""
 ) -> Groups:
-    """Sort pods by what their samples are worth at a wall time."""
+    """Group pods by the value of their samples at a wall time."""
     unready: list[str] = []
     missing: list[str] = []
     ignored: list[str] = []
@@ -144,17 +145,17 @@ def group(
 
 
 def ready_pods(pods: Collection[Pod]) -> int:
-    """Return how many run and are ready. Raises CannotCompute when there are none at all."""
+    """Return the number of running and ready pods. Raises CannotCompute if there are no pods."""
     if not pods:
         raise CannotCompute("the selector of the target finds no pods")
     return sum(pod.status.phase == "Running" and is_pod_ready(pod) for pod in pods)
 
 
 def requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
-    """Return what each pod, or one container of each, requests of a resource, in thousandths.
+    """Return the request of each pod, or of one container per pod, in thousandths.
 
-    Raises CannotCompute when one of them requests none: its use would be a part of nothing. What a pod requests as a
-    whole counts before what its containers do; of a pod that does so for any resource, not every container has to.
+    Raises CannotCompute if one has no request. Pod-level requests have precedence. If a pod has any, its containers
+    need none.
     """
     return {pod.metadata.name: _request(pod, resource, container) for pod in pods}
 
@@ -195,7 +196,7 @@ def _starts_up(pod: Pod, sample: PodMetric, startup: Startup, now: float) -> boo
 
 
 def seconds_of(time: str | None) -> float:
-    """A time of the API as seconds since the epoch; 0 without one that can be read."""
+    """Return an API time as seconds since the epoch; 0 if it is missing or invalid."""
     try:
         moment = time_of(time)
         return moment.timestamp() if moment else 0.0
@@ -204,18 +205,18 @@ def seconds_of(time: str | None) -> float:
 
 
 class Tolerance(NamedTuple):
-    """Distances below and above 1.0 within which a ratio may be."""
+    """The distances below and above 1.0 within which a ratio is tolerated."""
 
     down: float
     up: float
 
     def covers(self, ratio: float) -> bool:
-        """Return whether nothing is to be done about a ratio."""
+        """Return whether a ratio is tolerated."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
 class Usage(NamedTuple):
-    """The usage of several pods: the ratio to the target, the average in thousandths, and maybe the percentage."""
+    """The usage of several pods: the ratio to the target, the average in thousandths, and optionally the percentage."""
 
     ratio: float
     average: int
@@ -223,7 +224,7 @@ class Usage(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A number of replicas, and the usage it follows from."""
+    """A number of replicas, and the usage it is based on."""
 
     replicas: int
     usage: Usage
@@ -234,7 +235,7 @@ Measure = Callable[[Values], Usage]
 
 
 def average_usage(target: int) -> Measure:
-    """Measures by the average of all pods; the target in thousandths."""
+    """Return a measure by the average of all pods; the target is in thousandths."""
 
     def measure(values: Values) -> Usage:
         average = quotient(sum(values.values()), len(values))
@@ -244,7 +245,7 @@ def average_usage(target: int) -> Measure:
 
 
 def utilization(target: int, requests: Values) -> Measure:
-    """Measures by the percentage of what was requested; samples of other pods don't count."""
+    """Return a measure by the percentage of the requests. Samples of other pods are ignored."""
 
     def measure(values: Values) -> Usage:
         known = [name for name in values if name in requests]
@@ -257,12 +258,12 @@ def utilization(target: int, requests: Values) -> Measure:
     return measure
 
 
-#   pods without metrics count        when the ratio of the others is
-#     as `full(name)`                 below 1.0
-#     as nothing                      above 1.0
+#   pods without metrics count       if the ratio of the others is
+#     as `full(name)`                below 1.0
+#     as zero                        above 1.0
 #   pods that are not ready count
-#     not at all                      below 1.0
-#     as nothing                      above 1.0
+#     not at all                     below 1.0
+#     as zero                        above 1.0
 def per_pod(
     measure: Measure,
     samples: Mapping[str, PodMetric],
@@ -271,7 +272,7 @@ def per_pod(
     tolerance: Tolerance,
     full: Callable[[str], int],
 ) -> Counted:
-    """Return how many replicas bring what pods use to its target."""
+    """Return the replicas that bring the usage per pod to its target."""
     left_out = {*groups.unready, *groups.ignored}
     values = {name: sample.value for name, sample in samples.items() if name not in left_out}
     if not values:
@@ -292,9 +293,9 @@ def per_pod(
 
 
 def by_value(current: int, value: int, target: int, ready: Callable[[], int], tolerance: Tolerance) -> int:
-    """Return how many replicas bring one value to its target if it shrinks as they grow; `ready()` counts the pods.
+    """Return the replicas that bring a single value to its target if it shrinks as they grow; `ready()` counts pods.
 
-    Without replicas each share of the target needs one, and no tolerance keeps them from beginning.
+    Without replicas the tolerance does not apply, and each multiple of the target needs one.
     """
     ratio = value / target
     if current == 0:
@@ -303,7 +304,7 @@ def by_value(current: int, value: int, target: int, ready: Callable[[], int], to
 
 
 def by_average(there: int, value: int, target: int, tolerance: Tolerance) -> tuple[int, int]:
-    """Return how many replicas bring the share of each in a value to its target, and that share as it is now."""
+    """Return the replicas that bring the value per pod to its target, and the present value per pod."""
     if there == 0:
         return replicas_of(value / target), value
     share = value if value >= LARGEST else math.ceil(value / there)

@@ -1,4 +1,4 @@
-"""Runs the pods of jobs until enough of them have succeeded; see `controller` for what is observed and decided."""
+"""Job controller; `controller` describes what it observes and decides."""
 
 from .controller import SPECS
 

@@ -1,15 +1,15 @@
-"""Counts the pods of a job that have ended, each once, whatever is interrupted (KEP-2307); pure.
+"""Counts each finished pod of a job exactly once, even across restarts (KEP-2307); pure.
 
-A pod keeps the finalizer until it is counted. The order of the writes:
+A pod keeps the tracking finalizer until it is counted. The order of the writes:
 
-1. the status names the uids of pods that have ended among the uncounted (of an indexed job: the indexes that are
-   complete), and says that the job is about to end;
-2. the finalizer of these pods is removed;
-3. the status counts those that have none any more, names them no longer, and says that the job has ended once nothing
-   is left to count and no pod is on its way out.
+1. The status lists the uids of finished pods as uncounted (for an indexed job: the completed indexes) and the condition
+   that the job is about to end.
+2. The finalizer of these pods is removed.
+3. The status counts the uncounted uids whose pods have no finalizer and drops them. It gets the final condition once
+   nothing is left to count and no pod is terminating.
 
-Whoever is interrupted, or does not know whether a write was made, finds in the status what is left to do: a uid that is
-named there is not named again, and one whose pod has no finalizer, or is gone, is counted in the next write.
+After an interruption the status says what is left to do: a listed uid is not listed again, and a uid whose pod has no
+finalizer or is gone is counted by the next write.
 """
 
 from collections import Counter
@@ -36,17 +36,17 @@ from .indexes import Indexes, index_of
 from .observation import Observation, has_place, is_failed, is_indexed, is_tracked, valid_index
 from .policies import verdict_on
 
-# Uids that a status names at most, or pods that are counted at a time: about 20 KB.
+# Maximum number of uncounted uids in a status, about 20 KB.
 MOST_UNCOUNTED = 500
 
 _NONE = UncountedTerminatedPods()
 
 
 class Accounts(msgspec.Struct, frozen=True):
-    """What is written first, the pods that lose their finalizer then, and the condition that ends the job after that.
+    """The first status to write, the pods whose finalizer is removed next, and the final condition.
 
-    `actions` counts the failed pods that matched a rule of the policy, by its action. If it is `partial`, more pods
-    have ended than are counted at a time.
+    `actions` counts the failed pods that matched a rule of the policy, by action. `partial` is true if more pods have
+    finished than are counted at a time.
     """
 
     status: JobStatus
@@ -57,7 +57,9 @@ class Accounts(msgspec.Struct, frozen=True):
 
 
 def account(seen: Observation, status: JobStatus, ending: Condition | None) -> Accounts:
-    """Return what is to be written of the pods that have ended, of a job with this `status` that ends by `ending`."""
+    """Return the writes for the finished pods of a job with this `status`. `ending` is the condition that
+    ends the job.
+    """
     status = settle(status, {pod.metadata.uid for pod in seen.pods if is_tracked(pod)})
     book = _Book(seen, ending)
     for pod in sorted(seen.pods, key=_place) if is_indexed(seen.job) else seen.pods:
@@ -79,7 +81,7 @@ def account(seen: Observation, status: JobStatus, ending: Condition | None) -> A
 
 
 class _Book:
-    """The pods that are settled, and what is noted of them."""
+    """Collects the pods that are ready to be counted."""
 
     def __init__(self, seen: Observation, ending: Condition | None) -> None:
         self.settled: list[Pod] = []
@@ -92,9 +94,9 @@ class _Book:
         self._known = seen.job.status.uncounted_terminated_pods or _NONE
 
     def is_settled(self, pod: Pod) -> bool:
-        """Return whether nothing is to become of a pod any more that its job must know: it has ended, or its job does.
+        """Return whether the job needs no more information from a pod, because the pod or the job has ended.
 
-        A failed pod whose number of failures another one is to inherit is not.
+        A failed pod is kept if its replacement has to inherit its failure count.
         """
         ends = self._ending is not None or self._seen.job.metadata.deletion_timestamp is not None
         if ends or pod.status.phase == "Succeeded":
@@ -104,7 +106,7 @@ class _Book:
         return is_failed(self._seen.job, pod) and (retained is None or retained.metadata.uid != pod.metadata.uid)
 
     def enter(self, pod: Pod) -> None:
-        """Note a pod that is settled. When its job fails, one that has not ended has failed."""
+        """Add a settled pod. If the job fails, an unfinished pod counts as failed."""
         uid, job = pod.metadata.uid, self._seen.job
         self.settled.append(pod)
         fails = self._ending is not None and self._ending.type != SUCCESS_CRITERIA_MET
@@ -114,7 +116,7 @@ class _Book:
             self._enter_failed(pod)
 
     def is_full(self, status: JobStatus) -> bool:
-        """Return whether no more pods are counted at a time."""
+        """Return whether the limit of uncounted pods is reached."""
         before = status.uncounted_terminated_pods or _NONE
         noted = len(self.completed) + len(self.succeeded) + len(self.failed)
         return noted + len(before.succeeded) + len(before.failed) >= MOST_UNCOUNTED
@@ -137,7 +139,7 @@ class _Book:
 
 
 def settle(status: JobStatus, tracked: Collection[str]) -> JobStatus:
-    """Return the status that counts the uncounted pods which are not `tracked` any more."""
+    """Return the status that counts the uncounted pods that are no longer `tracked`."""
     uncounted = status.uncounted_terminated_pods or _NONE
     succeeded = tuple(uid for uid in uncounted.succeeded if uid in tracked)
     failed = tuple(uid for uid in uncounted.failed if uid in tracked)
@@ -150,7 +152,7 @@ def settle(status: JobStatus, tracked: Collection[str]) -> JobStatus:
 
 
 def finish(seen: Observation, status: JobStatus, accounts: Accounts, terminating: int) -> JobStatus:
-    """Return the status of a job that has ended; the same if it has not, as pods are not counted yet, or not gone."""
+    """Return the final status of a job, or the same status if pods are still uncounted or terminating."""
     uncounted = status.uncounted_terminated_pods or _NONE
     ending = accounts.ending
     if ending is None or accounts.partial or uncounted.succeeded or uncounted.failed or terminating > 0:
@@ -161,9 +163,9 @@ def finish(seen: Observation, status: JobStatus, accounts: Accounts, terminating
 
 
 def with_suspension(seen: Observation, status: JobStatus, *, forgets_start: bool) -> JobStatus:
-    """Return the status that says whether the job is suspended; a job that goes on begins anew.
+    """Return the status with the condition Suspended. A resumed job gets a new start time.
 
-    `forgets_start` is whether a suspended job has no start time.
+    `forgets_start` removes the start time of a suspended job.
     """
     known = condition_of(status.conditions, SUSPENDED)
     was_suspended = known is not None and known.status == "True"
@@ -179,7 +181,7 @@ def with_suspension(seen: Observation, status: JobStatus, *, forgets_start: bool
 
 
 def with_status(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
-    """Return `conditions` with `new` in the place of its type; unless that says the same since earlier."""
+    """Return `conditions` with `new` in place of its type, unless status, reason and message are equal."""
     known = condition_of(conditions, new.type)
     if known is None:
         return (*conditions, new)
@@ -195,7 +197,7 @@ def _with_indexes(seen: Observation, status: JobStatus, completed: Sequence[int]
 
 
 def _announce(seen: Observation, status: JobStatus, ending: Condition | None) -> tuple[JobStatus, Condition | None]:
-    """Return the status that says that the job is about to end, and the condition by which it does then."""
+    """Return the status with the interim condition, and the final condition that follows it."""
     if ending is None:
         return status, None
     if ending.type == FAILED:

@@ -1,7 +1,6 @@
-"""How long a job waits before it replaces a failed pod: 10 s, doubled with each failure in a row, at most 10 min; pure.
+"""The delay before a job replaces a failed pod: 10 s, doubled per consecutive failure, at most 10 min; pure.
 
-The failures in a row of a whole job are remembered by the process; those of an index, where each has a limit of its
-own, are noted on its pods.
+The consecutive failures of a job are kept in memory. With a backoff limit per index they are annotations of the pods.
 """
 
 import re
@@ -15,7 +14,7 @@ from controller_manager.common.api.timestamps import time_of
 
 FIRST, LONGEST = 10.0, 600.0
 
-# Annotations of a pod: the failures of its index before it, those that count and those that do not.
+# Annotations of a pod: the previous failures of its index that count, and those that are ignored.
 INDEX_FAILURES = f"batch.{PLATFORM_DOMAIN}/job-index-failure-count"
 INDEX_IGNORED = f"batch.{PLATFORM_DOMAIN}/job-index-ignored-failure-count"
 
@@ -25,13 +24,13 @@ _STEPS = 10  # doublings after which the longest is certainly reached
 
 
 class JobBackoff(NamedTuple):
-    """The failures since the last success, and when the last of them was, in seconds since the epoch."""
+    """The failures since the last success, and the time of the last one in seconds since the epoch."""
 
     failures: int = 0
     last: float = 0.0
 
     def after(self, succeeded: Sequence[Pod], failed: Sequence[Pod]) -> "JobBackoff":
-        """Return what becomes of it with pods that have just ended."""
+        """Return the backoff after these pods have finished."""
         times = sorted(map(finished_at, failed))
         if not succeeded:
             return JobBackoff(self.failures + len(times), times[-1]) if times else self
@@ -51,7 +50,7 @@ NO_FAILURE = JobBackoff()
 
 
 def backoff_of_index(last: Pod | None) -> JobBackoff:
-    """Return the backoff of an index whose last pod failed; `last` is None if none did."""
+    """Return the backoff of an index. `last` is its last failed pod, or None."""
     if last is None:
         return NO_FAILURE
     failures = failures_before(last, INDEX_FAILURES) + failures_before(last, INDEX_IGNORED) + 1
@@ -59,15 +58,16 @@ def backoff_of_index(last: Pod | None) -> JobBackoff:
 
 
 def failures_before(pod: Pod, annotation: str) -> int:
-    """Return the number in an annotation of a pod; 0 if there is none of 32 bits."""
+    """Return the number in an annotation of a pod; 0 if it is missing or not a non-negative 32-bit integer."""
     text = (pod.metadata.annotations or {}).get(annotation, "")
     count = int(text) if _COUNT.fullmatch(text) else 0
     return count if 0 <= count < _LIMIT else 0
 
 
 def finished_at(pod: Pod) -> float:
-    """Return when a pod ended, in seconds since the epoch: when its containers have, or else when it was ready no
-    longer, when it was to be deleted, or when it was created.
+    """Return when a pod finished, in seconds since the epoch.
+
+    This is when its containers ended, else when it became unready, else when it was deleted, else when it was created.
     """
     sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
     last = [one for one in pod.status.init_container_statuses if one.name in sidecars]
@@ -83,13 +83,13 @@ def finished_at(pod: Pod) -> float:
 
 
 def _both(ended: float, sidecars: Iterable[ContainerStatus]) -> float:
-    """Return when the sidecars have ended as well; 0 if one has not."""
+    """Return when the containers and the sidecars ended; 0 if one has not."""
     last = _ended(sidecars)
     return max(ended, last) if last else 0.0
 
 
 def _ended(statuses: Iterable[ContainerStatus]) -> float:
-    """Return when the last of containers ended; 0 if one has not, or there are none."""
+    """Return when the last container ended; 0 if one has not, or if there are no containers."""
     ends = [_seconds(one.state.terminated.finished_at) if one.state.terminated else 0.0 for one in statuses]
     return max(ends) if ends and all(ends) else 0.0
 

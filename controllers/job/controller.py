@@ -1,4 +1,4 @@
-"""Reconciles jobs with their pods, and takes the finalizer from pods that no job will count."""
+"""Reconciles jobs and their pods, and removes the finalizer of orphaned pods."""
 
 import asyncio
 import math
@@ -62,7 +62,7 @@ class JobOptions(Options):
 
 
 class JobSyncResult(NamedTuple):
-    """The pods that were created and deleted, and the first error."""
+    """The number of created pods, the deleted pods, and the first error."""
 
     created: int = 0
     deleted: Sequence[Pod] = ()
@@ -70,29 +70,30 @@ class JobSyncResult(NamedTuple):
 
 
 class _Run(msgspec.Struct):
-    """One reconcile of a job; `action` is what it has done, as metrics call it."""
+    """One reconcile of a job. `action` is the label for metrics."""
 
     job: Job
     memory: Memory
     action: str = RECONCILING
 
 
-# Observed: the job, the pods that it controls or may adopt, and what this process remembers of it (`memory`): where the
-#   local copies lack one of its writes, or it does not know whether one was made, the server is asked instead; likewise
-#   before a job that another process may have worked on is given pods or has them counted.
-# Decided: in `decide` whether it is about to end and which pods to create or delete, in `accounting` what is written.
-# Done, in this order:                                                          a crash leaves
-#   pods adopted and released                                                   nothing undone
-#   pods created, or deleted                                                    pods that the next reconcile sees
-#   status: counts of pods, uids of those that ended, what it is about to be    finalizers, which are removed next
-#   finalizers removed                                                          uids, which are counted next
-#   status: those pods counted, and that it has ended                           -
-# A job that has ended, is gone, or that another controller manages is let alone. Pods with the finalizer that no job
-# counts any more (without a controller, of a job that has ended or is gone) lose it.
+# Observed: the job, the pods that it controls or may adopt, and what this process remembers of it (`memory`). The
+#   server is queried instead of the cache if the cache lacks a write of ours, if the result of a write is unknown, or
+#   before creating or counting pods of a job that another process may have worked on.
+# Decided: `decide` returns whether the job ends and which pods to create or delete, `accounting` returns the writes.
+# Done, in this order:                            a crash leaves
+#   pods adopted and released                     nothing undone
+#   pods created or deleted                       pods that the next reconcile sees
+#   status: counts, uids of finished pods,        finalizers, which are removed next
+#     interim condition
+#   finalizers removed                            uids, which are counted next
+#   status: those pods counted, final condition   -
+# Jobs that have ended, are gone, or have another controller are ignored. Pods with the finalizer that no job counts
+# (without a controller, or of a job that has ended or is gone) lose it.
 
 
 class JobController:
-    """Reconciles one job, or one pod that may be an orphan."""
+    """Reconciles a job, or a pod that may be an orphan."""
 
     def __init__(self, context: Context, _: JobOptions) -> None:
         self._client = context.client
@@ -107,7 +108,7 @@ class JobController:
         self._orphans = Orphans(context.client, self._control, self._jobs, self._pods)
 
     async def run(self, _: Add) -> None:
-        """Count pods that have ended, and jobs of other controllers, as they come."""
+        """Count finished pods and jobs of other controllers for the metrics, as they are observed."""
         ends = (self._pods.subscribe(self._count_pod), self._jobs.subscribe(self._count_job))
         try:
             await asyncio.Event().wait()
@@ -116,7 +117,7 @@ class JobController:
                 end()
 
     async def reconcile(self, key: Key | Orphan) -> Requeue | None:
-        """Bring a job and its pods on their way, or take the finalizer from an orphan."""
+        """Reconcile a job and its pods, or remove the finalizer of an orphan."""
         if isinstance(key, Orphan):
             await self._orphans.release(key)
             return None
@@ -192,7 +193,7 @@ class JobController:
         return JobSyncResult(created=created, error=batched.error)
 
     async def _delete(self, run: _Run, pods: Sequence[Pod], *, release: bool) -> JobSyncResult:
-        """Delete pods; `release` takes the finalizer first, from those that nobody will count."""
+        """Delete pods. With `release` the finalizer is removed first, for pods that will not be counted."""
 
         async def delete(pod: Pod) -> Pod:
             if release and is_tracked(pod):
@@ -204,7 +205,7 @@ class JobController:
         return JobSyncResult(deleted=batched.done, error=batched.error)
 
     def _counted(self, seen: Observation, outcome: JobSyncResult, *, suspends: bool) -> JobStatus:
-        """Return the status that counts the pods there are now, and says whether the job is suspended."""
+        """Return the status with the present pod counts and the condition Suspended."""
         job, status = seen.job, seen.job.status
         started = status.start_time
         if started is None and not job.spec.suspend:
@@ -226,7 +227,7 @@ class JobController:
         return after
 
     async def _settle(self, run: _Run, seen: Observation, accounts: Accounts, terminating: int) -> bool:
-        """Count the pods that have ended, as `accounting` says; return whether the job has ended now."""
+        """Count the finished pods as `accounting` decided. Return whether the job has ended."""
         await self._write(run, accounts.status)
         run.memory.backoff = seen.backoff
         self._metrics.matched(accounts.actions)
@@ -240,7 +241,7 @@ class JobController:
         await self._write(run, status)
         if status is counted or accounts.ending is None:
             return False
-        self._tell_of_end(run.job, accounts.ending)
+        self._report_end(run.job, accounts.ending)
         return True
 
     async def _write(self, run: _Run, status: JobStatus) -> None:
@@ -251,7 +252,9 @@ class JobController:
             self._metrics.counted(run.job, before.status, run.job.status)
 
     async def _untrack(self, memory: Memory, pod: Pod) -> str:
-        """Take the finalizer from a pod, if it is there; return its uid. A conflict says nothing of the pod."""
+        """Remove the finalizer of a pod, if present, and return its uid. A conflict is raised, since the pod may still
+        have it.
+        """
         try:
             changed = await self._control.patch(pod, RELEASE)
         except NotFound:
@@ -259,7 +262,7 @@ class JobController:
         memory.wrote_pod(changed)
         return pod.metadata.uid
 
-    def _tell_of_end(self, job: Job, ending: Condition) -> None:
+    def _report_end(self, job: Job, ending: Condition) -> None:
         if ending.type != COMPLETE:
             self._events.warning(job, ending.reason, ending.message)
         else:

@@ -1,24 +1,25 @@
-"""Decides about a job: whether it is about to end, and which pods it needs, or has too many of; pure.
+"""Decides whether a job ends, and which pods to create or delete; pure.
 
-So is it of the job (the first that holds)                      it ends by       with the reason
-its status says SuccessCriteriaMet                              that             that of the condition
-its status says FailureTarget                                   Failed           that of the condition
-a failed pod matches a FailJob rule                             FailureTarget    PodFailurePolicy
-more pods failed than backoffLimit, or containers that are      FailureTarget    BackoffLimitExceeded
-  started again have failed so often
-it has been active for activeDeadlineSeconds                    FailureTarget    DeadlineExceeded
-more indexes failed than maxFailedIndexes                       FailureTarget    MaxFailedIndexesExceeded
-all indexes have ended, and one has failed                      FailureTarget    FailedIndexes
-a rule of successPolicy is met                                  SuccessCriteriaMet  SuccessPolicy
-completions are reached (or, without a number of them, one      SuccessCriteriaMet  CompletionsReached
-  pod has succeeded), and no pod is active
+state of the job (the first match counts)                    condition           reason
+status has SuccessCriteriaMet                                the same            that of the condition
+status has FailureTarget                                     Failed              that of the condition
+a failed pod matches a FailJob rule                          FailureTarget       PodFailurePolicy
+more failed pods, or restarts of containers                  FailureTarget       BackoffLimitExceeded
+  (restartPolicy OnFailure), than backoffLimit allows
+active for activeDeadlineSeconds                             FailureTarget       DeadlineExceeded
+more failed indexes than maxFailedIndexes                    FailureTarget       MaxFailedIndexesExceeded
+all indexes have ended, and one has failed                   FailureTarget       FailedIndexes
+a rule of successPolicy is met                               SuccessCriteriaMet  SuccessPolicy
+completions are reached (without completions: one pod has    SuccessCriteriaMet  CompletionsReached
+  succeeded), and no pod is active
 
-About pods, while it does not end:
-it is suspended                             all active pods are deleted
-it has more active pods than it needs,      these are deleted, those that got least far first
-  or several of an index, or of none
-it lacks pods, and a failed one is recent   it waits, 10 s to 10 min
-it lacks pods                               they are created, 500 at a time
+Pods, while the job does not end:
+
+suspended                                    delete all active pods
+more active pods than needed, or several of  delete them, those with the least progress first
+  an index, or without a valid index
+pods missing, and a recent failure           wait 10 s to 10 min
+pods missing                                 create them, 500 at a time
 """
 
 import math
@@ -48,18 +49,19 @@ from .observation import (
 )
 from .policies import FAIL_JOB, success_by, verdict_on
 
-# Pods that one reconcile creates or deletes at most.
+# Maximum number of pods that one reconcile creates or deletes.
 MOST_PODS = 500
-# Seconds in which changes are gathered.
+# Seconds in which changes are batched.
 BATCH = 1.0
 
-# What a reconcile has done, as metrics call it.
+# The actions of a reconcile, as metric labels.
 RECONCILING, TRACKING, PODS_CREATED, PODS_DELETED = "reconciling", "tracking", "pods_created", "pods_deleted"
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """Pods to delete, or to create: a completion index for each, or None; `again` is in how many seconds to look again,
-    infinite if nothing comes with time.
+    """Pods to delete, or completion indexes (or None) of pods to create.
+
+    `again` is the delay in seconds until the next reconcile, infinite if none is needed.
     """
 
     action: str = TRACKING
@@ -77,7 +79,7 @@ def condition(kind: str, reason: str, message: str, now: datetime) -> Condition:
 
 
 def ending_of(seen: Observation) -> Condition | None:
-    """Return the condition by which a job ends, by the table above but for its last row; None if it goes on."""
+    """Return the condition that ends a job, by the table above except for its last row, or None."""
     conditions = seen.job.status.conditions
     success = condition_of(conditions, SUCCESS_CRITERIA_MET)
     if success is not None and success.status == "True":
@@ -93,13 +95,13 @@ def ending_of(seen: Observation) -> Condition | None:
 
 
 def is_complete(seen: Observation, active: int) -> bool:
-    """Return whether the last row of the table holds with so many active pods."""
+    """Return whether the last row of the table matches with that number of active pods."""
     wanted = seen.job.spec.completions
     return active == 0 and (seen.succeeded > 0 if wanted is None else seen.succeeded >= wanted)
 
 
 def until_deadline(job: Job, started: str | None, now: datetime) -> float:
-    """Return the seconds until a job has been active for too long; infinite if it may be for ever, or is suspended."""
+    """Return the seconds until the active deadline; infinite without a deadline or while the job is suspended."""
     since = time_of(started)
     if job.spec.active_deadline_seconds is None or since is None or job.spec.suspend:
         return math.inf
@@ -107,7 +109,7 @@ def until_deadline(job: Job, started: str | None, now: datetime) -> float:
 
 
 def plan(seen: Observation) -> JobPlan:
-    """Return which pods are to be created or deleted, for a job that goes on."""
+    """Return the pods to create or delete for a job that has not ended."""
     if seen.job.spec.suspend:
         return JobPlan(PODS_DELETED, delete=_removable(seen, len(seen.active)))
     active, wanted = len(seen.active), _wanted(seen)
@@ -119,7 +121,7 @@ def plan(seen: Observation) -> JobPlan:
 
 
 def _failure(seen: Observation) -> tuple[str, str]:
-    """Return why a job fails, as a reason and in words; both empty if it does not."""
+    """Return the reason and the message of a job's failure, both empty if it has not failed."""
     job, spec = seen.job, seen.job.spec
     if why := _failed_by_policy(seen):
         return "PodFailurePolicy", why
@@ -186,7 +188,9 @@ def pending_indexes(seen: Observation, count: int) -> list[int]:
 
 
 def _removable(seen: Observation, at_least: int) -> Sequence[Pod]:
-    """Return active pods to delete: those of no index, all but one of each, and others until there are `at_least`."""
+    """Return active pods to delete: those without a valid index, duplicates of an index, and others up to `at_least`
+    pods.
+    """
     first: list[Pod] = []
     others = sorted(seen.active, key=progress_of)
     if is_indexed(seen.job):

@@ -1,4 +1,6 @@
-"""Sets of completion indexes as ranges, in the text form of a job's status (`1,3-5,7`); the index of a pod; pure."""
+"""Sets of completion indexes as ranges, in the text form of a job's status (`1,3-5,7`), and the index of a
+pod; pure.
+"""
 
 import re
 from bisect import bisect_left
@@ -26,18 +28,18 @@ class IndexRange(NamedTuple):
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """A set of indexes: ranges in order, of which no two touch."""
+    """A set of indexes as sorted ranges that neither overlap nor touch."""
 
     ranges: tuple[IndexRange, ...] = ()
 
     @classmethod
     def of(cls, indexes: Iterable[int]) -> "Indexes":
-        """Return the set of these."""
+        """Return the set of these indexes."""
         return cls(_joined(IndexRange(one, one) for one in sorted(indexes)))
 
     @classmethod
     def parse(cls, text: str, completions: int) -> "Indexes":
-        """Return those of a text that are less than `completions`; parts that cannot be read are left out."""
+        """Return the indexes of a text that are less than `completions`. Invalid parts are ignored."""
         found = (_range(part) for part in text.split(",")) if text else ()
         cut = (IndexRange(one.first, min(one.last, completions - 1)) for one in found if one is not None)
         return cls(_joined(sorted(one for one in cut if one.first <= one.last)))
@@ -67,12 +69,12 @@ class Indexes(msgspec.Struct, frozen=True):
         yield from range(free, completions)
 
     def first_missing(self, count: int, completions: int) -> list[int]:
-        """Return the first `count` of them."""
+        """Return the first `count` missing indexes."""
         return list(islice(self.missing(completions), max(count, 0)))
 
 
 def index_of(pod: Pod) -> int | None:
-    """Return the completion index of a pod; None if its annotation gives none."""
+    """Return the completion index of a pod, or None if its annotation is missing or invalid."""
     text = (pod.metadata.annotations or {}).get(COMPLETION_INDEX, "")
     return int(text) if _INDEX.fullmatch(text) and int(text) >= 0 else None
 
@@ -85,7 +87,7 @@ def _range(text: str) -> IndexRange | None:
 
 
 def _joined(ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
-    """Return ranges that are in order without overlaps, and those that touch as one."""
+    """Merge sorted ranges that touch or overlap."""
     found: list[IndexRange] = []
     for one in ranges:
         if found and one.first <= found[-1].last + 1:
@@ -108,7 +110,7 @@ def _common(ours: tuple[IndexRange, ...], theirs: tuple[IndexRange, ...]) -> Ite
 
 
 def _text(one: IndexRange) -> str:
-    """Return the text of a range: one of two is written as two."""
+    """Return the text of a range. A range of two indexes is written as `1,2`."""
     match one.last - one.first:
         case 0:
             return str(one.first)

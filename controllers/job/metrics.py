@@ -1,4 +1,4 @@
-"""The metrics of the job controller, by the names of kube-controller-manager."""
+"""The metrics of the job controller, with the names of kube-controller-manager."""
 
 from collections.abc import Mapping
 
@@ -72,7 +72,7 @@ _STALE = stale_syncs("job")
 
 
 class JobMetrics:
-    """What is counted of jobs and their pods."""
+    """The metrics of jobs and their pods."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._duration = Histograms(_DURATION, registry)
@@ -87,13 +87,13 @@ class JobMetrics:
         self.external = Counters(_EXTERNAL, registry)
 
     def synced(self, job: Job, seconds: float, action: str, *, failed: bool) -> None:
-        """Count one reconcile of a job."""
+        """Record one reconcile of a job."""
         labels = (_mode(job), "error" if failed else "success", action)
         self._duration.observe(seconds, *labels)
         self._syncs.add(*labels)
 
     def stale(self, resource: str) -> None:
-        """Count a reconcile that could not rely on the local copy of jobs or pods."""
+        """Count a reconcile that found the cache of jobs or pods stale."""
         self._stale.add("batch" if resource == "jobs" else "", resource)
 
     def ended(self, job: Job, ending: Condition) -> None:
@@ -101,7 +101,7 @@ class JobMetrics:
         self._finished.add(_mode(job), "succeeded" if ending.type == COMPLETE else "failed", ending.reason)
 
     def created(self, seen: Observation, succeeded: int, failed: int) -> None:
-        """Count pods that were created, or could not be."""
+        """Count pods that were created and pods that could not be created."""
         reason = _reason(seen)
         if succeeded:
             self._creations.add(reason, "succeeded", by=succeeded)
@@ -114,7 +114,7 @@ class JobMetrics:
             self._policy.add(action, by=count)
 
     def counted(self, job: Job, before: JobStatus, after: JobStatus) -> None:
-        """Count the pods and the indexes that a status has more of than the one before."""
+        """Count the pods and indexes by which a status exceeds the previous one."""
         succeeded = after.succeeded - before.succeeded
         if is_indexed(job):
             succeeded = _more(job, before.completed_indexes, after.completed_indexes)
@@ -136,7 +136,7 @@ def _mode(job: Job) -> str:
 
 
 def _reason(seen: Observation) -> str:
-    """Return why pods are created: the first ones, or instead of others."""
+    """Return the reason for which pods are created: new pods or replacements."""
     if seen.failed > 0 and seen.job.spec.pod_replacement_policy == "Failed":
         return "recreate_failed"
     return "recreate_terminating_or_failed" if seen.failed > 0 or seen.terminating > 0 else "new"

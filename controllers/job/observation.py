@@ -1,4 +1,4 @@
-"""A job and its pods as they are seen at one moment: who is active, who has ended and is not counted yet; pure."""
+"""A snapshot of a job and its pods: active pods, finished pods not counted yet, and indexes; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -29,12 +29,12 @@ _TEMPLATE_SPEC = Decoder(_TemplateSpec)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is so of a job.
+    """The observed state of a job.
 
-    `fresh_succeeded` and `fresh_failed` are pods that have ended and that the status does not know of; `succeeded` and
-    `failed` count them in, but for failures that are ignored. `recorded` are the indexes that the status has as
-    completed, `completed` all that are. `retained` are the failed pods, by index, that are kept until another one takes
-    their place, which inherits their number of failures. `backoff` knows of the fresh pods.
+    `fresh_succeeded` and `fresh_failed` are finished pods that the status does not list. `succeeded` and `failed`
+    include them, except ignored failures. `recorded` are the completed indexes of the status, `completed` are all
+    completed indexes. `retained` are the failed pods, by index, that are kept until their replacement inherits their
+    failure count. `backoff` includes the fresh pods.
     """
 
     job: Job
@@ -55,7 +55,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def observe(job: Job, pods: Sequence[Pod], backoff: JobBackoff, now: datetime) -> Observation:
-    """Return what is so of a job and the pods that it controls; `backoff` is from the last time."""
+    """Return the observed state of a job and the pods that it controls. `backoff` is the previous value."""
     uncounted = job.status.uncounted_terminated_pods or UncountedTerminatedPods()
     active = [pod for pod in pods if is_active(pod)]
     fresh = [pod for pod in pods if is_tracked(pod) and has_place(job, pod)]
@@ -94,12 +94,12 @@ def is_managed_elsewhere(job: Job) -> bool:
 
 
 def is_indexed(job: Job) -> bool:
-    """Return whether each pod of a job has an index, and each index is to succeed once."""
+    """Return whether the job is indexed: each pod has an index, and each index has to succeed once."""
     return job.spec.completion_mode == INDEXED
 
 
 def has_limit_per_index(job: Job) -> bool:
-    """Return whether each index of a job may fail so often (KEP-3850)."""
+    """Return whether the job has a backoff limit per index (KEP-3850)."""
     return is_indexed(job) and job.spec.backoff_limit_per_index is not None
 
 
@@ -109,22 +109,22 @@ def completions_of(job: Job) -> int:
 
 
 def replaces_only_failed(job: Job) -> bool:
-    """Return whether a pod that is being deleted is replaced only when it has ended (KEP-3939)."""
+    """Return whether terminating pods are replaced only when they have ended (KEP-3939)."""
     return job.spec.pod_replacement_policy == _REPLACE_FAILED or job.spec.pod_failure_policy is not None
 
 
 def restarts_on_failure(job: Job) -> bool:
-    """Return whether failed containers of a job's pods are started again."""
+    """Return whether the kubelet restarts failed containers of a job's pods."""
     return _TEMPLATE_SPEC.decode(job.spec.template.spec or b"{}").restart_policy == "OnFailure"
 
 
 def is_tracked(pod: Pod) -> bool:
-    """Return whether a pod is yet to be counted."""
+    """Return whether a pod has the tracking finalizer and is not counted yet."""
     return JOB_TRACKING in pod.metadata.finalizers
 
 
 def is_failed(job: Job, pod: Pod) -> bool:
-    """Return whether a pod counts as failed: also one that is being deleted, unless the job waits for its end."""
+    """Return whether a pod counts as failed. This includes terminating pods, unless the job waits for their end."""
     if pod.status.phase == "Failed":
         return True
     is_going = pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
@@ -132,13 +132,13 @@ def is_failed(job: Job, pod: Pod) -> bool:
 
 
 def valid_index(job: Job, pod: Pod) -> int | None:
-    """Return the index of a pod if it is one of the job; None otherwise."""
+    """Return the index of a pod if it is valid for the job, or None."""
     index = index_of(pod)
     return index if index is not None and index < completions_of(job) else None
 
 
 def has_place(job: Job, pod: Pod) -> bool:
-    """Return whether a pod may count for a job: of an indexed one only with an index that it has."""
+    """Return whether a pod may count for a job. Pods of an indexed job need a valid index."""
     return not is_indexed(job) or valid_index(job, pod) is not None
 
 
@@ -157,7 +157,7 @@ def _failed_indexes(job: Job, fresh: Iterable[Pod]) -> Indexes:
 
 
 def _fails_index(job: Job, pod: Pod) -> bool:
-    """Return whether a pod has failed for the last time that its index may."""
+    """Return whether a failed pod makes its index fail."""
     if not is_failed(job, pod):
         return False
     verdict = verdict_on(job.spec.pod_failure_policy, pod)
@@ -166,7 +166,7 @@ def _fails_index(job: Job, pod: Pod) -> bool:
 
 
 def _retained(job: Job, fresh: Iterable[Pod], done: Indexes) -> dict[int, Pod]:
-    """Return the last failed pod of each index that is to be tried again."""
+    """Return the last failed pod of each index that will be retried."""
     found: dict[int, Pod] = {}
     for pod in fresh:
         index = valid_index(job, pod)

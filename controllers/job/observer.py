@@ -1,4 +1,4 @@
-"""Observes jobs: by the local copies, or by the server where these are not to be relied on."""
+"""Observes jobs from the cache, or from the server if the cache is not reliable."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from .observation import Observation, observe
 
 
 class Observer:
-    """Finds out what is so of a job, and adopts and releases pods for it on the way."""
+    """Returns the state of a job; adopts and releases its pods first."""
 
     def __init__(self, client: Client, jobs: Informer[Job], pods: Informer[Pod], metrics: JobMetrics) -> None:
         self._client = client
@@ -27,8 +27,9 @@ class Observer:
         self._metrics = metrics
 
     async def observe(self, job: Job, memory: Memory) -> Observation | None:
-        """Return what is so of a job, by the server where the local copies are not to be relied on; None if the job is
-        gone, or has ended.
+        """Return the state of a job, or None if the job is gone or has ended.
+
+        The server is queried if the cache is not reliable.
         """
         stale = memory.stale(self._jobs, self._pods)
         for resource in stale:
@@ -52,11 +53,11 @@ class Observer:
             return None
         pods = (await self._client.list(PODS, job.metadata.namespace, labels=str(_selector(job)))).items
         seen = await self._claimed(job, memory, pods)
-        memory.was_told(job, pods)
+        memory.read_from_server(job, pods)
         return seen
 
     async def _claimed(self, job: Job, memory: Memory, pods: Sequence[Pod]) -> Observation:
-        """Return what is so of a job with those of the pods that it controls or adopts."""
+        """Return the state of a job with those of `pods` that it controls or adopts."""
         selector = _selector(job)
         manager = ControllerRefManager(self._client, JOBS, job, finalizer=JOB_TRACKING)
         claimed = await manager.claim(PODS, pods, lambda pod: selector.matches(pod.metadata.labels))

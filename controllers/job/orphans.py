@@ -1,4 +1,4 @@
-"""Takes the finalizer from pods that no job will count, so that they can go."""
+"""Removes the finalizer of pods that no job will count, so that they can be deleted."""
 
 from contextlib import suppress
 
@@ -15,7 +15,7 @@ from .pods import RELEASE
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """The key of a pod with the finalizer that maybe no job counts any more."""
+    """The key of a pod with the finalizer that may be an orphan."""
 
     namespace: str
     name: str
@@ -25,7 +25,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Orphans:
-    """Releases pods with the finalizer: those without a controller, and those of a job that has ended or is gone."""
+    """Removes the finalizer of pods without a controller and of pods whose job has ended or is gone."""
 
     def __init__(self, client: Client, control: PodControl, jobs: Informer[Job], pods: Informer[Pod]) -> None:
         self._client = client
@@ -34,14 +34,14 @@ class Orphans:
         self._pods = pods
 
     async def release(self, orphan: Orphan) -> None:
-        """Take the finalizer from a pod, unless a job is going to count it."""
+        """Remove the finalizer of a pod, unless a job will count it."""
         pod = self._pods.get(Key(orphan.namespace, orphan.name))
         if pod is not None and is_tracked(pod) and await self._is_orphan(pod):
             with suppress(NotFound):
                 await self._control.patch(pod, RELEASE)
 
     async def _is_orphan(self, pod: Pod) -> bool:
-        """Return whether no job will count the pod; that a job is gone is asked of the server."""
+        """Return whether no job will count the pod. The server is queried before a job is considered gone."""
         reference, key = controller_of(pod), controller_key(JOBS, pod)
         if reference is None or key is None:
             return reference is None

@@ -1,4 +1,4 @@
-"""The pods that a job makes of its template; pure."""
+"""Builds the pods of a job from its template; pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,18 +15,20 @@ from .indexes import COMPLETION_INDEX
 from .observation import has_limit_per_index, is_indexed
 from .policies import verdict_on
 
-# The patch that takes the finalizer from a pod.
+# The patch that removes the finalizer of a pod.
 RELEASE: Mapping[str, Any] = {"metadata": {"$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}}
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
-# Characters of a generated name before those that the server appends.
+# Maximum length of the prefix of a generated name.
 _LONGEST_PREFIX = 58
 _CONTAINERS = ("initContainers", "containers")
 
 
 def template_of(job: Job) -> PodTemplateSpec:
-    """Return the template of all pods of a job: with the finalizer, and in containers of an indexed job the index."""
+    """Return the template of a job's pods, with the finalizer and, for an indexed job, the index as environment
+    variable.
+    """
     template, meta = job.spec.template, job.spec.template.metadata
     finalizers = meta.finalizers if JOB_TRACKING in meta.finalizers else (*meta.finalizers, JOB_TRACKING)
     spec = _with_index_variable(template.spec) if is_indexed(job) else template.spec
@@ -34,7 +36,7 @@ def template_of(job: Job) -> PodTemplateSpec:
 
 
 def new_pod(job: Job, template: PodTemplateSpec, index: int | None, failed: Pod | None) -> Pod:
-    """Return a pod of that index, or of a job without indexes; `failed` is the one of the index that it replaces."""
+    """Return a pod of an index, or of a job without indexes. `failed` is the pod of the index that it replaces."""
     if index is None:
         return pod_from_template(JOBS, job, template)
     meta, mark = template.metadata, {COMPLETION_INDEX: str(index)}
@@ -63,7 +65,7 @@ def _prefix(name: str, index: int) -> str:
 
 
 def _with_index_variable(spec: msgspec.Raw) -> msgspec.Raw:
-    """Return the spec of pods whose containers all know the index by an environment variable."""
+    """Return the pod spec with the index variable in all containers."""
     tree = msgspec.json.decode(spec) if bytes(spec) else {}
     changed = {name: [_knowing_index(one) for one in tree[name]] for name in _CONTAINERS if tree.get(name)}
     return msgspec.Raw(msgspec.json.encode({**tree, **changed}))

@@ -1,13 +1,13 @@
-"""The policies of a job: what a failed pod means (KEP-3329), and which indexes are enough (KEP-3998); pure.
+"""The pod failure policy (KEP-3329) and the success policy (KEP-3998) of a job; pure.
 
-action      the failure counts      and
+action      counts as failure   effect
 Ignore      no
 Count       yes
-FailIndex   yes                     its index has failed, however often it may still be tried
-FailJob     yes                     the job has failed
+FailIndex   yes                 the index fails without further retries
+FailJob     yes                 the job fails
 (no rule)   yes
 
-The first rule that matches decides. Exit codes are those of containers, then of init containers; 0 never matches.
+The first matching rule decides. Exit codes of containers are checked before those of init containers. 0 never matches.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _ACTIONS = (IGNORE, COUNT, FAIL_INDEX, FAIL_JOB)
 
 
 class FailureAction(NamedTuple):
-    """The meaning of a failed pod: the action of its rule, empty without one, and why it matched, in words."""
+    """The action of the rule that a failed pod matches, empty without one, and the reason as text."""
 
     action: str = ""
     why: str = ""
@@ -39,7 +39,7 @@ _UNRULED = FailureAction()
 
 
 def verdict_on(policy: PodFailurePolicy | None, pod: Pod) -> FailureAction:
-    """Return what a policy says of a failed pod."""
+    """Return the action of a policy for a failed pod."""
     for place, rule in enumerate(policy.rules if policy is not None else ()):
         why = _match(rule, pod)
         if why and rule.action in _ACTIONS:
@@ -48,7 +48,7 @@ def verdict_on(policy: PodFailurePolicy | None, pod: Pod) -> FailureAction:
 
 
 def _match(rule: PodFailureRule, pod: Pod) -> str:
-    """Return in words how a pod matches a rule; empty if it does not."""
+    """Return as text how a pod matches a rule, or an empty string."""
     if rule.on_exit_codes is not None:
         found = _ended_with(pod.status.container_statuses, rule.on_exit_codes)
         found = found or _ended_with(pod.status.init_container_statuses, rule.on_exit_codes)
@@ -59,7 +59,7 @@ def _match(rule: PodFailureRule, pod: Pod) -> str:
 
 
 def _ended_with(statuses: Iterable[ContainerStatus], wanted: ExitCodes) -> tuple[str, int] | None:
-    """Return the name and the exit code of the first container that ended as is wanted."""
+    """Return the name and the exit code of the first container that matches."""
     for one in statuses:
         ended = one.state.terminated
         if ended is None or ended.exit_code == 0 or wanted.container_name not in (None, one.name):
@@ -71,7 +71,7 @@ def _ended_with(statuses: Iterable[ContainerStatus], wanted: ExitCodes) -> tuple
 
 
 def success_by(policy: SuccessPolicy | None, completions: int, succeeded: Indexes) -> str:
-    """Return in words which rule is met by the indexes that have succeeded; empty if none is."""
+    """Return as text which rule is met by the succeeded indexes, or an empty string."""
     if policy is None or not succeeded.ranges:
         return ""
     met = (place for place, rule in enumerate(policy.rules) if _is_met(rule, completions, succeeded))

@@ -1,4 +1,4 @@
-"""Which jobs, and which pods that may be orphans, a change concerns; pure."""
+"""Maps changes to jobs, and to pods that may be orphans; pure."""
 
 from collections.abc import Hashable, Iterator
 
@@ -12,7 +12,7 @@ from .orphans import Orphan
 
 
 def keys_of_new_state(informers: Informers, change: Change[Job]) -> Iterator[Hashable]:
-    """A job that is new, has another spec, or is gone; if it is over, its pods that are still tracked."""
+    """Yield a job that is new, has a new spec or is gone. If it has ended, its tracked pods follow."""
     before, after = change.before, change.after
     if before is None or after is None or before.metadata.generation != after.metadata.generation:
         yield change.key
@@ -21,14 +21,14 @@ def keys_of_new_state(informers: Informers, change: Change[Job]) -> Iterator[Has
 
 
 def keys_of_status(_: Informers, change: Change[Job]) -> Iterator[Key]:
-    """A job that has changed otherwise."""
+    """Yield a job whose metadata or status has changed without its spec."""
     before, after = change.before, change.after
     if before is not None and after is not None and before.metadata.generation == after.metadata.generation:
         yield change.key
 
 
 def jobs_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Hashable]:
-    """The jobs that control a pod, or may adopt it; and the pod itself if nobody is going to count it."""
+    """Yield the jobs that control a pod or may adopt it, and the pod itself if it may be an orphan."""
     yield from _jobs_concerned(informers, change)
     pod = change.after
     if pod is not None and is_tracked(pod) and _may_be_orphan(informers, pod):
@@ -55,7 +55,7 @@ def _selects(job: Job, pod: Pod) -> bool:
 
 
 def _facts(pod: Pod) -> object:
-    """Return what of a pod its job depends on."""
+    """Return the facts of a pod that its job depends on."""
     meta, status = pod.metadata, pod.status
     conditions = [(one.type, one.status) for one in status.conditions]
     ended = (status.container_statuses, status.init_container_statuses)

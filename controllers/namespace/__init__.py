@@ -1,4 +1,4 @@
-"""The namespace controller: what it decides is in `outcome`, what it does to each resource in `emptying`."""
+"""Namespace controller: `outcome` decides, `resources_deleter` deletes the content of each resource."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Empties a namespace that is being deleted, says in its conditions what remains, and finalizes it when empty."""
+"""Empties a namespace that is being deleted, reports the remaining content in its conditions, and finalizes it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ from .outcome import PassOutcome, addressable, next_look, with_outcome
 from .resources_deleter import NamespacedResourcesDeleter
 
 FINALIZER = "kubernetes"
-# How long, once a deletion is seen, other API servers may not know of it yet and let something in: kube-apiserver goes
-# by a copy that may lag behind, where ours compares the namespace as it commits, and nothing says which of them it is.
-# Pods are deleted meanwhile; whether the namespace is empty is only looked at after that, by what is served then.
+# Seconds after a deletion was seen in which other API servers may still admit objects: kube-apiserver checks a cache of
+# namespaces that may lag. Pods are deleted during this time, but only after it is the namespace checked for remaining
+# content.
 LATE_ARRIVALS = 1.0
-# For so long an answer of discovery serves every namespace whose deletion was seen long enough before it was asked.
+# Seconds for which a discovery result is shared by all namespaces whose deletion was seen early enough before it.
 SHARED = 1.0
 
 _PODS = ServedResource(PODS.metadata_only(), frozenset(("list", "delete", "deletecollection")), {})
@@ -45,30 +45,30 @@ class NamespaceOptions(Options):
     )
 
 
-# Observed, live: the namespace, its pods, the deletable resources discovery names, what is left of each (KEP-5080).
-# Decided:                                             Done:
-#   not being deleted, or our finalizer is gone        nothing
-#   pods left, or not known whether                    delete them; say so in the conditions, look again later
-#   no pods, the deletion was seen just now            look again once nothing can arrive any more
-#   no pods                                            delete the content of every other resource
-#   anything left, a resource that failed, a group     say so in the conditions, look again later; what could be
-#     that discovery could not ask                       reached is deleted nevertheless
-#   nothing left and everything was looked at          remove our finalizer from the spec; those of others stay
+# Observed, live: the namespace, its pods, the deletable resources of discovery, the remains of each (KEP-5080).
+# Decided:                                         Done:
+#   not being deleted, or without our finalizer    nothing
+#   pods left, or their list failed                delete them; set conditions; requeue
+#   no pods, deletion seen just now                requeue after the time for late arrivals
+#   no pods                                        delete the content of every other resource
+#   objects left, a resource or the discovery      set conditions; requeue; everything that can be reached is
+#     of a group failed                            deleted nevertheless
+#   nothing left and every resource checked        remove our finalizer from the spec
 
 
 class NamespaceController:
-    """Reconciles one namespace."""
+    """Reconciles namespaces."""
 
     def __init__(self, context: Context, options: NamespaceOptions) -> None:
         self._client = context.client
         self._period = options.namespace_sync_period
         self._discovery = context.informers.discovery
         self._deleter = NamespacedResourcesDeleter(context.client, context.log)
-        # The uid of each namespace that is being deleted, and when that was seen first.
+        # The uid of each namespace that is being deleted, and when its deletion was first seen.
         self._seen: dict[Key, tuple[str, float]] = {}
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Bring the deletion of namespace `key` forward, if it is being deleted."""
+        """Continue the deletion of namespace `key`, if it is being deleted."""
         namespace = await self._terminating(key)
         if namespace is None:
             self._seen.pop(key, None)
@@ -87,7 +87,7 @@ class NamespaceController:
         return Requeue(next_look(outcome, monotonic() - seen, self._period))
 
     async def _terminating(self, key: Key) -> Namespace | None:
-        """The namespace as it is now, since another of that name may have taken its place; None if it is not ours."""
+        """Return the live namespace, or None if it is gone, not being deleted, or without our finalizer."""
         try:
             namespace = await self._client.get(NAMESPACES, key)
         except NotFound:
@@ -95,7 +95,9 @@ class NamespaceController:
         return namespace if _is_ours(namespace) else None
 
     async def _empty(self, name: str, ripe: float) -> PassOutcome | None:
-        """One pass: the pods; if there are none, from the moment `ripe` on, all the rest. None when it is too early."""
+        """Run one pass: delete the pods; without pods, after the time `ripe`, the rest. Return None before that
+        time.
+        """
         pods = await self._deleter.clear(_PODS, name)
         if pods.count or pods.failure:
             return PassOutcome((pods,))
@@ -109,7 +111,7 @@ class NamespaceController:
         return PassOutcome((pods, *rest), tuple(sorted(found.failures.items())), unparsable)
 
     async def _report(self, namespace: Namespace, outcome: PassOutcome) -> Namespace:
-        """Write the conditions if they changed, unless the namespace is about to go with them."""
+        """Write the conditions if they have changed, unless the namespace is about to be removed."""
         goes = outcome.empty and namespace.spec.finalizers == (FINALIZER,) and not namespace.metadata.finalizers
         conditions = with_outcome(namespace.status.conditions, outcome, utc_now())
         if goes:
@@ -126,7 +128,9 @@ class NamespaceController:
 
 
 def deletions(_: Informers, change: Change[Namespace]) -> Iterator[Key]:
-    """A namespace whose deletion begins or is found at the start, and one that went; not what we write meanwhile."""
+    """Yield a namespace whose deletion starts, one found deleting at startup, and one that is gone; not our own
+    writes.
+    """
     before, after = change.before, change.after
     gone = after is None
     begins = after is not None and _is_ours(after) and (change.initial or before is None or not _is_ours(before))

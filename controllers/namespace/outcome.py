@@ -1,4 +1,4 @@
-"""The outcome of a pass over a namespace, its conditions that follow, and the time of the next look; pure."""
+"""The result of a pass over a namespace, the resulting conditions, and the time of the next pass; pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,19 +12,20 @@ from controller_manager.common.api.model import PartialObject
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.framework.client.discovery import ServedResource
 
-# What holders of finalizers are given before the next look, and the shortest wait between two looks.
+# Maximum seconds until the next pass while only finalizers are waited for, and the minimum between two passes.
 FINALIZERS_WAIT = 15.0
 FIRST_WAIT = 0.5
-# What of a list is told in a condition; the rest is counted.
-_MOST_TOLD = 20
-# Finalizers that a deletion in the background takes away, which others may have asked for before.
+# Maximum number of items listed in a condition. The rest is counted.
+_MOST_LISTED = 20
+# Finalizers of other propagation policies, which a deletion with Background propagation removes.
 _PROPAGATION = frozenset(("orphan", "foregroundDeletion"))
 
 
 class Remains(msgspec.Struct, frozen=True):
-    """The objects that one resource still has in the namespace after its deletion was asked for; `wait` in seconds.
+    """The objects of one resource that remain after their deletion was requested. `wait` is in seconds.
 
-    `overdue`: all of it had its time, and no finalizer holds it; a node that is gone leaves its pods so.
+    `overdue` means that all grace periods have expired and there are no finalizers, for example if the node of the
+    pods is gone.
     """
 
     resource: str
@@ -38,7 +39,7 @@ class Remains(msgspec.Struct, frozen=True):
 class PassOutcome(msgspec.Struct, frozen=True):
     """The result of one pass over a namespace.
 
-    Besides what remains: the group versions that discovery could not ask and why, and those whose names make no sense.
+    It has the remaining objects, the group versions whose discovery failed and why, and those with invalid names.
     """
 
     remains: tuple[Remains, ...] = ()
@@ -47,17 +48,19 @@ class PassOutcome(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Return whether everything was looked at and nothing was found."""
+        """Return whether everything was checked and nothing remains."""
         return not (self.undiscovered or self.unparsable or any(r.count or r.failure for r in self.remains))
 
     @property
     def wait(self) -> float:
-        """Seconds that what remains was promised; 0 when nobody waits for anything."""
+        """Return the longest grace period in seconds of the remaining objects, or 0."""
         return max((r.wait for r in self.remains), default=0.0)
 
 
 def addressable(served: Iterable[ServedResource]) -> tuple[list[ServedResource], tuple[str, ...]]:
-    """The resources whose objects in a namespace can be deleted, and the group versions that no path can name."""
+    """Return the resources whose objects can be deleted, and the group versions with names that are invalid in
+    a path.
+    """
     ours, unparsable = [], dict[str, None]()
     for one in served:
         resource = one.resource
@@ -69,13 +72,13 @@ def addressable(served: Iterable[ServedResource]) -> tuple[list[ServedResource],
 
 
 def is_settled(obj: PartialObject) -> bool:
-    """Return whether its deletion is under way and another request would change nothing."""
+    """Return whether the object is being deleted and another request would change nothing."""
     meta = obj.metadata
     return meta.deletion_timestamp is not None and _PROPAGATION.isdisjoint(meta.finalizers)
 
 
 def remains_of(resource: str, objects: Sequence[PartialObject], now: datetime, failure: str = "") -> Remains:
-    """Return what `objects`, still there after their deletion was asked for, mean."""
+    """Return the summary of `objects` that remain after their deletion was requested."""
     finalizers = Counter(f for obj in objects for f in obj.metadata.finalizers)
     graces = (float(obj.metadata.deletion_grace_period_seconds or 0) for obj in objects)
     wait = max(graces, default=0.0)
@@ -90,22 +93,22 @@ def remains_of(resource: str, objects: Sequence[PartialObject], now: datetime, f
 
 
 def _had_its_time(obj: PartialObject, now: datetime) -> bool:
-    """Return whether the grace that an object was given has ended: its deletionTimestamp is that moment."""
+    """Return whether the grace period of an object has expired. It ends at its deletionTimestamp."""
     moment = time_of(obj.metadata.deletion_timestamp)
     return moment is None or moment < now
 
 
 def next_look(outcome: PassOutcome, age: float, period: float) -> float:
-    """Seconds until the next look: soon at first, then as long as the deletion has taken, never past the promise.
+    """Return the seconds until the next pass: short at first, growing with the age of the deletion, up to a bound.
 
-    A promise of 30 s of grace is a bound, not a duration: most pods stop sooner.
+    The grace period is an upper bound. Most pods stop sooner.
     """
     bound = outcome.wait / 2 + 1 if outcome.wait else FINALIZERS_WAIT
     return min(max(FIRST_WAIT, age / 2), bound, period)
 
 
-class _Finding(NamedTuple):
-    """A condition: its reason and message while it is True, and those once it is False."""
+class _ConditionText(NamedTuple):
+    """A condition type with its reason and message while True, and its message while False."""
 
     kind: str
     reason: str
@@ -115,7 +118,7 @@ class _Finding(NamedTuple):
 
 
 def with_outcome(conditions: Sequence[Condition], outcome: PassOutcome, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of a namespace after a pass: each is there, True where there is something to say."""
+    """Return the conditions of a namespace after a pass. All types are present; those with a message are True."""
     news = (
         Condition(
             type=found.kind,
@@ -128,12 +131,12 @@ def with_outcome(conditions: Sequence[Condition], outcome: PassOutcome, now: dat
     return with_conditions(conditions, news, format_time(now))
 
 
-def _findings(outcome: PassOutcome) -> tuple[_Finding, ...]:
+def _findings(outcome: PassOutcome) -> tuple[_ConditionText, ...]:
     left = [r for r in outcome.remains if r.count]
     failed = sorted(filter(None, map(_failure, outcome.remains)))
     finalizers = sum((r.finalizers for r in left), Counter())
     return (
-        _Finding(
+        _ConditionText(
             "NamespaceDeletionDiscoveryFailure",
             "DiscoveryFailed",
             _message(
@@ -143,28 +146,28 @@ def _findings(outcome: PassOutcome) -> tuple[_Finding, ...]:
             "ResourcesDiscovered",
             "Every API group told its resources",
         ),
-        _Finding(
+        _ConditionText(
             "NamespaceDeletionGroupVersionParsingFailure",
             "GroupVersionParsingFailed",
             _message("The names of some group versions make no sense", outcome.unparsable),
             "ParsedGroupVersions",
             "Every group version could be parsed",
         ),
-        _Finding(
+        _ConditionText(
             "NamespaceDeletionContentFailure",
             "ContentDeletionFailed",
             _message(f"The content of some resource types could not be deleted, {len(failed)} remaining", failed),
             "ContentDeleted",
             "Every resource accepted that its content is deleted; some of it may wait for finalizers",
         ),
-        _Finding(
+        _ConditionText(
             "NamespaceContentRemaining",
             "SomeResourcesRemain",
             _message("Some resources remain", sorted(f"{r.resource} has {_instances(r.count)}" for r in left)),
             "ContentRemoved",
             "Nothing of the content is left",
         ),
-        _Finding(
+        _ConditionText(
             "NamespaceFinalizersRemaining",
             "SomeFinalizersRemain",
             _message(
@@ -184,11 +187,11 @@ def _failure(remains: Remains) -> str:
 
 
 def _message(heading: str, details: Sequence[str]) -> str:
-    """One line, whatever there is of it; empty if there is nothing."""
+    """Return one line with the heading and the details, or an empty string without details."""
     if not details:
         return ""
-    more = len(details) - _MOST_TOLD
-    shown = [*details[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
+    more = len(details) - _MOST_LISTED
+    shown = [*details[:_MOST_LISTED], *([f"and {more} more"] if more > 0 else [])]
     return f"{heading}: {', '.join(shown)}"
 
 

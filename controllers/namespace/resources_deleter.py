@@ -1,4 +1,4 @@
-"""Deletes what a resource has in a namespace, with as few requests as may be: one where there is nothing to do."""
+"""Deletes the content of a resource in a namespace with few requests: one if it is empty."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ from controller_manager.framework.client.discovery import ServedResource
 
 from .outcome import Remains, is_settled, remains_of
 
-# Resources of one namespace, or objects of a resource that can't be deleted together, dealt with at the same time.
+# Maximum concurrent requests per namespace: resources, or objects without a deletecollection verb.
 PARALLEL = 8
 PAGE = 500
-# A namespace goes only after a pass in which every resource answered: a passing failure is asked again at once.
+# A namespace is finalized only after a pass without errors, so transient failures are retried at once.
 ATTEMPTS = 3
 _BACKGROUND = "Background"
 
 
 class NamespacedResourcesDeleter:
-    """Acts through one client; the failure of a resource is its own and holds up nobody else."""
+    """Deletes resources with one client. The failure of a resource does not affect the others."""
 
     def __init__(self, client: Client, log: Logger) -> None:
         self._client = client
         self._log = log
 
     async def clear_all(self, served: Sequence[ServedResource], namespace: str) -> list[Remains]:
-        """Clear several resources, some at a time."""
+        """Delete the content of several resources concurrently."""
         gate = asyncio.Semaphore(PARALLEL)
 
         async def clear(one: ServedResource) -> Remains:
@@ -40,7 +40,7 @@ class NamespacedResourcesDeleter:
         return await all_of(*map(clear, served))
 
     async def clear(self, served: ServedResource, namespace: str) -> Remains:
-        """Delete what one resource has in the namespace; what is there after that."""
+        """Delete the content of one resource in the namespace. Return what remains."""
         name = served.resource.name
         left = Remains(name)
         for _ in range(ATTEMPTS):
@@ -68,7 +68,7 @@ class NamespacedResourcesDeleter:
         return remains_of(resource.name, left, utc_now(), refusal if left else "")
 
     async def _delete(self, served: ServedResource, namespace: str) -> str:
-        """Ask for the deletion of everything; why that was refused, for all or for some."""
+        """Request the deletion of everything. Return the error, or an empty string."""
         resource = served.resource
         if "deletecollection" in served.verbs:
             try:
@@ -96,7 +96,7 @@ class NamespacedResourcesDeleter:
     async def _objects(
         self, resource: Resource[PartialObject], namespace: str, *, until_unsettled: bool = False
     ) -> list[PartialObject]:
-        """All objects there are, or the pages up to the first one with an object that is yet to be deleted."""
+        """Return all objects, or the pages up to the first one with an object that is not being deleted yet."""
         objects: list[PartialObject] = []
         token = ""
         while True:

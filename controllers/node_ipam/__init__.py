@@ -1,4 +1,4 @@
-"""Gives each node a part of the range of the cluster, for the addresses of its pods."""
+"""Node IPAM controller: allocates pod CIDRs to nodes."""
 
 from .controller import SPECS
 

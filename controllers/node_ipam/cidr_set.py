@@ -1,7 +1,7 @@
-"""Which parts of the ranges of a cluster are given to nodes; pure.
+"""Tracks which parts of the cluster CIDRs are allocated; pure.
 
-A part is in use while anybody holds it: a node that says so, a node that it is being given to, or the services. Two may
-hold the same, which an administrator can bring about; then it is free when both are gone.
+A part is in use while it has a holder: a node that has it, a node that is getting it, or the service CIDR. An
+administrator may give a part to two nodes. It is then free when both are gone.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,19 +13,19 @@ from controller_manager.common.base.metrics import Distribution
 
 Network = IPv4Network | IPv6Network
 
-# 1, 5, 25, … tries.
+# Histogram buckets: 1, 5, 25, … tries.
 TRIES = tuple(5.0**step for step in range(5))
-# So many hold a part at most that are counted; with more of them it is in use for good.
+# Maximum counted holders of a part. With more, it stays in use for good.
 _MANY = 255
 _ONE_MORE = bytes(min(count + 1, _MANY) for count in range(256))
 _ONE_LESS = bytes(count if count == _MANY else max(count - 1, 0) for count in range(256))
 
 
 class CIDRSet:
-    """The parts of one range, all of one size, and how many hold each of them.
+    """The parts of one CIDR, of equal size, and the number of holders of each.
 
-    `allocations` and `releases` count parts that came into use and that went out of it, `tries` the parts in use that
-    were passed over to find each free one.
+    `allocations` and `releases` count parts that became used and unused. `tries` are the used parts skipped per
+    allocation.
     """
 
     def __init__(self, network: Network, mask: int) -> None:
@@ -40,7 +40,7 @@ class CIDRSet:
         self._next = 0
 
     def take(self) -> Network | None:
-        """Hold the next free part, going round; None if there is none."""
+        """Allocate the next free part, in round-robin order, or return None."""
         found = self._holders.find(0, self._next)
         if found < 0:
             found = self._holders.find(0, 0, self._next)
@@ -53,11 +53,11 @@ class CIDRSet:
         return part
 
     def hold(self, network: Network) -> bool:
-        """Hold all parts that a range has addresses of; return whether there are any."""
+        """Add a holder to all parts that overlap a CIDR. Return whether there are any."""
         return self._count(network, _ONE_MORE)
 
     def release(self, network: Network) -> None:
-        """Hold the same no longer."""
+        """Remove a holder from the same parts."""
         self._count(network, _ONE_LESS)
 
     def _count(self, network: Network, step: bytes) -> bool:
@@ -76,14 +76,14 @@ class CIDRSet:
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The ranges that a node, by its uid, has or is being given."""
+    """The CIDRs that a node has or is getting, with the uid of the node."""
 
     uid: str
     ranges: tuple[str, ...]
 
 
 class RangeAllocator:
-    """The ranges of all nodes, of each set one; `reserved` are left out, as the ranges of services are."""
+    """The CIDRs of all nodes, one per set. `reserved` CIDRs, such as those of services, are excluded."""
 
     def __init__(self, sets: Sequence[CIDRSet], reserved: Collection[Network] = ()) -> None:
         self.sets = sets
@@ -93,13 +93,13 @@ class RangeAllocator:
                 cidr_set.hold(network)
 
     def held(self, name: str) -> Held | None:
-        """What a node holds."""
+        """Return the CIDRs held for a node, or None."""
         return self._held.get(name)
 
     def assign(self, name: str, uid: str) -> tuple[str, ...]:
-        """Return the ranges for a node that has none: the same as before for the same node, until it is released.
+        """Return CIDRs for a node without any; the same ones for the same node until they are released.
 
-        Empty if a set has none left; then nothing is held.
+        The result is empty, and nothing is held, if a set is exhausted.
         """
         held = self._held.get(name)
         if held is not None and held.uid == uid:
@@ -108,14 +108,14 @@ class RangeAllocator:
         parts = [part for cidr_set in self.sets if (part := cidr_set.take()) is not None]
         if len(parts) < len(self.sets):
             for part in parts:
-                self._let_go(part)
+                self._release_part(part)
             return ()
         ranges = tuple(map(str, parts))
         self._held[name] = Held(uid, ranges)
         return ranges
 
     def occupy(self, name: str, uid: str, ranges: Sequence[str]) -> list[str]:
-        """Hold what a node says it has, instead of what it held; return those ranges that are none of the cluster's."""
+        """Hold the CIDRs that a node has, instead of previous ones. Return those outside the cluster CIDRs."""
         said = Held(uid, tuple(ranges))
         if self._held.get(name) == said:
             return []
@@ -124,20 +124,20 @@ class RangeAllocator:
         return [text for text in said.ranges if not any(one.hold(part) for part in _read(text) for one in self.sets)]
 
     def release(self, name: str) -> bool:
-        """Hold nothing for a node any more; return whether anything was held."""
+        """Release the CIDRs of a node. Return whether there were any."""
         held = self._held.pop(name, None)
         for text in held.ranges if held is not None else ():
             for part in _read(text):
-                self._let_go(part)
+                self._release_part(part)
         return held is not None
 
-    def _let_go(self, part: Network) -> None:
+    def _release_part(self, part: Network) -> None:
         for cidr_set in self.sets:
             cidr_set.release(part)
 
 
 def _read(text: str) -> Iterator[Network]:
-    """The range that a node names, if it is one."""
+    """Yield the CIDR of a text, if it is valid."""
     try:
         yield ip_network(text, strict=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reconciles a node with the range that it has for its pods."""
+"""Allocates the pod CIDRs of nodes."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ WORKERS = 30
 ATTEMPTS = 3
 NOT_AVAILABLE = "CIDRNotAvailable"
 ASSIGNMENT_FAILED = "CIDRAssignmentFailed"
-# So many nodes are read in a row at the start before others have their turn.
+# Number of nodes processed in a row at startup before other coroutines run.
 _AT_ONCE = 500
 
 _LABELS = ("clusterCIDR",)
@@ -53,22 +53,22 @@ _TRIES = Family(
 )
 
 
-# Observed: the node, what is held for it, all nodes as the server has them when the first node is looked at.
-# Decided:                                                Done:
-#   the node is gone, or another one by its name          what was held is released, once the server says so, too
-#   it has ranges                                         they are held, those instead of what was to be given to it
-#   it is being deleted                                   nothing
-#   it has none                                           the next free parts, of each range one, in one patch; after
-#                                                         a failure the same ones again, until the node is gone
-#   it has none, and no part is free                      an event; again when a part is released
-#   it waited for a part, and needs none any more         what was offered to it is offered to the next
-#
-# A part is held from before the patch until the server says that the node is gone. The patch names the uid of the node:
-# however late it comes, it is for that node or for none. The server refuses to change ranges that a node has.
+# Observed: the node, the CIDRs held for it, and at the first reconcile all nodes on the server.
+# Decided:                                       Done:
+#   node gone or replaced                        release its CIDRs, once the server confirms it
+#   it has CIDRs                                 hold them, instead of those being given
+#   being deleted                                nothing
+#   it has none                                  patch in the next free part of each cluster CIDR; after a failure
+#                                                retry the same ones, until the node is gone
+#   it has none, and no part is free             an event; retry when a part is released
+#   it waited for a part, and needs none         offer the part to the next node
+# A part is held from before the patch until the server confirms that the node is gone. The patch contains the uid of
+# the
+# node, so a late patch cannot reach another node. The server rejects changes of existing CIDRs.
 
 
 class NodeIpamController:
-    """Reconciles one node; has nodes without a range looked at again when one is free."""
+    """Reconciles nodes, and retries waiting nodes when a part is released."""
 
     def __init__(self, context: Context, options: NodeRangeOptions) -> None:
         self._client = context.client
@@ -80,13 +80,13 @@ class NodeIpamController:
         self._ranges = RangeAllocator(sets, networks(options.service_cluster_ip_range))
         self._begun = False
         self._beginning = asyncio.Lock()
-        # Nodes that got no range, in order.
+        # Nodes that got no CIDR, in order.
         self._without: dict[Key, None] = {}
         self._released = asyncio.Event()
         context.runtime.registry.register(CIDRSetMetrics(sets))
 
     async def run(self, add: Add) -> None:
-        """Have nodes without a range looked at again, as many as there are free parts, after each release."""
+        """Enqueue waiting nodes, as many as there are free parts, after each release."""
         while True:
             await self._released.wait()
             self._released.clear()
@@ -95,7 +95,7 @@ class NodeIpamController:
                 add(key, "a range is free")
 
     async def reconcile(self, key: Key) -> None:
-        """Have node `key` hold its ranges, or give it some."""
+        """Hold the CIDRs of node `key`, or allocate some."""
         await self._begin()
         node, held = self._nodes.get(key), self._ranges.held(key.name)
         if held is not None and (node is None or node.metadata.uid != held.uid):
@@ -110,7 +110,7 @@ class NodeIpamController:
             self._wait_no_more(key)
 
     async def _begin(self) -> None:
-        """Learn from the server what is given already: the local copy may lag behind what a leader before has given."""
+        """Read all allocations from the server, since the cache may lag behind a previous leader's writes."""
         async with self._beginning:
             if self._begun:
                 return
@@ -132,13 +132,13 @@ class NodeIpamController:
             self._released.set()
 
     def _wait_no_more(self, key: Key) -> None:
-        """Leave a part that the node may have been offered to the next one that waits."""
+        """Offer a part that the node may have been offered to the next waiting node."""
         if key in self._without:
             del self._without[key]
             self._released.set()
 
     def _occupy(self, key: Key, node: Node) -> None:
-        """Hold what the node has; raises TerminalError if it is none of the cluster's."""
+        """Hold the CIDRs of the node; raises TerminalError if one is outside the cluster CIDRs."""
         self._wait_no_more(key)
         before = self._ranges.held(key.name)
         strange = self._ranges.occupy(key.name, node.metadata.uid, ranges_of(node))
@@ -172,9 +172,9 @@ class NodeIpamController:
                 return
 
     async def _is_settled(self, key: Key, uid: str) -> bool:
-        """Return whether the node needs nothing any more, or is gone, or another one by now, which a change will tell.
+        """Return whether the node needs no allocation any more, is gone or was replaced.
 
-        If somebody else has given it ranges, those are held.
+        CIDRs set by another client are held.
         """
         node = await self._read(key)
         if node is not None and node.metadata.uid == uid and ranges_of(node):
@@ -183,17 +183,17 @@ class NodeIpamController:
 
 
 class CIDRSetMetrics(Collector):
-    """Read from the ranges when somebody asks."""
+    """Metrics read from the sets when Prometheus scrapes."""
 
     def __init__(self, sets: Iterable[CIDRSet]) -> None:
         self._sets = [((str(one.network),), one) for one in sets]
 
     def describe(self) -> Iterable[Metric]:
-        """The families without their samples."""
+        """Return the families without samples."""
         return [Shown(family) for family in (_ALLOCATIONS, _RELEASES, _MOST, _USAGE, _TRIES)]
 
     def collect(self) -> Iterable[Metric]:
-        """One series of each family for each range, as far as anything has happened to it."""
+        """Return the samples of each CIDR that was used."""
         in_use = [(labels, one) for labels, one in self._sets if one.allocations]
         return (
             Shown(_ALLOCATIONS, [(labels, float(one.allocations)) for labels, one in in_use]),
@@ -205,7 +205,7 @@ class CIDRSetMetrics(Collector):
 
 
 def _concerned(_: Informers, change: Change[Node]) -> Iterator[Key]:
-    """A node that came, went, was replaced, was given ranges, or is being deleted."""
+    """Yield a node that was added, deleted or replaced, got CIDRs, or is being deleted."""
     if change.before is None or change.after is None or _facts(change.before) != _facts(change.after):
         yield change.key
 

@@ -1,4 +1,4 @@
-"""Watches over nodes: of those that fell silent it says that nothing is known, and has their pods evicted, slowly."""
+"""Node lifecycle controller: marks silent nodes as unknown and evicts their pods at a limited rate."""
 
 from .controller import SPECS
 

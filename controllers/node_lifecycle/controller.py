@@ -1,4 +1,4 @@
-"""The controller of the life of nodes: looks at all of them now and then, and keeps what is said of each up to date."""
+"""Node lifecycle controller: checks all nodes periodically and keeps conditions, taints and pods up to date."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ from .zones import EvictionRates, NodeMetrics
 
 WORKERS = 8
 LONGEST_REST = 600.0
-"""Seconds between two looks at all nodes, however little changes."""
+"""Maximum seconds between two checks of all nodes."""
 
 
 class NodeLifecycleOptions(Options):
@@ -85,20 +85,20 @@ class NodeLifecycleOptions(Options):
         return self
 
 
-# Observed: nodes, their leases, their pods; all nodes together every --node-monitor-period, unless it is known that
-# nothing has changed, and each one when it changes.
-# Decided of a node:
-#   silent for its grace period             its conditions are Unknown
-#   whatever its conditions are             its NoSchedule taints, and old labels beside new ones (desired.py)
-#   not ready, and its turn in its zone     its NoExecute taint (node_health.py); the other one gives way at once
-#   ready, or all zones are disrupted       no NoExecute taint
-#   Ready is Unknown                        its pods are not ready
-#   Ready is Unknown or False               nor is a pod that comes to it, whatever that says of itself
-# What the pods do when a node is tainted is the affair of the taint eviction controller.
+# Observed: nodes, their leases, their pods; all nodes together every --node-monitor-period, unless nothing has changed,
+# and each node when it changes.
+# Decided about a node:
+#   silent for its grace period          its conditions become Unknown
+#   any conditions                       NoSchedule taints, and deprecated labels as copies of new ones (desired.py)
+#   not ready, and its turn in the zone  its NoExecute taint (node_health.py); it replaces the other one at once
+#   ready, or all zones are disrupted    no NoExecute taint
+#   Ready is Unknown                     its pods become not ready
+#   Ready is Unknown or False            so does a pod that is newly bound to it
+# The taint eviction controller evicts the pods of tainted nodes.
 
 
 class NodeLifecycleController:
-    """Reconciles one node, or a pod that came to one that is not ready; beside that, looks at all nodes."""
+    """Reconciles a node, or a pod newly bound to a node that is not ready; also checks all nodes periodically."""
 
     def __init__(self, context: Context, options: NodeLifecycleOptions) -> None:
         self._client = context.client
@@ -119,15 +119,15 @@ class NodeLifecycleController:
                 large=options.large_cluster_size_threshold,
             ),
         )
-        # Set when an eviction has ended, or a node or a lease is the first to change since the last look: what is next
-        # may be due sooner.
+        # Set when an eviction has ended, or by the first change of a node or lease since the last check, because the
+        # next action may be due sooner.
         self._woken = asyncio.Event()
         self._changed_at = math.inf
         self._time = loop_clock()
 
     async def run(self, add: Add) -> None:
-        """Look at all nodes every period, unless nothing can have changed, and have those reconciled that need it, or
-        whose turn has come.
+        """Check all nodes every period unless nothing can have changed, and enqueue nodes with pending work or whose
+        turn it is.
         """
         ends = self._nodes.subscribe(self._note), self._leases.subscribe(self._note)
         try:
@@ -143,9 +143,7 @@ class NodeLifecycleController:
                 end()
 
     def _next_look(self, looked_at: float, until: float) -> float:
-        """Return the end of the first period after the last look in which there may be something else to find: behind
-        `until`, or when something has changed.
-        """
+        """Return the end of the first period in which a check may find something: after `until`, or after a change."""
         periods = math.floor(min(until - looked_at, LONGEST_REST) / self._period) + 1
         if self._changed_at < math.inf:
             periods = min(periods, math.ceil((self._changed_at - looked_at) / self._period))
@@ -157,9 +155,9 @@ class NodeLifecycleController:
             self._woken.set()
 
     async def reconcile(self, key: Key) -> None:
-        """Bring what is said of the node or pod `key` up to date."""
+        """Update the node or pod `key`."""
         if key.namespace:
-            await self._tell_newcomer(key)
+            await self._mark_new_pod(key)
         elif (node := self._nodes.get(key)) is not None:
             await self._reconcile_node(key, node)
 
@@ -168,30 +166,32 @@ class NodeLifecycleController:
         lease = self._leases.get(Key(LEASES_NAMESPACE, key.name))
         with contextlib.suppress(NotFound):
             if self._health.heard(node, lease, began):
-                node = await self._tell_silence(node)
+                node = await self._mark_silent(node)
             await self._update_taints(node)
             if status_of(node) == "Unknown":
-                await self._tell_pods(node)
+                await self._mark_pods(node)
         self._metrics.one.observe(self._time() - began)
 
     def _look(self, add: Add, late: float) -> float:
-        """Look at all nodes; return up to when another look finds nothing else unless a node or a lease changes."""
+        """Check all nodes. Return the time until which another check finds nothing new unless a node or a lease
+        changes.
+        """
         began, age = self._time(), self._leases.age()
         watch = self._leases.reflector
         verdict = self._heartbeats.judge(age, (watch.lists, watch.watches), late)
         if verdict is Silence.ANEW:
-            self._log.warning("no lease could be heard of for a while; nodes have their grace periods anew")
+            self._log.warning("lease watch was interrupted; resetting node grace periods")
             self._health.hear_all(began)
         was_disrupted = self._health.disrupted
         found = self._health.look(self._nodes.list(), self._leases.get, began, judge=verdict is Silence.REAL)
         for name in found.pending:
             add(Key("", name), "a look at all nodes")
-        self._tell(found, was_disrupted)
+        self._report(found, was_disrupted)
         self._metrics.all.observe(self._time() - began)
         return min(found.until, self._heartbeats.patient_until(began, age))
 
-    def _tell(self, found: HealthChanges, was_disrupted: bool) -> None:
-        """Tell people, in events, the log and metrics."""
+    def _report(self, found: HealthChanges, was_disrupted: bool) -> None:
+        """Report changes as events, log messages and metrics."""
         for node in found.new:
             name = node.metadata.name
             self._events.normal(node, "RegisteredNode", f"Node {name} is known to the node controller from now on")
@@ -209,7 +209,7 @@ class NodeLifecycleController:
             self._metrics.show(zone, census)
 
     def _order_evictions(self, add: Add, until: float) -> float:
-        """Have those reconciled whose turn it is; when to look for the next one."""
+        """Enqueue the nodes whose turn to be evicted has come. Return when to check for the next one."""
         now = self._time()
         for name, due in self._health.turns():
             if due <= now:
@@ -222,7 +222,7 @@ class NodeLifecycleController:
         await wait_or_set(self._woken, until)
         self._woken.clear()
 
-    async def _tell_silence(self, node: Node) -> Node:
+    async def _mark_silent(self, node: Node) -> Node:
         wanted = silenced(node, _now())
         if wanted is node:
             return node
@@ -233,7 +233,7 @@ class NodeLifecycleController:
         return written
 
     async def _update_taints(self, node: Node) -> None:
-        """Write the node's taints and labels, and evict it if that is due."""
+        """Write the taints and labels of a node, and evict it if that is due."""
         name = node.metadata.name
         zone = self._health.begin(name, self._time())
         if zone is None:
@@ -253,24 +253,24 @@ class NodeLifecycleController:
         if wanted is not node:
             await self._client.update(NODES, wanted)
 
-    async def _tell_pods(self, node: Node) -> None:
-        """Have the pods of a silent node not ready; one that can't be written holds up no other."""
+    async def _mark_pods(self, node: Node) -> None:
+        """Mark the pods of a silent node as not ready. A pod that cannot be written does not block the others."""
         failures: list[Exception] = []
         for pod in pods_on(self._pods, node.metadata.name):
             try:
-                await self._tell_pod(pod)
+                await self._mark_pod(pod)
             except (ApiError, OSError) as error:
                 failures.append(error)
         if failures:
             raise failures[0]
 
-    async def _tell_newcomer(self, key: Key) -> None:
+    async def _mark_new_pod(self, key: Key) -> None:
         pod = self._pods.get(key)
         node = self._nodes.get(Key("", pod.spec.node_name)) if pod is not None else None
         if pod is not None and is_troubled(node):
-            await self._tell_pod(pod)
+            await self._mark_pod(pod)
 
-    async def _tell_pod(self, pod: Pod) -> None:
+    async def _mark_pod(self, pod: Pod) -> None:
         wanted = unready(pod, _now())
         if wanted is not pod:
             with contextlib.suppress(NotFound):
@@ -279,7 +279,7 @@ class NodeLifecycleController:
 
 
 def newcomers(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """A pod that came to a node that is not ready, and says that it is; those of a first listing came long ago."""
+    """Yield a ready pod that was newly bound to a node that is not ready. Pods of the initial list are skipped."""
     pod, before = change.after, change.before
     if pod is None or change.initial or not pod.spec.node_name:
         return

@@ -1,20 +1,20 @@
-"""Decides what a node and its pods should say, by what is known of the node; pure.
+"""Decides the conditions, taints and labels of a node and the readiness of its pods; pure.
 
-    condition            status     taint (NoSchedule)
-    Ready                False      not-ready
-    Ready                Unknown    unreachable
-    MemoryPressure       True       memory-pressure
-    DiskPressure         True       disk-pressure
-    PIDPressure          True       pid-pressure
-    NetworkUnavailable   True       network-unavailable
-    (spec.unschedulable)            unschedulable
+condition             status    taint (NoSchedule)
+Ready                 False     not-ready
+Ready                 Unknown   unreachable
+MemoryPressure        True      memory-pressure
+DiskPressure          True      disk-pressure
+PIDPressure           True      pid-pressure
+NetworkUnavailable    True      network-unavailable
+(spec.unschedulable)            unschedulable
 
-    Ready is             NoExecute taint
-    True                 none
-    False, Unknown       not-ready, unreachable: at once if it has the other, else when it is to be evicted
-    not said             whatever it has
+Ready is              NoExecute taint
+True                  none
+False, Unknown        not-ready, unreachable: at once if the node has the other one, else on eviction
+missing               unchanged
 
-Where Ready was never said, the NoSchedule taints of Ready stay as well: they are what admission gave to a new node.
+Without a Ready condition the NoSchedule taints of Ready are kept too, since admission adds them to new nodes.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 NOT_READY = f"node.{PLATFORM_DOMAIN}/not-ready"
 UNREACHABLE = f"node.{PLATFORM_DOMAIN}/unreachable"
 UNSCHEDULABLE = f"node.{PLATFORM_DOMAIN}/unschedulable"
-# A node with this label does not count in the state of its zone.
+# A node with this label does not count for the state of its zone.
 UNCOUNTED = f"node.{PLATFORM_DOMAIN}/exclude-disruption"
 
 _READY_TAINTS = {"False": NOT_READY, "Unknown": UNREACHABLE}
@@ -46,9 +46,9 @@ _OURS = {
     *((key, NO_EXECUTE) for key in _READY_TAINTS.values()),
 }
 _OF_READY = {(key, effect) for key in _READY_TAINTS.values() for effect in (NO_SCHEDULE, NO_EXECUTE)}
-# What a node agent reports; the network's condition is somebody else's.
+# The conditions that the kubelet reports. Another component owns NetworkUnavailable.
 _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-# The old name of a label, kept equal to the present one.
+# Deprecated labels, which are kept equal to their replacements.
 _OLD_LABELS = {
     f"{PLATFORM_DOMAIN}/os": f"beta.{PLATFORM_DOMAIN}/os",
     f"{PLATFORM_DOMAIN}/arch": f"beta.{PLATFORM_DOMAIN}/arch",
@@ -58,34 +58,34 @@ _OLD_REGION = f"failure-domain.beta.{PLATFORM_DOMAIN}/region"
 
 
 class Evict(Enum):
-    """The NoExecute taint that a node which is not ready may have."""
+    """The NoExecute taint of a node that is not ready."""
 
     NEVER = auto()
-    """It must have none: all zones are disrupted."""
+    """Remove it, because all zones are disrupted."""
     WAIT = auto()
-    """It keeps the one it has."""
+    """Leave it unchanged."""
     NOW = auto()
-    """It is given one."""
+    """Add it."""
 
 
 def ready_of(node: Node) -> NodeCondition | None:
-    """The condition Ready."""
+    """Return the condition Ready, or None."""
     return condition_of(node.status.conditions, "Ready")
 
 
 def status_of(node: Node) -> str:
-    """Return what the condition Ready says; empty if there is none."""
+    """Return the status of the condition Ready, or an empty string."""
     ready = ready_of(node)
     return ready.status if ready else ""
 
 
 def is_troubled(node: Node | None) -> bool:
-    """Return whether its agent says that it is not ready, or nothing is known of it; no node is in no trouble."""
+    """Return whether the Ready condition of a node is False or Unknown. The result is false for None."""
     return node is not None and status_of(node) in _READY_TAINTS
 
 
 def zone_of(node: Node) -> str:
-    """Region and zone as metrics name them, empty if neither is known."""
+    """Return region and zone in the form of the metrics, or an empty string if both are unknown."""
     labels = node.metadata.labels or {}
     region = labels.get(_OLD_REGION, labels.get(REGION, ""))
     zone = labels.get(_OLD_ZONE, labels.get(ZONE, ""))
@@ -93,12 +93,12 @@ def zone_of(node: Node) -> str:
 
 
 def is_evicted(node: Node) -> bool:
-    """Return whether it has a NoExecute taint of ours."""
+    """Return whether the node has a NoExecute taint of this controller."""
     return any(t.effect == NO_EXECUTE and t.key in (NOT_READY, UNREACHABLE) for t in node.spec.taints)
 
 
 def silenced(node: Node, now: str) -> Node:
-    """The node, whose agent is silent, with conditions that say so; the same object if they do already."""
+    """Return the silent node with Unknown conditions. The same object is returned if nothing changes."""
     known = {c.type for c in node.status.conditions}
     conditions = tuple(_unknown(c, now) if c.type in _REPORTED else c for c in node.status.conditions)
     conditions += tuple(_never_updated(kind, node, now) for kind in _REPORTED if kind not in known)
@@ -108,7 +108,9 @@ def silenced(node: Node, now: str) -> Node:
 
 
 def desired_taints(node: Node, evict: Evict, now: str) -> Node:
-    """The node with the taints and labels that follow from what it says; the same object if it has them already."""
+    """Return the node with the taints and labels that follow from its conditions, or the same object if nothing
+    changes.
+    """
     taints = _taints(node, evict, now)
     labels = _labels(node.metadata.labels or {})
     if taints == node.spec.taints and not labels:
@@ -118,7 +120,7 @@ def desired_taints(node: Node, evict: Evict, now: str) -> Node:
 
 
 def unready(pod: Pod, now: str) -> Pod:
-    """The pod, whose node is silent, not ready; the same object if it was not."""
+    """Return the pod of a silent node as not ready, or the same object if it is not ready already."""
     if not is_pod_ready(pod):
         return pod
     conditions = tuple(
@@ -146,7 +148,7 @@ def _never_updated(kind: str, node: Node, now: str) -> NodeCondition:
 
 
 def _taints(node: Node, evict: Evict, now: str) -> tuple[Taint, ...]:
-    """The taints of a node: those of others and those that stay in their places, then the new ones."""
+    """Return the taints of a node: foreign and unchanged ones in their place, then the new ones."""
     wanted = dict.fromkeys((*_no_schedule(node), *_no_execute(node, evict)))
     had = {(t.key, t.effect) for t in node.spec.taints}
     if not status_of(node):
@@ -170,6 +172,6 @@ def _no_execute(node: Node, evict: Evict) -> list[tuple[str, str]]:
 
 
 def _labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels to set."""
+    """Return the labels to set."""
     pairs = ((old, labels[present]) for present, old in _OLD_LABELS.items() if present in labels)
     return {old: value for old, value in pairs if labels.get(old) != value}

@@ -1,19 +1,18 @@
-"""The health of all nodes: when each was heard last, who is silent, and how their zones fare; pure.
+"""The health of all nodes: the last heartbeat of each, which ones are silent, and the state of the zones; pure.
 
-A node is heard when its lease is renewed, or when what it says of being ready changes: when that was is measured by our
-clock. What counts is that it was said since the last look, never the time that is written in it. A condition that is
-Unknown says nothing: its author is a controller.
+A heartbeat is a renewed lease or a change of the Ready condition. Its time is when this process observed it, never the
+time stamp in the object. A change to Unknown does not count, because a controller writes it.
 
-    it is silent    when nothing was heard for the grace period (of the startup, until it says whether it is ready)
-    it is heard     by the next sign of life
+a node is silent    after its grace period without a heartbeat (the startup grace period until it reports Ready)
+it recovers         with the next heartbeat
 
-The silence of nodes is theirs, unless we did not listen:
+Silence counts only if the watch of leases works:
 
-    the last word of any lease    connection          then
-    came a while ago              whatever            we may be deaf: nobody falls silent for now
-    just came, after that         the same            it was they who were silent: a watch leaves nothing out
-    just came, after that         another             nobody knows: all nodes are taken for heard now
-    whatever, and we slept        whatever            the same: much of what was said may be yet to be read
+last event of any lease     connection    conclusion
+long ago                    any           the watch may be broken: no node becomes silent for now
+recent, after a break       the same      the nodes were silent: a watch does not lose events
+recent, after a break       another       unknown: grace periods of all nodes restart
+any, but we were paused     any           the same: events may still be unread
 """
 
 import math
@@ -33,64 +32,66 @@ LEASES_NAMESPACE = "kube-node-lease"
 
 
 class Silence(Enum):
-    """The conclusion from having heard nothing of a node."""
+    """The conclusion from missing heartbeats."""
 
     REAL = auto()
-    """It is the node that is silent."""
+    """The nodes are silent."""
     UNKNOWN = auto()
-    """It may be we who do not hear: nobody falls silent for now."""
+    """The watch may be broken. No node becomes silent for now."""
     ANEW = auto()
-    """Nobody knows who was silent: all nodes are taken for heard now."""
+    """It is unknown which nodes were silent. The grace periods of all nodes restart."""
 
 
 class HeartbeatMonitor:
-    """Tells whether the silence of nodes is theirs: the past of a watch as far as it matters.
+    """Decides whether missing heartbeats are due to the nodes or to the watch of leases.
 
-    After `patience` seconds without a word the watch may have broken.
+    After `patience` seconds without an event the watch may be broken.
     """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._deaf = False
-        # Which connection it was that something was heard on.
+        self._watch_broken = False
+        # The connection that delivered the last event.
         self._connection: Hashable = None
 
     def judge(self, age: float, connection: Hashable, late: float = 0.0) -> Silence:
-        """The last word came so many seconds ago, the watch is now that connection, and we look so much too late."""
+        """Return the conclusion, given the age of the last event, the present connection, and how late this
+        check is.
+        """
         if late > self._patience:
-            self._deaf, self._connection = False, connection
+            self._watch_broken, self._connection = False, connection
             return Silence.ANEW
         if age > self._patience:
-            self._deaf = True
+            self._watch_broken = True
             return Silence.UNKNOWN
         before, self._connection = self._connection, connection
-        was_deaf, self._deaf = self._deaf, False
-        return Silence.ANEW if was_deaf and connection != before else Silence.REAL
+        was_watch_broken, self._watch_broken = self._watch_broken, False
+        return Silence.ANEW if was_watch_broken and connection != before else Silence.REAL
 
     def patient_until(self, now: float, age: float) -> float:
-        """Return when it judges otherwise if nothing is heard."""
-        return math.inf if self._deaf else now + self._patience - age
+        """Return the time at which the conclusion changes if no event arrives."""
+        return math.inf if self._watch_broken else now + self._patience - age
 
 
 class Grace(msgspec.Struct, frozen=True):
-    """Seconds a node may be silent: `startup` before it has said whether it is ready, `running` after."""
+    """Seconds that a node may be silent: `startup` before it reports Ready for the first time, `running` after that."""
 
     startup: float
     running: float
 
 
 class HealthChanges(msgspec.Struct):
-    """The result of a look at all nodes; `pending` are the names of those something must be done about."""
+    """The result of a check of all nodes. `pending` are the names of nodes with pending work."""
 
     new: list[Node] = []
     gone: list[Node] = []
     pending: list[str] = []
     zones: dict[str, ZoneState] = {}
-    """Those whose state changed."""
+    """Zones whose state has changed."""
     emptied: list[str] = []
-    """Zones without nodes from now on."""
+    """Zones that have no nodes any more."""
     until: float = math.inf
-    """No look up to then finds anything else, unless a node or a lease changes."""
+    """No check before this time finds anything new unless a node or a lease changes."""
 
 
 class _Record:
@@ -119,25 +120,25 @@ class _Record:
         self.said: tuple[str, str | None, str | None] | None = None
         self.deadline = deadline
         self.silent = False
-        # As the node has it: what Ready says, whether all conditions tell that it is silent, and whether it is tainted.
+        # From the node: the status of Ready, whether all its conditions report the silence, and whether it is tainted.
         self.ready = ""
         self.silenced = False
         self.evicted = False
-        # Whether it should be in the queue of its zone.
+        # Whether it belongs in the queue of its zone.
         self.waits = False
-        # As it is counted in its zone.
+        # How it is counted in its zone.
         self.zone = ""
         self.counted = False
         self.healthy = False
 
 
 class NodeHealth:
-    """Every node by name, and the zones they are in."""
+    """All nodes by name, and their zones."""
 
     def __init__(self, grace: Grace, rates: EvictionRates) -> None:
         self.zones: dict[str, Zone] = {}
         self.disrupted = False
-        """True while all zones are fully disrupted: nobody is evicted then, nor stays it."""
+        """True while all zones are fully disrupted. No node is evicted then, and NoExecute taints are removed."""
         self._grace = grace
         self._rates = rates
         self._records: dict[str, _Record] = {}
@@ -145,7 +146,7 @@ class NodeHealth:
     def look(
         self, nodes: Sequence[Node], lease_of: Callable[[Key], Lease | None], now: float, *, judge: bool = True
     ) -> HealthChanges:
-        """Take in how all nodes are; unless `judge`, nobody falls silent now."""
+        """Update the state from all nodes. Without `judge` no node becomes silent."""
         found, records = HealthChanges(), self._records
         for node in nodes:
             name = node.metadata.name
@@ -173,7 +174,7 @@ class NodeHealth:
         return found
 
     def heard(self, node: Node, lease: Lease | None, now: float) -> bool:
-        """Take in how one node is; whether it is silent nevertheless."""
+        """Update the state of one node. Return whether it is silent nevertheless."""
         record = self._records.get(node.metadata.name)
         if record is None or _is_another(record.node, node):
             return False
@@ -181,7 +182,7 @@ class NodeHealth:
         return record.silent
 
     def hear_all(self, now: float) -> None:
-        """Take every node for heard now, and let nobody's turn come soon: what was heard last says nothing."""
+        """Restart the grace periods of all nodes and delay evictions, because heartbeats may have been missed."""
         for record in self._records.values():
             self._hear(record, now)
             self._count(record)
@@ -189,12 +190,12 @@ class NodeHealth:
             zone.rest(now)
 
     def turns(self) -> Iterator[tuple[str, float]]:
-        """Return whose turn it is in each zone, and from when."""
+        """Yield the next node to evict in each zone, and from when."""
         turns = (zone.next_turn() for zone in self.zones.values())
         return (turn for turn in turns if turn is not None)
 
     def begin(self, name: str, now: float) -> Zone | None:
-        """The zone of a node that may be evicted now, whose `end` must be called after the attempt; else None."""
+        """Return the zone of a node that may be evicted now, else None. Its `end` must be called after the attempt."""
         record = self._records.get(name)
         if record is None or not record.waits or self.disrupted or self._all_disrupted():
             return None
@@ -248,7 +249,7 @@ class NodeHealth:
             self.zones[record.zone].leave(node.metadata.name)
 
     def _place(self, record: _Record, node: Node, now: float) -> None:
-        """Count a node where it is now."""
+        """Count a node in its present zone."""
         name = zone_of(node)
         if record.node is not None:
             self._uncount(record)
@@ -271,7 +272,7 @@ class NodeHealth:
         zone.unhealthy -= record.counted and not record.healthy
 
     def _count(self, record: _Record) -> None:
-        """Count a node anew that is where it was."""
+        """Update the count of a node that stays in its zone."""
         healthy = record.ready == "True" and not record.silent
         if healthy != record.healthy:
             self.zones[record.zone].unhealthy += record.counted * (1 if record.healthy else -1)

@@ -1,11 +1,11 @@
-"""The zones of a cluster: how disrupted each one is, how fast it may be evicted, and whose turn it is; pure.
+"""The zones of a cluster: their state, eviction rate, and the next node to evict; pure.
 
-nodes of the zone                                   state                 evictions a second
-none has been looked at                             Initial               none
-fewer than three unhealthy, or below the threshold  Normal                normal rate
-at or above the threshold                           PartialDisruption     secondary rate; none unless it is large
-all unhealthy                                       FullDisruption        normal rate
-all unhealthy in all zones                          FullDisruption        none
+nodes of the zone                                     state               evictions per second
+none checked yet                                      Initial             none
+fewer than three unhealthy, or below the threshold    Normal              normal rate
+at or above the threshold                             PartialDisruption   secondary rate; none unless it is large
+all unhealthy                                         FullDisruption      normal rate
+all unhealthy in all zones                            FullDisruption      none
 """
 
 from enum import StrEnum
@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
 
-# So many unhealthy nodes are no disruption, whatever part of the zone they are.
+# Up to this number of unhealthy nodes a zone is not disrupted, whatever its size.
 FEW = 2
 _ZONE = ("zone",)
-_HEALTH = Family("node_collector_zone_health", "Percentage of the nodes of a zone that are healthy.", "gauge", _ZONE)
+_HEALTH = Family("node_collector_zone_health", "Percentage of healthy nodes in a zone.", "gauge", _ZONE)
 _SIZE = Family("node_collector_zone_size", "Nodes registered in a zone.", "gauge", _ZONE)
 _UNHEALTHY = Family("node_collector_unhealthy_nodes_in_zone", "Nodes of a zone that are not ready.", "gauge", _ZONE)
 _EVICTIONS = Family(
@@ -43,7 +43,7 @@ _ALL = Family(
 
 
 class ZoneState(StrEnum):
-    """A zone by how much of it is healthy."""
+    """The state of a zone, by the share of unhealthy nodes."""
 
     INITIAL = "Initial"
     NORMAL = "Normal"
@@ -52,8 +52,10 @@ class ZoneState(StrEnum):
 
 
 class EvictionRates(msgspec.Struct, frozen=True):
-    """Rates in nodes a second; `threshold` is the unhealthy part of a zone that is a disruption, and a zone with more
-    than `large` nodes is large.
+    """Eviction rates in nodes per second.
+
+    `threshold` is the unhealthy share of a zone that counts as disruption. A zone with more than `large` nodes is
+    large.
     """
 
     rate: float
@@ -62,14 +64,14 @@ class EvictionRates(msgspec.Struct, frozen=True):
     large: int
 
     def state_of(self, size: int, unhealthy: int) -> ZoneState:
-        """The state of a zone with so many nodes."""
+        """Return the state of a zone with these numbers of nodes."""
         if unhealthy == size > 0:
             return ZoneState.FULL
         is_partial = unhealthy > FEW and unhealthy / size >= self.threshold
         return ZoneState.PARTIAL if is_partial else ZoneState.NORMAL
 
     def rate_in(self, state: ZoneState, size: int) -> float:
-        """Return how fast a zone may be evicted while not all zones are fully disrupted."""
+        """Return the eviction rate of a zone while not all zones are fully disrupted."""
         match state:
             case ZoneState.INITIAL:
                 return 0.0
@@ -80,17 +82,17 @@ class EvictionRates(msgspec.Struct, frozen=True):
 
 
 class Zone:
-    """One zone: its census, and the queue of nodes that wait to be evicted.
+    """One zone: its node counts, and the queue of nodes to evict.
 
-    Evictions are `1 / rate` apart, from the end of one to the beginning of the next, and the first comes so long after
-    the zone was first seen: so neither a slow server nor a new leader makes them more frequent. An eviction that fails
-    has cost the turn, and goes to the end.
+    The time between the end of an eviction and the start of the next is `1 / rate`, also after the zone was first
+    seen, so neither a slow server nor a new leader increases the rate. A node whose eviction failed goes to the end of
+    the queue.
     """
 
     def __init__(self, now: float) -> None:
         self.state = ZoneState.INITIAL
         self.rate = 0.0
-        # Nodes of the zone, those of them that count, and those of these that are unhealthy.
+        # Nodes of the zone, those that count, and the unhealthy ones among those.
         self.members = 0
         self.size = 0
         self.unhealthy = 0
@@ -99,26 +101,26 @@ class Zone:
         self._last = now
 
     def assess(self, rates: EvictionRates, *, stopped: bool = False) -> None:
-        """Find the state and the rate that follow from the census; `stopped` when all zones are disrupted."""
+        """Compute state and rate from the counts. `stopped` means that all zones are disrupted."""
         self.state = rates.state_of(self.size, self.unhealthy)
         self.rate = 0.0 if stopped else rates.rate_in(self.state, self.size)
 
     def wait(self, name: str) -> None:
-        """Have a node queue up, behind all others unless it waits already."""
+        """Append a node to the queue, unless it is in it."""
         self._waiting.setdefault(name)
 
     def leave(self, name: str) -> None:
-        """A node waits no longer."""
+        """Remove a node from the queue."""
         self._waiting.pop(name, None)
 
     def next_turn(self) -> tuple[str, float] | None:
-        """Return whose turn comes next, and when; None when it is nobody's."""
+        """Return the next node to evict and its time, or None."""
         if self._evicting or not self._waiting or self.rate <= 0:
             return None
         return next(iter(self._waiting)), self._last + 1 / self.rate
 
     def begin(self, name: str, now: float) -> bool:
-        """Return whether that node may be evicted now; `end` must follow."""
+        """Return whether that node may be evicted now. If so, `end` must be called."""
         turn = self.next_turn()
         if turn is None or turn[0] != name or turn[1] > now:
             return False
@@ -126,7 +128,7 @@ class Zone:
         return True
 
     def end(self, name: str, now: float, *, evicted: bool) -> None:
-        """The eviction that was begun has succeeded or failed."""
+        """Record the result of the eviction that was begun."""
         self._evicting = False
         self._last = now
         if name in self._waiting:
@@ -135,12 +137,12 @@ class Zone:
                 self._waiting[name] = None
 
     def rest(self, now: float) -> None:
-        """The next turn comes no sooner than after an eviction now."""
+        """Delay the next eviction as if one had ended now."""
         self._last = now
 
 
 class NodeMetrics:
-    """The metrics of the controller."""
+    """The metrics of the node lifecycle controller."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self._health = Gauges(_HEALTH, registry)
@@ -152,7 +154,7 @@ class NodeMetrics:
         self.all = Histograms(_ALL, registry).of()
 
     def show(self, name: str, zone: Zone | None) -> None:
-        """The zone of that name is like this, or has no nodes any more."""
+        """Record the state of a zone, or None if it has no nodes any more."""
         size, unhealthy = shown = (zone.size, zone.unhealthy) if zone else (0, 0)
         if zone is None:
             self._shown.pop(name, None)

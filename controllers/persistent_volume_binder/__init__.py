@@ -1,4 +1,4 @@
-"""Binds claims to volumes, has volumes made, and reclaims them; see `decide` for what is observed and decided."""
+"""PersistentVolume binder: binds claims to volumes, provisions and reclaims volumes; see `decide`."""
 
 from .controller import SPECS
 

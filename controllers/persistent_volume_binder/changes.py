@@ -1,4 +1,4 @@
-"""Claims and volumes as they are to be written; pure. What needs no change is returned as it was."""
+"""Claims and volumes with the changes to write; pure. An object without changes is returned as it is."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -34,19 +34,19 @@ T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 
 
 def annotated(one: PersistentVolume | PersistentVolumeClaim) -> dict[str, str]:
-    """Return the annotations of a claim or a volume, to be changed."""
+    """Return a mutable copy of the annotations of a claim or volume."""
     return dict(one.metadata.annotations or {})
 
 
 def with_annotations(one: T, annotations: Mapping[str, str]) -> T:
-    """Return a claim or a volume with these annotations instead."""
+    """Return a claim or a volume with the annotations replaced."""
     if annotations == (one.metadata.annotations or {}):
         return one
     return replace(one, metadata=replace(one.metadata, annotations=annotations or None))
 
 
 def bound_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Return a volume that is bound to a claim; one that was not reserved for it says who chose it."""
+    """Return a volume bound to a claim. If it was not reserved, an annotation records that the controller chose it."""
     annotations, meta, reference = annotated(volume), claim.metadata, volume.spec.claim_ref
     if not is_bound_to(volume, claim):
         annotations.setdefault(BOUND_BY_CONTROLLER, _YES)
@@ -61,7 +61,7 @@ def bound_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Pers
 
 
 def claim_reference(claim: PersistentVolumeClaim) -> ObjectReference:
-    """Return the reference to a claim that a volume carries."""
+    """Return the reference to a claim that a volume has."""
     meta, kind = claim.metadata, PERSISTENT_VOLUME_CLAIMS
     return ObjectReference(
         api_version=kind.api_version,
@@ -74,7 +74,7 @@ def claim_reference(claim: PersistentVolumeClaim) -> ObjectReference:
 
 
 def bound_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolumeClaim:
-    """Return a claim that is bound to a volume; one that did not name it says who chose it."""
+    """Return a claim bound to a volume. If it did not name it, an annotation records that the controller chose it."""
     annotations = annotated(claim)
     if claim.spec.volume_name != volume.metadata.name:
         annotations.setdefault(BOUND_BY_CONTROLLER, _YES)
@@ -84,7 +84,7 @@ def bound_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Persi
 
 
 def with_bound_status(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolumeClaim:
-    """Return a claim that says what it has of its volume; its capacity as of when it was bound."""
+    """Return a claim with the status of its volume. Its capacity is taken over when it is bound."""
     status = replace(claim.status, phase=BOUND, access_modes=volume.spec.access_modes)
     if claim.status.phase != BOUND:
         status = replace(status, capacity=_capacity(claim, volume))
@@ -94,7 +94,7 @@ def with_bound_status(claim: PersistentVolumeClaim, volume: PersistentVolume) ->
 
 
 def _capacity(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Mapping[str, str] | None:
-    """Return what a claim has from its volume: what that had before it grew, while the node has not followed."""
+    """Return the capacity of a claim. During an expansion it is the volume's previous capacity."""
     had = (volume.metadata.annotations or {}).get(PRE_RESIZE_CAPACITY)
     if had is not None:
         return {**(claim.status.capacity or {}), STORAGE: _quantity(had) or (volume.spec.capacity or {})[STORAGE]}
@@ -111,7 +111,7 @@ def _quantity(text: str) -> str:
 
 
 def with_phase(claim: PersistentVolumeClaim, phase: str) -> PersistentVolumeClaim:
-    """Return a claim that has nothing, in that phase."""
+    """Return a claim without a volume in that phase."""
     status = replace(
         claim.status, phase=phase, access_modes=(), capacity=None, current_volume_attributes_class_name=None
     )
@@ -119,14 +119,14 @@ def with_phase(claim: PersistentVolumeClaim, phase: str) -> PersistentVolumeClai
 
 
 def in_phase(volume: PersistentVolume, phase: str, message: str = "") -> PersistentVolume:
-    """Return a volume in a phase, and why; as it was if it is in that phase already."""
+    """Return a volume in a phase with a message, or the same volume if it is in that phase already."""
     if volume.status.phase == phase:
         return volume
     return replace(volume, status=PersistentVolumeStatus(phase=phase, message=message, reason=volume.status.reason))
 
 
 def unbound_volume(volume: PersistentVolume) -> PersistentVolume:
-    """Return a volume that is free again; one that its user reserved for a claim stays so."""
+    """Return an unbound volume. If a user reserved it for a claim, the reservation is kept."""
     annotations, reference = annotated(volume), volume.spec.claim_ref
     if annotations.pop(BOUND_BY_CONTROLLER, None) is None and reference is not None:
         return replace(volume, spec=replace(volume.spec, claim_ref=replace(reference, uid="")))
@@ -134,7 +134,7 @@ def unbound_volume(volume: PersistentVolume) -> PersistentVolume:
 
 
 def with_provisioner(claim: PersistentVolumeClaim, provisioner: str) -> PersistentVolumeClaim:
-    """Return a claim that says by whom its volume is to be made."""
+    """Return a claim with the annotations of its provisioner."""
     annotations = annotated(claim)
     if annotations.get(PROVISIONER) == provisioner:
         return claim
@@ -142,7 +142,7 @@ def with_provisioner(claim: PersistentVolumeClaim, provisioner: str) -> Persiste
 
 
 def migrated(one: T) -> T:
-    """Return a claim or a volume that names the driver that took over from the plugin that it names."""
+    """Return a claim or a volume with the annotation for the CSI driver that replaced its plugin."""
     annotations = annotated(one)
     names = (PROVISIONED_BY,) if isinstance(one, PersistentVolume) else (PROVISIONER, BETA_PROVISIONER)
     maker = next((annotations[name] for name in names if name in annotations), None)
@@ -156,7 +156,7 @@ def migrated(one: T) -> T:
 
 
 def with_finalizers(volume: PersistentVolume) -> PersistentVolume:
-    """Return a volume with the finalizers of whoever has to delete its storage before it may go (KEP-2644)."""
+    """Return a volume with the finalizers that delay its deletion until its storage is deleted (KEP-2644)."""
     maker, finalizers = (volume.metadata.annotations or {}).get(PROVISIONED_BY, ""), volume.metadata.finalizers
     if not maker.startswith(IN_TREE):
         return volume

@@ -1,4 +1,4 @@
-"""The binder: looks at one claim or one volume at a time; `decide` says what follows."""
+"""Reconciles one claim or volume at a time, as `decide` decides."""
 
 import asyncio
 import math
@@ -60,7 +60,7 @@ WORKERS = 16
 
 
 class VolumeBinder:
-    """Reconciles one claim, or one volume: the key without a namespace."""
+    """Reconciles claims and volumes. The key of a volume has no namespace."""
 
     def __init__(self, context: Context, options: BinderOptions) -> None:
         self._events = context.events
@@ -80,8 +80,9 @@ class VolumeBinder:
         self._changed = asyncio.Event()  # set once there may be claims or volumes
 
     async def run(self, add: Add) -> None:
-        """Keep the volumes at hand, and order all claims and volumes again and again: most that is waited for, such as
-        a volume that fits, a class or a node, wakes nobody.
+        """Maintain the volume index, and enqueue all claims and volumes periodically.
+
+        Most events that a claim waits for, such as a matching volume, a class or a node, do not enqueue it.
         """
         self._add = add
         ends = (
@@ -110,7 +111,7 @@ class VolumeBinder:
         self._changed.set()
 
     async def reconcile(self, key: Key) -> None:
-        """Bring claim or volume `key` nearer to being bound, or to being free."""
+        """Take the next step for claim or volume `key`."""
         await self._filled.wait()
         if not key.namespace:
             await self._reconcile_volume(key)
@@ -123,7 +124,7 @@ class VolumeBinder:
         await self._take(claim, decide_claim(claim, self._around(claim)))
 
     def _around(self, claim: PersistentVolumeClaim) -> Surroundings:
-        """Return what there is for a claim; nothing is looked for that a bound one does not need."""
+        """Return the objects that matter for a claim. A bound claim needs only its volume."""
         named = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if claim.spec.volume_name or BIND_COMPLETED in (claim.metadata.annotations or {}):
             return Surroundings(named)
@@ -149,16 +150,16 @@ class VolumeBinder:
             case Provision():
                 await self._provisioner.provision(claim, step)
             case Wait(said):
-                self._say(claim, said)
+                self._report(claim, said)
                 await self._objects.write_claim_phase(claim, PENDING)
             case Refuse(said):
-                self._say(claim, said)
+                self._report(claim, said)
             case Lose(said):
                 await self._lose(claim, said)
             case Misbound():
                 self._log.warning("the volume of a claim is bound to another one", claim=str(key_of(claim)))
 
-    def _say(self, claim: PersistentVolumeClaim, said: EventText | None) -> None:
+    def _report(self, claim: PersistentVolumeClaim, said: EventText | None) -> None:
         if said is not None:
             self._events.event(claim, *said)
 
@@ -171,7 +172,7 @@ class VolumeBinder:
         self._metrics.end(key_of(claim))
 
     async def _assign(self, claim: PersistentVolumeClaim, name: str) -> None:
-        """Give a claim a class; its change wakes it again."""
+        """Set the class of a claim. The change enqueues it again."""
         changed = replace(claim, spec=replace(claim.spec, storage_class_name=name))
         try:
             await self._objects.write_claim(claim, changed)
@@ -181,7 +182,7 @@ class VolumeBinder:
         self._metrics.assigned()
 
     async def _lose(self, claim: PersistentVolumeClaim, said: EventText) -> None:
-        """Tell that a claim has lost its volume, if the server says so too: local copies may lag behind."""
+        """Mark a claim as lost if the server confirms it, since the cache may lag."""
         if claim.status.phase == LOST:
             return
         if claim.spec.volume_name:
@@ -190,7 +191,7 @@ class VolumeBinder:
             if isinstance(step, Bind):
                 await self._bind(step.volume, claim)
                 return
-        self._say(await self._objects.write_claim_phase(claim, LOST), said)
+        self._report(await self._objects.write_claim_phase(claim, LOST), said)
 
     async def _reconcile_volume(self, key: Key) -> None:
         volume = self._volumes.get(key.name)
@@ -216,7 +217,7 @@ class VolumeBinder:
                 await self._reclaimer.reclaim(volume)
 
     async def _claim_of(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
-        """Return the claim that a volume is bound to, by the word of the server where that seems to be gone."""
+        """Return the claim that a volume is bound to. The server is queried if the claim seems to be gone."""
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
             return None
@@ -228,7 +229,7 @@ class VolumeBinder:
 
 
 def _of_volume(_: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
-    """Yield a volume, and the claim it is bound to when it comes or goes."""
+    """Yield a volume, and its claim if the volume was added or deleted."""
     yield change.key
     reference = change.object.spec.claim_ref
     if reference is not None and (change.before is None or change.after is None):
@@ -236,13 +237,13 @@ def _of_volume(_: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
 
 
 def _of_claim(_: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the volume of a claim that is gone."""
+    """Yield the volume of a deleted claim."""
     if change.after is None and change.object.spec.volume_name:
         yield Key("", change.object.spec.volume_name)
 
 
 def _of_pod(_: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """Yield the volume that a pod empties."""
+    """Yield the volume of a recycler pod."""
     volume = volume_name(change.key.name)
     if volume:
         yield Key("", volume)

@@ -1,4 +1,4 @@
-"""What is to be done about a claim and about a volume, decided on what was observed; pure."""
+"""Decides the next step for a claim or a volume from the observed objects; pure."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
@@ -45,46 +45,48 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The claim stays pending, for the reason that `said` gives."""
+    """The claim stays pending for the reason in `said`."""
 
     said: EventText | None = None
 
 
 class AssignClass(msgspec.Struct, frozen=True):
-    """Give the claim the default class."""
+    """Set the default class."""
 
     name: str
 
 
 class Provision(msgspec.Struct, frozen=True):
-    """Have a volume made, by the plugin of that name; without one by an external provisioner."""
+    """Provision a volume with that in-tree plugin, or with an external provisioner if it is empty."""
 
     storage_class: StorageClass
     plugin: str = ""
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """No volume can be made."""
+    """No volume can be provisioned."""
 
     said: EventText
 
 
 class Lose(msgspec.Struct, frozen=True):
-    """The claim has lost its volume, unless the server knows better."""
+    """The claim has lost its volume, if the server confirms it."""
 
     said: EventText
 
 
 class Misbound(msgspec.Struct, frozen=True):
-    """The volume of the claim is bound to another claim, and always was."""
+    """The volume of the claim has always been bound to another claim."""
 
 
 ClaimStep = Bind | Wait | AssignClass | Provision | Refuse | Lose | Misbound | None
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What there is for a claim: the volume that it names; the best one for it, which is looked for only if it names
-    none; its class, and that of those who name none; the pods with it that wait for a node.
+    """The objects that matter for a claim.
+
+    `named` is the volume that it names. `match` is the best volume, which is searched only without a name. `default`
+    is the default class. The pods are those with the claim that wait for a node.
     """
 
     named: PersistentVolume | None = None
@@ -95,22 +97,22 @@ class Surroundings(msgspec.Struct, frozen=True):
     provisioning: bool = True
 
 
-# Observed: a claim that was bound completely.                     Decided:
-#   it names no volume, or one that is not there                     it is lost
-#   its volume is bound to nobody, or to it                          it is bound, whatever of that is missing
-#   its volume is bound to another claim                             it is lost
+# Observed: a claim with the annotation bind-completed.          Decided:
+#   it names no volume, or a missing one                         lost
+#   its volume is unbound, or bound to it                        complete the binding
+#   its volume is bound to another claim                         lost
 # A claim that names a volume:
-#   the volume is not there                                          it waits
-#   the volume is not claimed: what the claim asks for               it is bound
-#                              anything else                         it waits, and is told why
-#   the volume is bound to it, or reserved for it                    it is bound
-#   the volume is bound to another claim                             it waits, and is told, unless that was done here
-# A claim that names none:
-#   a volume fits                                                    it is bound
-#   it says nothing of a class, and there is a default               it gets that class
-#   its class waits for the first pod, and no node was chosen        it waits, and is told for whom
-#   it has a class                                                   a volume is made, if anybody can
-#   anything else                                                    it waits, and is told
+#   the volume does not exist                                    wait
+#   the volume is unclaimed and matches                          bind
+#   the volume is unclaimed and does not match                   wait, with an event
+#   the volume is bound to it, or reserved for it                bind
+#   the volume is bound to another claim                         wait, with an event unless the controller did that
+# A claim without a volume name:
+#   a volume matches                                             bind
+#   it has no class, and there is a default class                set the default class
+#   its class waits for the first consumer, and no node is set   wait, with an event
+#   it has a class                                               provision a volume, if possible
+#   otherwise                                                    wait, with an event
 
 
 def decide_claim(claim: PersistentVolumeClaim, there: Surroundings) -> ClaimStep:
@@ -184,17 +186,17 @@ def _decide_provisioning(claim: PersistentVolumeClaim, there: Surroundings) -> C
 
 
 def has_class(claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a claim says of which class it is, maybe of none."""
+    """Return whether a claim specifies a class, which may be empty."""
     return claim.spec.storage_class_name is not None or _BETA_CLASS in (claim.metadata.annotations or {})
 
 
 def waits_for_pod(storage_class: StorageClass | None) -> bool:
-    """Tell whether volumes of a class are chosen by the scheduler, with the node of the first pod."""
+    """Return whether the scheduler chooses the volumes of a class together with the node (WaitForFirstConsumer)."""
     return storage_class is not None and storage_class.volume_binding_mode == _WAITS
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """Return the class for claims that name none: of several the newest, by name where they are of the same age."""
+    """Return the default class: the newest of several, then the first by name."""
     found = [one for one in classes if any((one.metadata.annotations or {}).get(name) == "true" for name in _DEFAULT)]
     newest = max((one.metadata.creation_timestamp or "" for one in found), default="")
     last = [one for one in found if (one.metadata.creation_timestamp or "") == newest]
@@ -205,28 +207,29 @@ class VolumeStep(Enum):
     """The step for a volume."""
 
     AVAILABLE = auto()
-    """It waits for a claim, maybe for one of a certain name."""
+    """It waits for a claim, possibly for a reserved one."""
     BOUND = auto()
     CLAIM_DECIDES = auto()
-    """The claim that it is bound to is to be looked at."""
+    """Enqueue the claim that it is bound to."""
     MISMATCH = auto()
-    """The claim that it is bound to cannot have it."""
+    """The claim that it is bound to does not match."""
     UNBIND = auto()
     RECLAIM = auto()
 
 
-# Observed: a volume, and the claim that it is bound to.                          Decided:
-#   it is bound to nobody, or reserved for a claim that has not got it              available
-#   the claim is not there, or is another one of that name                          reclaim
-#   the claim names no volume: of another volume mode                               both are told
-#                              anything else                                        the claim decides
-#   the claim names it                                                              bound
-#   the claim names another volume: it was made for the claim, to be deleted        reclaim
-#                                   anything else                                   unbind
+# Observed: a volume, and the claim that it is bound to.         Decided:
+#   it is unbound, or reserved for a claim that is not bound     available
+#   the claim is gone, or replaced by one of that name           reclaim
+#   the claim names no volume and has another volume mode        events for both
+#   the claim names no volume otherwise                          enqueue the claim
+#   the claim names it                                           bound
+#   the claim names another volume: provisioned for the claim,   reclaim
+#     with policy Delete
+#   the claim names another volume otherwise                     unbind
 
 
 def decide_volume(volume: PersistentVolume, claim: PersistentVolumeClaim | None) -> VolumeStep:
-    """Return the step for a volume; the claim is what is there under the name that the volume is bound to."""
+    """Return the step for a volume. `claim` is the present object under the name that the volume is bound to."""
     reference = volume.spec.claim_ref
     if reference is None or not reference.uid:
         return VolumeStep.AVAILABLE
@@ -243,10 +246,10 @@ def decide_volume(volume: PersistentVolume, claim: PersistentVolumeClaim | None)
 
 
 class Reclaim(Enum):
-    """What becomes of a volume that no claim has any more."""
+    """The action on a released volume."""
 
     KEEP = auto()
-    """It stays as it is, or somebody else takes care of it."""
+    """Keep it; another component may reclaim it."""
     RECYCLE = auto()
     DELETE = auto()
     UNDELETABLE = auto()
@@ -254,7 +257,7 @@ class Reclaim(Enum):
 
 
 def decide_reclaim(volume: PersistentVolume, plugin: str) -> Reclaim:
-    """Return what becomes of a released volume, whose source is of that plugin; migrated ones are left to drivers."""
+    """Return the action on a released volume of that plugin. Migrated volumes are left to CSI drivers."""
     annotations = volume.metadata.annotations or {}
     if annotations.get(MIGRATED_TO):
         return Reclaim.KEEP
@@ -278,5 +281,5 @@ MIGRATED_TO = f"pv.{PLATFORM_DOMAIN}/migrated-to"
 
 
 def is_reclaimable(volume: PersistentVolume, claim: PersistentVolumeClaim | None) -> bool:
-    """Tell whether a volume may be emptied or deleted, by the word of the server about it and its claim."""
+    """Return whether a volume may be recycled or deleted, given the objects on the server."""
     return volume.status.phase != BOUND and decide_volume(volume, claim) is VolumeStep.RECLAIM

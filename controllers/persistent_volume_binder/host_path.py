@@ -1,6 +1,6 @@
-"""Folders of the machine that the manager runs on, as volumes: for tests on one machine only.
+"""Directories of the manager's host as volumes, for tests on a single machine only.
 
-Nothing outside `/tmp` is ever made or deleted, whatever a volume says.
+Nothing outside `/tmp` is ever created or deleted, whatever a volume specifies.
 """
 
 import os
@@ -17,27 +17,27 @@ _BASE = f"{ROOT}/hostpath_pv"
 
 
 class HostPathError(Exception):
-    """A folder that cannot be made or deleted; says why."""
+    """A directory cannot be created or deleted; the message says why."""
 
 
 def path_of(volume: PersistentVolume) -> str:
-    """Return the folder of a volume; empty if it is of another kind."""
+    """Return the directory of a volume, or an empty string for other kinds."""
     source = bytes(volume.spec.host_path)
     return str(msgspec.json.decode(source).get("path", "")) if source else ""
 
 
 def source_of(path: str) -> msgspec.Raw:
-    """Return a folder as the source of a volume."""
+    """Return a directory as volume source."""
     return msgspec.Raw(msgspec.json.encode({"path": path}))
 
 
 def new_path() -> str:
-    """Return the name of a folder that nobody has."""
+    """Return an unused directory name."""
     return f"{_BASE}/{random_source().uid()}"
 
 
 def make(path: str) -> None:
-    """Make a folder. Raises HostPathError."""
+    """Create a directory. Raises HostPathError."""
     try:
         os.makedirs(path, 0o750, exist_ok=True)
     except OSError as error:
@@ -45,7 +45,7 @@ def make(path: str) -> None:
 
 
 def delete(path: str) -> None:
-    """Delete a folder with all that is in it, if it is there. Raises HostPathError."""
+    """Delete a directory with its content, if it exists. Raises HostPathError."""
     if not is_deletable(path):
         raise HostPathError(f"only folders below {ROOT} are deleted, not {path or 'what is no folder of a host'}")
     try:
@@ -58,7 +58,7 @@ def delete(path: str) -> None:
 
 
 def is_deletable(path: str) -> bool:
-    """Tell whether a path is below the root, also when the links on the way there are followed."""
+    """Return whether a path is below the root, also after resolving symbolic links."""
     if not path.startswith(f"{ROOT}/") or ".." in Path(path).parts or Path(path) == Path(ROOT):
         return False
     above = Path(os.path.realpath(os.path.dirname(path.rstrip("/"))))

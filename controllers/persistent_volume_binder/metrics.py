@@ -1,4 +1,4 @@
-"""The metrics of the binder, by the names of kube-controller-manager."""
+"""The metrics of the binder, with the names of kube-controller-manager."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -39,14 +39,14 @@ _OLD_ERRORS = Family(
 _ASSIGNED = Family("retroactive_storageclass_total", "Claims that were to get the default class later on.", "counter")
 _UNASSIGNED = Family("retroactive_storageclass_errors_total", "Claims that could not get the default class.", "counter")
 
-# How many volumes and claims may be waited for at the same time; the oldest are no longer measured.
+# Maximum number of operations whose duration is measured. The oldest ones are dropped.
 _MOST_AWAITED = 10_000
 
 T = TypeVar("T")
 
 
 class BinderMetrics:
-    """Counts, and the times at which the making and the deletion of volumes began."""
+    """Counts volumes and claims and measures provisioning and deletion."""
 
     def __init__(
         self,
@@ -64,54 +64,54 @@ class BinderMetrics:
         registry.register(_Counted(volumes, claims))
 
     def begin(self, key: Hashable, plugin: str, operation: str) -> None:
-        """The volume of a claim is to be made, or a volume to be deleted, unless that is known."""
+        """Record that the provisioning or deletion of a volume has begun, unless that is known."""
         if key not in self._begun:
             if len(self._begun) >= _MOST_AWAITED:
                 del self._begun[next(iter(self._begun))]
             self._begun[key] = clock.monotonic(), plugin, operation
 
     def end(self, key: Hashable) -> None:
-        """The claim has its volume, or the volume is gone."""
+        """Record that the claim has its volume, or that the volume is gone."""
         if key in self._begun:
             since, plugin, operation = self._begun.pop(key)
             self._seconds.observe(clock.monotonic() - since, plugin, operation)
 
     def fail(self, key: Hashable) -> None:
-        """It went wrong, and will be tried again."""
+        """Record an error. The operation will be retried."""
         if key in self._begun:
             _, plugin, operation = self._begun[key]
             self._errors.add(plugin, operation)
             self._old_errors.add(plugin, operation)
 
     def forget(self, key: Hashable) -> None:
-        """Nobody waits for it any more."""
+        """Drop an operation that is no longer waited for."""
         self._begun.pop(key, None)
 
     def assigned(self, *, failed: bool = False) -> None:
-        """A claim was to get the default class."""
+        """Count an assignment of the default class."""
         self._assigned.add()
         if failed:
             self._unassigned.add()
 
     def operated(self, operation: str, since: float, *, failed: bool) -> None:
-        """A folder of the host was made or deleted."""
+        """Record that a host directory was created or deleted."""
         status = "fail-unknown" if failed else "success"
         self._operations.observe(clock.monotonic() - since, HOST_PATH, operation, status, "false")
 
 
 class _Counted(Collector):
-    """The volumes and claims, counted when Prometheus asks."""
+    """The numbers of volumes and claims, computed when Prometheus scrapes."""
 
     def __init__(self, volumes: Informer[PersistentVolume], claims: Informer[PersistentVolumeClaim]) -> None:
         self._volumes = volumes
         self._claims = claims
 
     def describe(self) -> Iterable[Metric]:
-        """The families without samples."""
+        """Return the families without samples."""
         return tuple(map(Shown, (_TOTAL, _BOUND_VOLUMES, _OTHER_VOLUMES, _BOUND_CLAIMS, _OTHER_CLAIMS)))
 
     def collect(self) -> Iterable[Metric]:
-        """Return how many there are of each sort."""
+        """Return the numbers of volumes and claims by labels."""
         volumes, claims = self._volumes.list(), self._claims.list()
         bound, other = [v for v in volumes if is_bound(v)], [v for v in volumes if not is_bound(v)]
         having, waiting = [c for c in claims if is_bound(c)], [c for c in claims if not is_bound(c)]
@@ -125,12 +125,12 @@ class _Counted(Collector):
 
 
 def is_bound(one: PersistentVolume | PersistentVolumeClaim) -> bool:
-    """Tell whether a volume or a claim is bound."""
+    """Return whether a volume or a claim is bound."""
     return one.status.phase == BOUND
 
 
 def plugin_name(volume: PersistentVolume) -> str:
-    """Return the plugin of a volume as metrics call it: only those that work in this process are known."""
+    """Return the plugin of a volume for metrics. Only in-process plugins have a name."""
     plugin = plugin_of(volume.spec)
     return plugin if plugin in (HOST_PATH, NFS) else "N/A"
 

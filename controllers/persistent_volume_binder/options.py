@@ -1,4 +1,4 @@
-"""The flags of the binder, and the files that they name."""
+"""The flags of the binder and the files that they name."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ _UNUSED = (
 
 
 class BinderOptions(Options):
-    """Flags of volumes and their claims."""
+    """Flags of the binder."""
 
     title: ClassVar[str] = "PersistentVolume binder controller"
 
@@ -46,7 +46,7 @@ class BinderOptions(Options):
 
 
 def recycling_of_host(options: BinderOptions) -> Recycling:
-    """Return how volumes of the host are emptied. Raises ConfigError."""
+    """Return how host path volumes are recycled. Raises ConfigError."""
     template = _template(
         options.pv_recycler_pod_template_filepath_hostpath, "pv-recycler-pod-template-filepath-hostpath"
     )
@@ -55,13 +55,13 @@ def recycling_of_host(options: BinderOptions) -> Recycling:
 
 
 def recycling_of_nfs(options: BinderOptions) -> Recycling:
-    """Return how NFS volumes are emptied. Raises ConfigError."""
+    """Return how NFS volumes are recycled. Raises ConfigError."""
     template = _template(options.pv_recycler_pod_template_filepath_nfs, "pv-recycler-pod-template-filepath-nfs")
     return Recycling(template, options.pv_recycler_minimum_timeout_nfs, options.pv_recycler_increment_timeout_nfs)
 
 
 def check_files(options: BinderOptions) -> None:
-    """Raises ConfigError naming the flag whose file is of no use."""
+    """Raise ConfigError, with the name of the flag, for an invalid file."""
     recycling_of_host(options)
     recycling_of_nfs(options)
 

@@ -1,4 +1,4 @@
-"""Volumes that are made for claims: drivers are asked for theirs, and folders of the host are made here."""
+"""Provisions volumes for claims: requests them from CSI drivers, or creates host directories."""
 
 import asyncio
 
@@ -31,11 +31,11 @@ _MADE_BY = f"{PLATFORM_DOMAIN}/createdby"
 
 
 class Impossible(Exception):
-    """A volume that cannot be made as it is asked for; says why."""
+    """A volume cannot be provisioned as requested; the message says why."""
 
 
 class Provisioner:
-    """Has volumes made; what fails is told, and tried again when claims are compared the next time."""
+    """Provisions volumes. Errors become events and are retried at the next periodic sync."""
 
     def __init__(self, context: Context, options: BinderOptions, objects: Objects, metrics: BinderMetrics) -> None:
         self._events = context.events
@@ -45,7 +45,7 @@ class Provisioner:
         self._enabled = options.enable_hostpath_provisioner
 
     async def provision(self, claim: PersistentVolumeClaim, step: Provision) -> None:
-        """Have a volume made for a claim."""
+        """Provision a volume for a claim."""
         maker = step.plugin or MIGRATED.get(step.storage_class.provisioner, step.storage_class.provisioner)
         self._metrics.begin(key_of(claim), maker, "provision")
         if not step.plugin:
@@ -67,7 +67,7 @@ class Provisioner:
         self._events.normal(claim, "ExternalProvisioning", f"{note} whether the provisioner runs and is registered")
 
     async def _make(self, claim: PersistentVolumeClaim, step: Provision) -> None:
-        """Make a folder of the host and its volume, unless that is there already. Raises Impossible, HostPathError."""
+        """Create a host directory and its volume, unless the volume exists. Raises Impossible, HostPathError."""
         if bytes(claim.spec.data_source):
             raise Impossible(f"{step.plugin} makes no volumes from a data source: only drivers do")
         claim = await self._objects.write_claim(claim, with_provisioner(claim, step.storage_class.provisioner))
@@ -84,7 +84,7 @@ class Provisioner:
         self._events.normal(claim, "ProvisioningSucceeded", f"{step.plugin} made the volume {name}")
 
     def _examine(self, claim: PersistentVolumeClaim, step: Provision) -> None:
-        """Raise Impossible if no volume can be made of that class, or on that node."""
+        """Raise Impossible if no volume can be provisioned for that class or on that node."""
         if step.storage_class.mount_options:
             raise Impossible(f"{step.plugin} knows no mount options, and the class {class_of(claim)} has some")
         if not self._enabled:
@@ -94,7 +94,7 @@ class Provisioner:
             raise Impossible(f"the node {node} is not there, which was chosen for the volume")
 
     async def _reschedule(self, claim: PersistentVolumeClaim) -> None:
-        """Have the scheduler choose another node."""
+        """Request another node from the scheduler."""
         annotations = annotated(claim)
         annotations.pop(SELECTED_NODE, None)
         await self._objects.write_claim(claim, with_annotations(claim, annotations))
@@ -109,7 +109,7 @@ class Provisioner:
         self._metrics.operated("volume_provision", began, failed=False)
 
     async def _make_volume(self, path: str, volume: PersistentVolume) -> None:
-        """Write a volume; without it, its folder is of no use."""
+        """Create a volume. If it exists already, delete the unused directory."""
         try:
             await self._objects.create_volume(volume)
         except AlreadyExists:
@@ -120,7 +120,7 @@ class Provisioner:
 
 
 def host_path_volume(claim: PersistentVolumeClaim, step: Provision, path: str) -> PersistentVolume:
-    """Return the volume of a folder that was made for a claim."""
+    """Return the volume of a directory that was created for a claim."""
     deletes = step.storage_class.reclaim_policy == "Delete"
     annotations = {
         _MADE_BY: "hostpath-dynamic-provisioner",

@@ -1,4 +1,4 @@
-"""Volumes that no claim has any more: kept, emptied for the next claim, or deleted, as their policy says."""
+"""Reclaims released volumes according to their policy: Retain, Recycle or Delete."""
 
 import asyncio
 from contextlib import suppress
@@ -33,7 +33,7 @@ _NOT_RECYCLED, _NOT_DELETED = "VolumeFailedRecycle", "VolumeFailedDelete"
 
 
 class Reclaimer:
-    """Does what the reclaim policy of a released volume says; called again until that is done."""
+    """Applies the reclaim policy of a released volume. It is called until that is done."""
 
     def __init__(self, context: Context, options: BinderOptions, objects: Objects, metrics: BinderMetrics) -> None:
         self._client = context.client
@@ -44,11 +44,11 @@ class Reclaimer:
         self._objects = objects
         self._metrics = metrics
         self._recycling = {HOST_PATH: recycling_of_host(options), NFS: recycling_of_nfs(options)}
-        # The uids of the pods that were made here, by the names of volumes that are being emptied.
+        # The uids of our recycler pods, by volume name.
         self._made: dict[str, str] = {}
 
     async def reclaim(self, volume: PersistentVolume) -> None:
-        """Take the next step for a volume whose claim is gone, or has another."""
+        """Take the next step for a volume whose claim is gone or has another volume."""
         if volume.status.phase not in (RELEASED, FAILED):
             volume = await self._objects.write_phase(volume, RELEASED)
         plugin = plugin_of(volume.spec)
@@ -67,23 +67,23 @@ class Reclaimer:
                 self._metrics.begin(key_of(volume), self._deleter(volume), "delete")
 
     def gone(self, key: Key) -> None:
-        """A volume is not there any more."""
+        """Drop the state of a deleted volume."""
         self._made.pop(key.name, None)
         self._metrics.end(key)
 
     def _deleter(self, volume: PersistentVolume) -> str:
-        """Return who deletes a volume, as metrics call it."""
+        """Return the provisioner that deletes a volume, as metric label."""
         found = self._classes.get(Key("", class_of(volume)))
         return MIGRATED.get(found.provisioner, found.provisioner) if found is not None else "N/A"
 
     async def _fail(self, volume: PersistentVolume, reason: str, note: str) -> None:
-        """A volume could not be reclaimed; that is told once."""
+        """Mark a volume as failed and record one event."""
         failed = in_phase(volume, FAILED, note)
         if failed is not volume:
             self._events.warning(await self._objects.write_volume_status(volume, failed), reason, note)
 
     async def _is_reclaimable(self, volume: PersistentVolume) -> bool:
-        """Return whether the server has it that a volume is of no use for its claim: local copies may lag behind."""
+        """Return whether the server confirms that a volume is released, since the cache may lag."""
         try:
             fresh = await self._client.get(PERSISTENT_VOLUMES, key_of(volume))
         except NotFound:
@@ -135,7 +135,7 @@ class Reclaimer:
                 await self._fail(volume, _NOT_RECYCLED, f"The pod that was to empty the volume failed: {said or '-'}")
 
     async def _start(self, volume: PersistentVolume, plugin: str, recycling: Recycling) -> None:
-        """Make the pod that empties a volume, unless pods still have it."""
+        """Create the recycler pod of a volume, unless pods still use it."""
         users = self._users(volume)
         if users:
             self._events.normal(volume, _NOT_RECYCLED, f"Pods still have the volume: {', '.join(users)}")
@@ -150,13 +150,13 @@ class Reclaimer:
             self._made[volume.metadata.name] = made.metadata.uid
 
     async def _stop(self, volume: PersistentVolume, recycling: Recycling) -> None:
-        """Delete the pod of a volume, whoever made it: its deletion is a reason to look at the volume again."""
+        """Delete the recycler pod of a volume, even of another manager. Its deletion enqueues the volume."""
         with suppress(NotFound):
             await self._client.delete(PODS, Key(namespace_of(recycling), pod_name(volume.metadata.name)))
         self._made.pop(volume.metadata.name, None)
 
     def _users(self, volume: PersistentVolume) -> list[str]:
-        """Return the pods that have the claim that a volume was bound to, which is gone."""
+        """Return the pods that still use the deleted claim of a volume."""
         reference = volume.spec.claim_ref
         if reference is None or self._objects.claim(Key(reference.namespace, reference.name)) is not None:
             return []

@@ -1,4 +1,4 @@
-"""Pods that empty volumes for their next claims: what they are, and what the state of one means."""
+"""Recycler pods, which empty released volumes: their specs and states."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -39,7 +39,7 @@ DEFAULT_TEMPLATE: Mapping[str, Any] = MappingProxyType(
 
 
 class Recycling(NamedTuple):
-    """How volumes of a plugin are emptied: by a pod, which has so many seconds, more for larger volumes."""
+    """How volumes of a plugin are recycled: the pod template, the minimum timeout and seconds per GiB."""
 
     template: Mapping[str, Any]
     minimum: int
@@ -47,19 +47,21 @@ class Recycling(NamedTuple):
 
 
 class Progress(Enum):
-    """What the pod of a volume has come to."""
+    """The state of a recycler pod."""
 
     NONE = auto()
-    """There is no pod."""
+    """The pod does not exist."""
     FOREIGN = auto()
-    """It was not made here, or by a manager that is gone: what it did is not known."""
+    """The pod was created by a user or a previous manager. Its result is unknown."""
     RUNNING = auto()
     DONE = auto()
     FAILED = auto()
 
 
 def template_from(file: str) -> Mapping[str, Any]:
-    """Return the pod of a file, JSON or YAML. Raises OSError, and ValueError where it is none that has a volume."""
+    """Return the pod template in a JSON or YAML file. Raises OSError, or ValueError if it is not a pod with a
+    volume.
+    """
     from controller_manager.common.base.plain_yaml import read_yaml, without_nulls  # most managers read no such file
 
     found = without_nulls(read_yaml(Path(file).read_bytes()))
@@ -76,17 +78,17 @@ def template_from(file: str) -> Mapping[str, Any]:
 
 
 def pod_name(volume: str) -> str:
-    """Return the name of the pod that empties a volume."""
+    """Return the name of the recycler pod of a volume."""
     return f"{_PREFIX}{volume}"
 
 
 def volume_name(pod: str) -> str:
-    """Return the name of the volume that a pod of that name empties; empty if it is none of those."""
+    """Return the volume of a recycler pod, or an empty string for other names."""
     return pod.removeprefix(_PREFIX) if pod.startswith(_PREFIX) else ""
 
 
 def timeout(recycling: Recycling, volume: PersistentVolume) -> int:
-    """Return the seconds that the emptying of a volume may take."""
+    """Return the timeout in seconds for recycling a volume."""
     whole = int(size_of(volume.spec.capacity)) // _GI
     return max(recycling.minimum, whole * recycling.increment)
 
@@ -97,7 +99,7 @@ def namespace_of(recycling: Recycling) -> str:
 
 
 def recycler_pod(recycling: Recycling, volume: PersistentVolume, plugin: str) -> Pod:
-    """Return the pod that empties a volume of a plugin."""
+    """Return the recycler pod of a volume."""
     field, attribute, names = _SOURCES[plugin]
     source = msgspec.json.decode(bytes(getattr(volume.spec, attribute)))
     spec, metadata = recycling.template["spec"], recycling.template.get("metadata", {})
@@ -120,7 +122,7 @@ def recycler_pod(recycling: Recycling, volume: PersistentVolume, plugin: str) ->
 
 
 def progress_of(pod: Pod | None, made: str) -> Progress:
-    """Return what a pod has come to; `made` is the uid of the one that was made here for the volume, if any."""
+    """Return the state of a pod. `made` is the uid of the pod that this process created for the volume, if any."""
     if pod is None:
         return Progress.NONE
     if pod.metadata.uid != made:

@@ -1,8 +1,8 @@
-"""The volumes of a cluster by what claims ask for, so that the smallest that fits one is found without looking at all.
+"""An index of volumes that finds the smallest match for a claim without scanning all volumes.
 
-A volume that is bound to a claim, or reserved for it by its user, goes before all others of its access modes, if it is
-large enough. Otherwise it must be available, of the class, mode and attributes class of the claim, and have its labels;
-fewest access modes go first, then size, then name.
+A volume that is bound to the claim, or reserved for it by a user, is preferred if it is large enough. Otherwise a
+volume must be available and match class, mode, attributes class and selector of the claim. The order is: fewest access
+modes, then size, then name.
 """
 
 from bisect import bisect_left, insort
@@ -20,7 +20,7 @@ from ..shared.claims import size_of
 
 
 class Wish(NamedTuple):
-    """What a claim and its volume must have in common."""
+    """Properties that a claim and its volume must share."""
 
     storage_class: str
     mode: str
@@ -32,12 +32,12 @@ Sized = tuple[Decimal, str]
 
 
 def wish_of(one: PersistentVolumeClaim | PersistentVolume) -> Wish:
-    """Return what a claim asks for, or a volume is."""
+    """Return the properties of a claim or a volume."""
     return Wish(class_of(one), one.spec.volume_mode, one.spec.volume_attributes_class_name or "")
 
 
 def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a volume is bound to a claim, or reserved for one of that name."""
+    """Return whether a volume is bound to a claim, or reserved for one of that name."""
     reference, meta = volume.spec.claim_ref, claim.metadata
     if reference is None or (reference.namespace, reference.name) != (meta.namespace, meta.name):
         return False
@@ -45,7 +45,7 @@ def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
-    """Return why a volume is not what the claim that names it asks for; empty if it is."""
+    """Return why a volume does not match the claim that names it, or an empty string."""
     wanted, given = wish_of(claim), wish_of(volume)
     if volume.metadata.deletion_timestamp is not None:
         return "it is being deleted"
@@ -61,13 +61,13 @@ def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
 
 
 class VolumeIndex:
-    """All volumes, as the watch tells of them and as they were written here since."""
+    """All volumes, from the watch and from our own writes since."""
 
     def __init__(self) -> None:
         self._volumes: dict[str, PersistentVolume] = {}
-        # Those that any claim may have, by size.
+        # Volumes for any claim, by size.
         self._free: dict[Wish, dict[Modes, list[Sized]]] = {}
-        # Those that one claim has or may have.
+        # Volumes bound to or reserved for one claim.
         self._claimed: dict[Key, set[str]] = defaultdict(set)
         self._reserved: set[str] = set()
 
@@ -75,24 +75,24 @@ class VolumeIndex:
         return iter(self._volumes.values())
 
     def get(self, name: str) -> PersistentVolume | None:
-        """Return the volume of that name."""
+        """Return the volume of that name, or None."""
         return self._volumes.get(name)
 
     def note(self, change: Change[PersistentVolume]) -> None:
-        """Take in a change; a subscriber of the informer."""
+        """Apply a change; a subscriber of the informer."""
         if change.after is not None:
             self._put(change.after)
         elif change.before is not None:
             self._drop(change.before)
 
     def renew(self, volume: PersistentVolume) -> None:
-        """A volume was written here, and is so; what the watch has not told of, or says is gone, is left to it."""
+        """Apply our own write, unless the watch has not shown the volume yet or has shown its deletion."""
         known = self._volumes.get(volume.metadata.name)
         if known is not None and known.metadata.uid == volume.metadata.uid:
             self._put(volume)
 
     def _put(self, volume: PersistentVolume) -> None:
-        """A volume is as it is here, unless something newer is known."""
+        """Store a volume, unless a newer version is known."""
         name = volume.metadata.name
         known = self._volumes.get(name)
         if known is not None:
@@ -110,16 +110,17 @@ class VolumeIndex:
             insort(of_wish.setdefault(frozenset(volume.spec.access_modes), []), _sized(volume))
 
     def reserve(self, name: str) -> None:
-        """A volume is being bound: no other claim gets it before `release`."""
+        """Reserve a volume that is being bound. Other claims cannot get it before `release`."""
         self._reserved.add(name)
 
     def release(self, name: str) -> None:
-        """A volume is bound, or cannot be."""
+        """Remove the reservation of a volume."""
         self._reserved.discard(name)
 
     def match(self, claim: PersistentVolumeClaim, *, bound_only: bool = False) -> PersistentVolume | None:
-        """Return the volume that a claim gets; with `bound_only`, which is where a scheduler chooses, only one that is
-        bound to it or reserved for it.
+        """Return the volume for a claim, or None.
+
+        With `bound_only`, for claims whose volume the scheduler chooses, only a volume bound to it or reserved for it.
         """
         wanted = frozenset(claim.spec.access_modes)
         bound = self._bound(claim, wanted)
@@ -132,7 +133,7 @@ class VolumeIndex:
         return None
 
     def _bound(self, claim: PersistentVolumeClaim, wanted: Modes) -> Mapping[Modes, PersistentVolume]:
-        """Return those that are for this claim alone and large enough, one of each set of access modes."""
+        """Return the volumes for this claim alone that are large enough, one per set of access modes."""
         found: dict[Modes, PersistentVolume] = {}
         size = size_of(claim.spec.resources.requests)
         for name in sorted(self._claimed.get(key_of(claim), ()), reverse=True):
@@ -159,7 +160,7 @@ class VolumeIndex:
             del self._volumes[volume.metadata.name]
 
     def _forget(self, volume: PersistentVolume) -> None:
-        """Take a volume out of what claims are matched with."""
+        """Remove a volume from the index of matches."""
         name, reference = volume.metadata.name, volume.spec.claim_ref
         if reference is not None:
             key = Key(reference.namespace, reference.name)
@@ -175,7 +176,7 @@ class VolumeIndex:
             self._prune(volume)
 
     def _prune(self, volume: PersistentVolume) -> None:
-        """Keep no empty lists of a wish that nobody can have granted any more."""
+        """Remove empty lists from the index."""
         wish, modes = wish_of(volume), frozenset(volume.spec.access_modes)
         if not self._free[wish][modes]:
             del self._free[wish][modes]
@@ -188,6 +189,6 @@ def _sized(volume: PersistentVolume) -> Sized:
 
 
 def _version(volume: PersistentVolume) -> int:
-    """Return the number of a version; versions that are no numbers are all the same."""
+    """Return a resource version as a number. Versions that are not numbers compare as equal."""
     text = volume.metadata.resource_version
     return int(text) if text.isdecimal() else 0

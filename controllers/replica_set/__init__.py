@@ -1,4 +1,4 @@
-"""Keeps as many pods as replica sets and replication controllers say."""
+"""ReplicaSet and replication controllers: keep the desired number of pods."""
 
 from .controller import COUNTS_TERMINATING, SPECS
 

@@ -1,4 +1,4 @@
-"""Creates and deletes pods for replica sets and replication controllers, and counts them in their status."""
+"""Creates and deletes pods for replica sets and replication controllers, and updates their status."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -40,7 +40,7 @@ from ..shared.pods import is_active, is_terminating, workload_facts
 from .replicas import ReplicaChanges, Replicated, decide, next_look, status_of
 
 COUNTS_TERMINATING = "DeploymentReplicaSetTerminatingReplicas"
-"""The gate of the numbers of pods that are being deleted, in the status of replica sets and deployments."""
+"""The feature gate of `terminatingReplicas` in the status of replica sets and deployments."""
 
 _AGE_RATIO = Family(
     "replicaset_controller_sorting_deletion_age_ratio",
@@ -64,7 +64,7 @@ class ReplicationControllerOptions(Options):
 
 
 class OwnerKind(NamedTuple):
-    """One of the two kinds: its resource, its selector, and whether its status counts pods that are being deleted."""
+    """One of the two kinds: its resource, its selector, and whether its status counts terminating pods."""
 
     resource: Resource[Any]
     selector: Callable[[Any], LabelSelector | None]
@@ -72,27 +72,26 @@ class OwnerKind(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The pods that are active after a look, those that it deleted, and what failed first."""
+    """The active pods after a sync, the pods that it deleted, and the first error."""
 
     active: list[Pod]
     deleted: Sequence[Pod] = ()
     failure: ApiError | TransportError | None = None
 
 
-# Observed: the owner, the active pods that it controls or may adopt, and how many that it controls are being deleted.
-# Decided:                                     Done:
-#   it is gone                                 nothing
-#   it is being deleted                        status alone; what it controls goes with it, or is orphaned
-#   fewer active pods than replicas            create the others: 1, 2, 4, … at a time, 500 at most, while none fails
-#   more                                       delete those that rank first (`_pod_ranking.py`), 500 at most
-#   a ready pod is not available yet           look again when the next one is
-# The status follows in the same look, with what was created and deleted. A failure is a condition there; it is tried
-# again.
-# Where its copy of pods is known not to show what it did, pods are listed from the server (`OwnedObjects`).
+# Observed: the owner, the active pods that it controls or may adopt, and the number of its terminating pods.
+# Decided:                            Done:
+#   gone                              nothing
+#   being deleted                     status alone; the garbage collector deletes or orphans its pods
+#   fewer active pods than replicas   create the missing ones in batches of 1, 2, 4, … until one fails, at most 500
+#   more                              delete those that rank first (`pod_ranking.py`), at most 500
+#   a ready pod is not available yet  requeue when the next one is
+# The same sync writes the status, including the pods just created and deleted. A failure becomes a condition and is
+# retried. If the cache lacks a write of ours, the pods are listed from the server (`OwnedObjects`).
 
 
 class ReplicaSetController:
-    """Reconciles one owner of a kind."""
+    """Reconciles owners of one kind."""
 
     def __init__(self, context: Context, options: Options, *, kind: OwnerKind) -> None:
         self._kind = kind
@@ -106,7 +105,7 @@ class ReplicaSetController:
         self._age_ratio = Histograms(_AGE_RATIO, registry).of()
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Bring the pods of owner `key` to the number that it says."""
+        """Create or delete pods of owner `key` until their number matches the replicas."""
         owner = self._owners.get(key)
         if owner is None:
             self._own.forget(key)
@@ -137,7 +136,7 @@ class ReplicaSetController:
     async def _carry_out(
         self, owner: Replicated, active: list[Pod], decision: ReplicaChanges, now: datetime
     ) -> SyncResult:
-        """Create or delete."""
+        """Create or delete pods."""
         if decision.create:
             pod = pod_from_template(self._kind.resource, owner, owner.spec.template)
             created = await slow_start([pod] * decision.create, partial(self._control.create, owner))
@@ -159,21 +158,21 @@ class ReplicaSetController:
         return pod
 
     def _related(self, owner: Replicated) -> Iterator[Pod]:
-        """Return the pods of all owners that have the same owner as this one, such as those of a deployment."""
+        """Yield the pods of all owners that have the same owner as this one, such as those of a deployment."""
         reference = controller_of(owner)
         if reference is not None:
             for other in controlled_by(self._owners, reference.uid):
                 yield from controlled_by(self._pods, other.metadata.uid)
 
     def _terminating(self, selector: LabelSelector, pods: Iterable[Pod], deleted: Iterable[Pod]) -> int | None:
-        """Return how many of `pods` are being deleted, with those that were `deleted` now and are on a node."""
+        """Return the number of terminating pods in `pods`, plus those in `deleted` that are bound to a node."""
         if not self._counts_terminating:
             return None
         mine = (pod for pod in pods if is_terminating(pod) and selector.matches(pod.metadata.labels))
         return sum(controller_of(pod) is not None for pod in mine) + sum(bool(pod.spec.node_name) for pod in deleted)
 
     def _measure(self, active: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> None:
-        """Observe how old the ready pods are that are chosen, against the youngest that is ready."""
+        """Observe the age of the ready pods chosen for deletion, relative to the youngest ready pod."""
         youngest = min((_age(pod, now) for pod in active if is_pod_ready(pod)), default=0.0)
         if youngest > 0 and len(chosen) < len(active):
             for pod in filter(is_pod_ready, chosen):

@@ -1,4 +1,4 @@
-"""What a replica set decides: how many pods are missing, which are too many, and what its status says; pure."""
+"""Decides how many pods of a replica set to create, which ones to delete, and its status; pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ from ..shared.pods import is_available, until_next_available
 Replicated = ReplicaSet | ReplicationController
 
 REPLICA_FAILURE = "ReplicaFailure"
-# Pods that one look creates or deletes at most.
+# Maximum number of pods that one sync creates or deletes.
 BURST = 500
 
 
@@ -33,7 +33,7 @@ class ReplicaChanges(NamedTuple):
 def decide(
     owner: Replicated, active: Sequence[Pod], related: Callable[[], Iterable[Pod]], now: datetime, burst: int = BURST
 ) -> ReplicaChanges:
-    """Return what brings the `active` pods of `owner` to the number that it says; `related` is as in `first_to_go`."""
+    """Return the changes that bring the `active` pods of `owner` to its replicas; `related` is as in `first_to_go`."""
     if owner.metadata.deletion_timestamp is not None:
         return ReplicaChanges()
     surplus = len(active) - owner.spec.replicas
@@ -50,7 +50,7 @@ def status_of(
     failure: ApiError | OSError | None,
     now: datetime,
 ) -> ReplicaSetStatus:
-    """Return the status of `owner`; `failure` is why pods could not be created or deleted, if that is so."""
+    """Return the status of `owner`. `failure` is the error of a create or delete, if any."""
     labels = (owner.spec.template.metadata.labels or {}).items()
     return replace(
         owner.status,
@@ -65,18 +65,18 @@ def status_of(
 
 
 def next_look(owner: Replicated, active: Iterable[Pod], status: ReplicaSetStatus, now: datetime) -> float | None:
-    """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
+    """Return the seconds until the next ready pod becomes available, or None if all are."""
     min_ready = owner.spec.min_ready_seconds
     if min_ready <= 0 or status.ready_replicas == status.available_replicas:
         return None
-    # That there is no time when a pod became ready is no reason not to look again.
+    # Requeue even if the Ready condition has no transition time.
     return until_next_available(active, min_ready, now) or float(min_ready)
 
 
 def _conditions(
     owner: Replicated, active: int, failure: ApiError | OSError | None, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return the conditions; a failure that is told already stays as it is told."""
+    """Return the conditions. An existing failure condition is kept as it is."""
     known = owner.status.conditions
     if failure is None:
         return tuple(one for one in known if one.type != REPLICA_FAILURE)

@@ -1,4 +1,4 @@
-"""Makes claims to devices for pods, reserves and frees them; see `controller`."""
+"""ResourceClaim controller: creates, reserves and frees device claims of pods; see `controller`."""
 
 from .controller import SPECS
 

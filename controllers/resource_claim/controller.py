@@ -1,5 +1,7 @@
-"""Makes claims to devices of templates that pods name, reserves claims for pods that were bound to nodes without, and
-frees claims once nobody uses them any more (dynamic resource allocation, KEP-4381).
+"""Device claims of pods (dynamic resource allocation, KEP-4381).
+
+The controller creates claims from templates, reserves claims for pods that were bound without the scheduler, and frees
+claims that are no longer used.
 """
 
 from typing import ClassVar
@@ -42,9 +44,9 @@ from .watches import PODS_BY_TEMPLATE, OfPod, pods_of_claim, pods_of_template, w
 ADMIN_ACCESS = "DRAAdminAccess"
 ALTERNATIVES = "DRAPrioritizedList"
 EVENT = "FailedResourceClaimCreation"
-# Who owns what is applied to the status of pods.
+# The field manager for the claim names in the status of pods.
 FIELD_MANAGER = "ResourceClaimController"
-# Names that are tried for a claim, each of which another one may have.
+# Maximum number of names tried for a claim, since a name may be taken.
 _ATTEMPTS = 5
 
 
@@ -57,30 +59,29 @@ class ResourceClaimOptions(Options):
 
 
 class Refused(Exception):
-    """No claim is made of a template; says why."""
+    """No claim can be created from a template; the message says why."""
 
 
-# Observed of a pod that has not ended and is not being deleted: each entry that names a template, and what the status
-# says of it.
-#   no claim is needed                              nothing
-#   a claim that is there and this pod's            nothing
-#   any other, or nothing, also of the server       a claim that was made for the entry is found, or one is created; the
-#                                                   status says so, of all entries at once
-# Then, if it is bound to a node: an allocated claim that is not reserved for it is, unless it is being deleted; servers
-# let nobody use that any more.
-#
-# Observed of a claim: for whom it is reserved.
-#   a pod that is gone, or another one by now,      it is reserved for it no longer. That a pod is gone is believed of
-#   or is over                                      the server alone, since a local copy may lag behind; while that
-#                                                   does not know the pod, which may go unheard, look again
-#   so it is reserved for nobody any more,          the allocation goes, if the claim is protected, and then the
-#   or it is for nobody and is being deleted        protection
-#   it is for nobody, was made for a pod, and       it is deleted, if it is still as it was seen
-#   that is over, or another one by now
+# Observed of a pod that has not ended and is not being deleted: each entry with a template, and its entry in the
+# status.
+#   no claim is needed                             nothing
+#   the claim exists and belongs to the pod        nothing
+#   otherwise, confirmed with the server           find the claim that was created for the entry, or create one; one
+#                                                  write of the status records all entries
+# Then, if the pod is bound to a node, allocated claims that are not reserved for it are reserved, unless they are being
+# deleted: the server rejects that.
+# Observed of a claim: its consumers.
+#   a pod is gone, replaced or has ended           remove it from reservedFor. That a pod is gone is confirmed with the
+#                                                  server, since the cache may lag. While the cache lacks the pod, its
+#                                                  end may go unnoticed, so the key is requeued
+#   no consumer is left, or there was none and     remove the allocation, if the claim has our finalizer, and then the
+#   the claim is being deleted                     finalizer
+#   no consumer, created for a pod that has        delete it, if it has not changed
+#   ended or was replaced
 
 
 class ResourceClaimController:
-    """Reconciles one claim, or the claims `OfPod`."""
+    """Reconciles a claim, or the claims of a pod (`OfPod`)."""
 
     def __init__(self, context: Context, _: ResourceClaimOptions) -> None:
         self._client = context.client
@@ -93,7 +94,7 @@ class ResourceClaimController:
         self._metrics = ResourceClaimMetrics(context.runtime.registry, self._claims)
 
     async def reconcile(self, key: Key | OfPod) -> Requeue | None:
-        """Give pod `key` its claims, or free claim `key` of those who need it no more."""
+        """Create and reserve the claims of a pod, or free claim `key` of consumers that no longer need it."""
         if isinstance(key, OfPod):
             pod = self._pods.get(key.pod)
             if pod is not None and needs_claims(pod):
@@ -104,7 +105,7 @@ class ResourceClaimController:
 
     async def _provide(self, pod: Pod) -> None:
         if to_make(pod, self._claims.get):
-            # No claim is made by hearsay: the pod may be gone, or have its claims, before that is known here.
+            # The pod is read from the server before a claim is created: it may be gone, or have its claims already.
             current = await self._pod(key_of(pod), pod.metadata.uid, live=True)
             if current is None or not needs_claims(current) or not await self._make_claims(current):
                 return
@@ -114,7 +115,7 @@ class ResourceClaimController:
             await self._client.update(RESOURCE_CLAIMS, replace(claim, status=status), subresource="status")
 
     async def _make_claims(self, pod: Pod) -> bool:
-        """Have all claims of a pod be there and noted; return False if nothing is made any more in its namespace."""
+        """Create and record all claims of a pod. Return False if its namespace is being deleted."""
         named = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
         made: dict[str, str] = {}
         for entry in to_make(pod, self._claims.get):
@@ -136,9 +137,10 @@ class ResourceClaimController:
         return True
 
     async def _make(self, pod: Pod, entry: PodResourceClaim, known: str) -> str | None:
-        """Return the name of the claim of an entry, made if there is none; None if nothing is made any more there.
+        """Return the name of the claim of an entry; create it if necessary. Return None if the namespace is being
+        deleted.
 
-        `known` is the name of the claim that it had so far.
+        `known` is the name of its previous claim.
         """
         there = controlled_by(self._claims, pod.metadata.uid)
         found = next((one for one in there if is_made_for(one, entry)), None)
@@ -157,8 +159,10 @@ class ResourceClaimController:
         return await self._create(pod, entry, claim, known)
 
     async def _create(self, pod: Pod, entry: PodResourceClaim, claim: ResourceClaim, name: str) -> str | None:
-        """Create a claim under a name that follows from the pod, the entry and the `name` of the claim it had, so that
-        a create which got no answer is found again; return the name, None if nothing is created any more there.
+        """Create a claim and return its name, or None if the namespace is being deleted.
+
+        The name is derived from the pod, the entry and the previous name, so that a create without a response is found
+        again.
         """
         for _ in range(_ATTEMPTS):
             name = claim.metadata.generate_name + seeded(f"{pod.metadata.uid}/{entry.name}/{name}").suffix()
@@ -170,7 +174,7 @@ class ResourceClaimController:
         raise Refused("all names that a claim may have are taken")
 
     async def _has(self, pod: Pod, entry: PodResourceClaim, name: str) -> bool:
-        """Return whether the claim of that name was made for the entry, by the word of the server."""
+        """Return whether the server has a claim of that name that was created for the entry."""
         try:
             claim = await self._client.get(RESOURCE_CLAIMS, Key(pod.metadata.namespace, name))
         except NotFound:
@@ -211,20 +215,21 @@ class ResourceClaimController:
         return None if all(self._knows(meta.namespace, one) for one in remaining) else STALE_CACHE
 
     def _knows(self, namespace: str, consumer: ConsumerReference) -> bool:
-        """Return whether it would be heard of that somebody goes."""
+        """Return whether the end of a consumer would be observed."""
         pod = self._pods.get(Key(namespace, consumer.name))
         return not is_of_pod(consumer) or (pod is not None and pod.metadata.uid == consumer.uid)
 
     async def _needs(self, namespace: str, consumer: ConsumerReference) -> bool:
-        """Return whether a claim stays reserved for somebody; of others than pods nothing is known."""
+        """Return whether a claim stays reserved for a consumer. Consumers other than pods always stay."""
         if not is_of_pod(consumer):
             return True
         pod = await self._pod(Key(namespace, consumer.name), consumer.uid)
         return pod is not None and not is_over(pod)
 
     async def _is_left_over(self, claim: ResourceClaim) -> bool:
-        """Return whether a claim was made for a pod that is over, or has been replaced. If the pod is gone, the claim
-        is left to the garbage collector.
+        """Return whether a claim was created for a pod that has ended or was replaced.
+
+        If the pod is gone, the garbage collector deletes the claim.
         """
         owner = controller_of(claim)
         if owner is None or (owner.api_version, owner.kind) != ("v1", "Pod"):
@@ -236,7 +241,7 @@ class ResourceClaimController:
         return pod is None or is_over(pod)
 
     async def _pod(self, key: Key, uid: str, *, live: bool = False) -> Pod | None:
-        """The pod of that uid, by the word of the server if it is not known here, or `live`; None if there is none."""
+        """Return the pod of that uid, from the server if it is not in the cache or `live` is set, or None."""
         pod = self._pods.get(key)
         if live or pod is None or pod.metadata.uid != uid:
             try:

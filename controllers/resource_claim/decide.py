@@ -1,4 +1,4 @@
-"""Which claims to devices are made and reserved for a pod, and what is left of one that pods need no more; pure."""
+"""Which device claims to create and reserve for a pod, and how to free a claim; pure."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ _LONGEST_PREFIX = 57  # what is drawn for a name comes behind it, and a label ho
 
 
 def to_make(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[PodResourceClaim]:
-    """Return the entries of a pod that need a claim made of a template, or the one that was made to be noted."""
+    """Return the entries of a pod whose claim has to be created or recorded."""
     settled = {one.name for one in pod.status.resource_claim_statuses if one.resource_claim_name is None}
     for entry, name in known_claims(pod):
         claim = claim_of(Key(pod.metadata.namespace, name))
@@ -34,7 +34,7 @@ def to_make(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[P
 
 
 def to_reserve(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[ResourceClaim]:
-    """Return the allocated claims that are to be reserved for a pod, which its scheduler has not done."""
+    """Return the allocated claims to reserve for a pod that the scheduler did not reserve."""
     if not pod.spec.node_name:
         return []
     known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
@@ -49,17 +49,17 @@ def to_reserve(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> lis
 
 
 def needs_claims(pod: Pod) -> bool:
-    """Return whether claims are made and reserved for a pod."""
+    """Return whether claims are created and reserved for a pod."""
     return pod.metadata.deletion_timestamp is None and not is_over(pod)
 
 
 def is_made_for(claim: ResourceClaim, entry: PodResourceClaim) -> bool:
-    """Return whether a claim of a pod was made for that entry."""
+    """Return whether a claim of a pod was created for that entry."""
     return (claim.metadata.annotations or {}).get(POD_CLAIM) == entry.name
 
 
 def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
-    """Return the claim that is made of a template for an entry of a pod, which controls it, all but its name."""
+    """Return the claim of an entry, created from a template and controlled by the pod, without its name."""
     meta, of_claims = pod.metadata, template.spec.metadata
     made = ObjectMeta(
         generate_name=prefix(meta.name, entry.name),
@@ -74,7 +74,7 @@ def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceCla
 
 
 def prefix(pod: str, entry: str) -> str:
-    """Return what the name of a claim begins with; of names that are too long together, as much of each."""
+    """Return the prefix of a claim's name. Names that are too long are shortened in proportion."""
     whole = f"{pod}-{entry}-"
     if len(whole) <= _LONGEST_PREFIX:
         return whole
@@ -83,7 +83,7 @@ def prefix(pod: str, entry: str) -> str:
 
 
 def released(claim: ResourceClaim, remaining: Sequence[ConsumerReference]) -> ResourceClaim:
-    """Return the claim as it is to be while only `remaining` need it."""
+    """Return the claim with only the `remaining` consumers."""
     status, meta = claim.status, claim.metadata
     was_used = len(remaining) < len(status.reserved_for)
     is_idle = not remaining and (was_used or meta.deletion_timestamp is not None)
@@ -95,5 +95,5 @@ def released(claim: ResourceClaim, remaining: Sequence[ConsumerReference]) -> Re
 
 
 def wants_admin_access(claim: ResourceClaim) -> bool:
-    """Return whether a claim is for the administration of devices; alternatives cannot be (KEP-5018)."""
+    """Return whether a claim requests admin access; alternatives cannot (KEP-5018)."""
     return any(one.exactly is not None and one.exactly.admin_access for one in claim.spec.devices.requests)

@@ -1,4 +1,4 @@
-"""The metrics of the resource claim controller, by the names of kube-controller-manager."""
+"""The metrics of the resource claim controller, with the names of kube-controller-manager."""
 
 from collections.abc import Iterable
 
@@ -29,29 +29,29 @@ _CLAIMS = Family(
 
 
 class ResourceClaimMetrics:
-    """Counts creates; `claims` are counted when Prometheus asks."""
+    """Counts creates, and exposes the numbers of `claims`."""
 
     def __init__(self, registry: CollectorRegistry, claims: Informer[ResourceClaim]) -> None:
         self._creates = Counters(_CREATES, registry)
         registry.register(_Census(claims))
 
     def created(self, claim: ResourceClaim, *, failed: bool) -> None:
-        """Count a claim that was created, or could not be."""
+        """Count a claim that was created or could not be created."""
         self._creates.add("failure" if failed else "success", _label(wants_admin_access(claim)))
 
 
 class _Census(Collector):
-    """The claims that there are, counted when Prometheus asks."""
+    """The numbers of claims, computed when Prometheus scrapes."""
 
     def __init__(self, claims: Informer[ResourceClaim]) -> None:
         self._claims = claims
 
     def describe(self) -> Iterable[Metric]:
-        """The family without samples."""
+        """Return the family without samples."""
         return (Shown(_CLAIMS),)
 
     def collect(self) -> Iterable[Metric]:
-        """Return how many there are of each sort."""
+        """Return the number of claims by labels."""
         counted: dict[tuple[str, ...], float] = {}
         for claim in self._claims.list():
             allocated = _label(claim.status.allocation is not None)
@@ -61,7 +61,7 @@ class _Census(Collector):
 
 
 def source_of(claim: ResourceClaim) -> str:
-    """Return what metrics say that a claim was made of."""
+    """Return the metric label for the origin of a claim."""
     annotations = claim.metadata.annotations or {}
     if annotations.get(EXTENDED_CLAIM) == "true":
         return "extended_resource"

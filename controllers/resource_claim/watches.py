@@ -1,4 +1,4 @@
-"""Which claims to devices, and which pods with such, a change concerns; pure."""
+"""Maps changes to device claims and to pods with such claims; pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ _TEMPLATE = "resource claim template"
 
 
 class OfPod(NamedTuple):
-    """A pod whose claims are to be made and reserved."""
+    """A pod whose claims have to be created and reserved."""
 
     pod: Key
 
@@ -27,12 +27,12 @@ def _templates_of(pod: Pod) -> Iterable[str]:
     return dict.fromkeys(f"{namespace}/{name}" for name in names if name)
 
 
-# What the controller declares of its watch of pods.
+# The index that the controller declares for its watch of pods.
 PODS_BY_TEMPLATE: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_TEMPLATE: _templates_of})
 
 
 def work_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key | OfPod]:
-    """What a change of a pod makes to do: its claims once it is over or gone, and else the pod itself."""
+    """Yield the claims of a pod that has ended or is gone, else the pod itself."""
     before, after = change.before, change.after
     claims = informers.get(RESOURCE_CLAIMS)
     if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
@@ -44,7 +44,7 @@ def work_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key | OfP
 
 
 def used_by(pod: Pod, claims: Informer[ResourceClaim]) -> Iterator[Key]:
-    """The claims of a pod, with those it has not noted, and the one made by a scheduler for its extended resources."""
+    """Yield the claims of a pod, including unrecorded ones and the one for its extended resources."""
     namespace, extended = pod.metadata.namespace, pod.status.extended_resource_claim_status
     for _, name in known_claims(pod):
         yield Key(namespace, name)
@@ -54,11 +54,11 @@ def used_by(pod: Pod, claims: Informer[ResourceClaim]) -> Iterator[Key]:
 
 
 def pods_of_claim(informers: Informers, change: Change[ResourceClaim]) -> Iterator[OfPod]:
-    """The pods that use a claim."""
+    """Yield the pods that use a claim."""
     yield from (OfPod(key_of(pod)) for pod in pods_with_claim(informers.get(PODS), change.key))
 
 
 def pods_of_template(informers: Informers, change: Change[ResourceClaimTemplate]) -> Iterator[OfPod]:
-    """The pods that name a template which has come or changed."""
+    """Yield the pods that refer to a template that was created or changed."""
     if change.after is not None:
         yield from (OfPod(key_of(pod)) for pod in informers.get(PODS).by_index(_TEMPLATE, str(change.key)))

@@ -1,4 +1,4 @@
-"""Counts what is used of resource quotas; `controller.py` says what is decided when."""
+"""ResourceQuota controller: computes the usage of resource quotas; see `controller.py`."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Counts what is used of resource quotas, and says so in their status."""
+"""Computes the usage of resource quotas and writes their status."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,12 +37,12 @@ from controller_manager.framework.controller import (
 
 from .monitors import CLAIMS, Amount, Monitor, Monitors
 
-# Seconds between two discoveries, and for how long such an answer serves other controllers as well.
+# Seconds between two discoveries, and for how long a result is shared with other controllers.
 REDISCOVERY, SHARED = 10.0, 5.0
-# Seconds in which further changes are gathered before it is counted: what went makes room, what came was noted by the
-# API server already, unless it came before the quota was counted first.
+# Seconds in which changes are batched. Deletions free quota and come first. Creations are counted by the API server
+# already, except those before the first count of the quota.
 AFTER_LESS, AFTER_MORE = 0.1, 1.0
-# Seconds until it is counted again what could not be read.
+# Seconds until resources are counted again that could not be read.
 UNREAD = 1.0
 _ZERO = parse("0")
 
@@ -54,30 +54,29 @@ class ResourceQuotaOptions(Options):
     resource_quota_sync_period: Duration = flag("5m", "How often everything is counted again.", minimum=0.001)
 
 
-# Observed: the quota; all objects of its namespace that count for a resource it limits, by kinds that discovery tells
-# of: metadata, and all of pods, services and claims.
-#
+# Observed: the quota; all objects of its namespace that count for a limited resource, of the kinds in discovery:
+# metadata only, except pods, services and claims.
 #   observed                                           counted after
-#   the quota is new, or limits something else         no time
-#   an object went, or counts otherwise than it did    0.1 s
-#   an object came                                     1 s
-#   a kind came that counts for the quota              no time
-#   a pod should be gone by now                        no time
-#   the period of the flag is over                     no time
-#
-#   counted                                            done
-#   as its status says                                 nothing
-#   more, or something for the first time              its status says so
-#   less than its status says, or for the first time,  it is counted once more from what the server says now: else
-#   and the watch may be behind the quota              something could be made that does not fit any more
-#   something that cannot be read                      its status says the rest, and does not show a limit whose use
-#                                                      is not known; counted again after 1 s
-#   for a resource of no kind that there is            that is left as it is; zero, if the kind was there before
+#   quota is new, or has other limits                  at once
+#   an object was deleted, or counts differently       0.1 s
+#   an object was created                              1 s
+#   a kind was added that counts for the quota         at once
+#   a pod should be gone by now                        at once
+#   the resync period has passed                       at once
+#   result                                             done
+#   equal to the status                                nothing
+#   more, or first count of a resource                 write the status
+#   less than the status, or first count, and the      count again from lists of the server; otherwise objects could
+#   watch may lag behind the quota                     be created beyond the limit
+#   some objects cannot be read                        write the rest; limits with unknown usage are not shown;
+#                                                      count again after 1 s
+#   no kind counts for the resource                    keep it; zero, if the kind existed before
 
 
 class Count(NamedTuple):
-    """What is used, but for what could not be read; `until` is when it may be less, and `is_complete` says that there
-    is no kind but those that were counted.
+    """The usage, except unread resources.
+
+    `until` is when it may decrease by itself. `is_complete` is true if discovery returned all kinds.
     """
 
     used: Amounts
@@ -87,7 +86,7 @@ class Count(NamedTuple):
 
 
 class ResourceQuotaController:
-    """Reconciles one quota."""
+    """Reconciles quotas."""
 
     def __init__(self, context: Context, options: ResourceQuotaOptions) -> None:
         self._client = context.client
@@ -98,7 +97,7 @@ class ResourceQuotaController:
         self._add: Add | None = None
 
     async def run(self, add: Add) -> None:
-        """Watch all that is counted, and order counts, until cancelled."""
+        """Watch all counted kinds and enqueue quotas, until cancelled."""
         self._add = add
         try:
             await all_of(self._rediscover(add), self._count_again(add))
@@ -107,7 +106,7 @@ class ResourceQuotaController:
             self._monitors.stop()
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Have the status of quota `key` say what is used."""
+        """Update the usage in the status of quota `key`."""
         quota = self._quotas.get(key)
         if quota is None or self._add is None:
             return None
@@ -122,7 +121,7 @@ class ResourceQuotaController:
         return None if count.until is None else Requeue((count.until - now).total_seconds() + 1.0)
 
     async def _count(self, quota: ResourceQuota, now: datetime) -> Count:
-        """Return what is used of a quota."""
+        """Return the usage of a quota."""
         hard, before = quota.spec.hard or {}, parsed(quota.status.used)
         used: Amounts = {}
         unread: set[str] = set()
@@ -143,7 +142,7 @@ class ResourceQuotaController:
     async def _amount(
         self, monitor: Monitor, quota: ResourceQuota, names: Sequence[str], before: Amounts, now: datetime
     ) -> Amount | None:
-        """Return what the objects of a resource use; None if they cannot be read."""
+        """Return the usage by the objects of a resource, or None if they cannot be read."""
         informer, namespace, scopes = monitor.informer, quota.metadata.namespace, _scopes(quota)
         if not informer.is_synced:
             return None
@@ -158,14 +157,14 @@ class ResourceQuotaController:
         return self._monitors.amount(monitor, objects, names, scopes, now)
 
     def _changed(self, monitor: Monitor, change: Change[Any]) -> None:
-        """An object came, went, or counts otherwise."""
+        """Enqueue quotas after an object was created, deleted, or counts differently."""
         quotas = self._quotas.list(change.object.metadata.namespace)
         if quotas:
             after = AFTER_MORE if change.before is None else AFTER_LESS
             self._order(quotas, monitor, f"{monitor.resource.name} {change.key} changed", after=after)
 
     def _order(self, quotas: Iterable[ResourceQuota], monitor: Monitor, cause: str, *, after: float = 0.0) -> None:
-        """Have the quotas counted that objects of a resource count for."""
+        """Enqueue the quotas that objects of a resource count for."""
         for quota in quotas:
             if self._add is not None and any(map(monitor.evaluator.counts, quota.spec.hard or ())):
                 self._add(key_of(quota), cause, after=after)
@@ -191,10 +190,10 @@ class ResourceQuotaController:
 
 
 def decide(quota: ResourceQuota, count: Count) -> ResourceQuotaStatus:
-    """Return the status of a quota by what was counted; the one there is if it says just that.
+    """Return the new status of a quota, or the present one if nothing changes.
 
-    A limit is shown together with its use: the API server refuses what counts for a limit whose use is unknown. Without
-    a use only a limit is shown of which there is no kind to count.
+    A limit is shown only together with its usage, since the API server rejects requests for a limit without one. A
+    limit without any kind to count is shown without usage.
     """
     limits, before, shown = parsed(quota.spec.hard), parsed(quota.status.used), parsed(quota.status.hard)
     hard: dict[str, Quantity] = {}
@@ -215,7 +214,7 @@ def decide(quota: ResourceQuota, count: Count) -> ResourceQuotaStatus:
 
 
 def _is_less(used: Amounts, before: Amounts, names: Iterable[str]) -> bool:
-    """Return whether less is used of something than was said, or nothing was said yet."""
+    """Return whether less is used than the status says, or a resource is counted for the first time."""
     return any(name not in before or used.get(name, _ZERO).number < before[name].number for name in names)
 
 
@@ -237,9 +236,7 @@ def _texts(amounts: Amounts) -> Mapping[str, str]:
 
 
 def _of_quota(_: Informers, change: Change[ResourceQuota]) -> Iterator[Key]:
-    """A quota that limits something else than it did, or something that was not counted; what is used is said by others
-    as well, and no reason to count.
-    """
+    """Yield a quota with new limits, or with limits that were not counted. Changes of usage alone are ignored."""
     before, after = change.before, change.after
     if after is None:
         return

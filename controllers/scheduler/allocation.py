@@ -1,4 +1,4 @@
-"""The allocation of a claim as its status tells it, made of the devices that were found; pure."""
+"""Builds the allocation in the status of a claim from the devices found; pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -20,14 +20,14 @@ _FROM_CLASS, _FROM_CLAIM = "FromClass", "FromClaim"
 def allocation_of(
     wanted: WantedClaim, picks: Sequence[Pick], node: Node, new_id: Callable[[], str]
 ) -> AllocationResult:
-    """Return what a claim is given on a node; `new_id` makes the identities of shares."""
+    """Return the allocation of a claim on a node; `new_id` creates share IDs."""
     results = tuple(_result(pick, new_id) for pick in picks)
     devices = DeviceAllocationResult(results=results, config=tuple(_configuration(wanted, picks)))
     return AllocationResult(devices=devices, node_selector=node_selector(picks, node))
 
 
 def node_selector(picks: Iterable[Pick], node: Node) -> NodeSelector | None:
-    """Return the nodes that reach all devices: one, or those that meet what all ask for; None for every node."""
+    """Return a selector for the nodes that can access all devices; None for every node."""
     expressions: list[SelectorRequirement] = []
     fields: list[SelectorRequirement] = []
     for pick in picks:
@@ -62,7 +62,7 @@ def _result(pick: Pick, new_id: Callable[[], str]) -> AllocatedDevice:
 
 
 def _configuration(wanted: WantedClaim, picks: Sequence[Pick]) -> Iterable[AllocatedConfiguration]:
-    """The parameters of the classes that were used, each with its requests, and then those of the claim itself."""
+    """Yield the parameters of the used classes with their requests, then those of the claim."""
     used = _used(wanted, picks)
     for one in {request.device_class.metadata.name: request.device_class for request in used}.values():
         names = tuple(request.full_name for request in used if request.device_class is one)
@@ -75,6 +75,6 @@ def _configuration(wanted: WantedClaim, picks: Sequence[Pick]) -> Iterable[Alloc
 
 
 def _used(wanted: WantedClaim, picks: Sequence[Pick]) -> list[DeviceRequest]:
-    """Return of each request what was chosen of it."""
+    """Return the chosen alternative of each request."""
     names = {pick.request.full_name for pick in picks}
     return [next((one for one in every if one.full_name in names), every[0]) for every in wanted.requests]

@@ -1,16 +1,16 @@
-"""Which devices claims get on a node (KEP-4381): the first solution of a search in order; pure.
+"""Allocates devices to claims on a node (KEP-4381) by an ordered depth-first search; pure.
 
-For one claim after the other, and within by its requests in order, devices are taken as pools list them; an alternative
-of a request (KEP-4816) is tried when those before it lead to nothing. A device may be taken that
+Claims and their requests are processed in order, and devices are taken in the order of the pools. An alternative of a
+request (KEP-4816) is tried when the previous ones have failed. A device qualifies if it
 
-    meets the selectors of the class and of the request, and can be reached from the node;
-    has no taint that keeps claims away, or is tolerated (KEP-5055);
-    nobody has, unless it is for its administration (KEP-5018), or it is shared and has enough capacity (KEP-5075);
-    consumes no more of the counters of its pool than is left (KEP-4815);
-    goes with those taken so far by all constraints of the claim.
+matches the selectors of class and request and is accessible from the node;
+has no taint that is not tolerated (KEP-5055);
+is unallocated, or used with admin access (KEP-5018), or shared with enough capacity (KEP-5075);
+does not exceed the remaining counters of its pool (KEP-4815);
+meets all constraints of the claim together with the devices taken so far.
 
-Within one request, only later devices are tried after one, since their order means nothing. A search that takes too
-many steps is given up.
+Within a request only later devices are tried after a device, since their order does not matter. A search with too many
+steps is aborted.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ from .device_requests import AllocationError, DeviceRequest, WantedClaim
 from .device_usage import DeviceUsage, added
 
 MOST_DEVICES = 32
-"""Devices that a claim may be given."""
+"""Maximum devices per claim."""
 MOST_STEPS, MOST_FOR_ALL = 50_000, 2_000_000
-"""Steps of a search for one node, and for all of them; the cost of expressions counts too."""
-# Steps after which a search makes a pause.
+"""Maximum steps of a search for one node, and for all nodes. The cost of expressions counts too."""
+# Steps after which a search yields.
 _AT_ONCE = 50
 _COST_OF_STEP = 20
 _ALL = "All"
@@ -41,11 +41,11 @@ _KEPT_AWAY = (NO_SCHEDULE, NO_EXECUTE)
 
 
 class InvalidPoolsError(AllocationError):
-    """A node has no devices because drivers publish some of its pools wrongly; others may have some."""
+    """A node has no devices because of invalid pools; other nodes may have some."""
 
 
 class Pick(NamedTuple):
-    """A device for a request, with what is consumed of its capacity if it is shared."""
+    """A device for a request, with the consumed capacity if it is shared."""
 
     request: DeviceRequest
     candidate: Candidate
@@ -53,26 +53,26 @@ class Pick(NamedTuple):
 
 
 Picks = tuple[tuple[Pick, ...], ...]
-"""Of each claim, those of its devices."""
+"""The devices of each claim."""
 TaintsOf = Callable[[Candidate], Sequence[Taint]]
 
 
 def taints_of(candidate: Candidate) -> Sequence[Taint]:
-    """Return the taints that a driver says its device has."""
+    """Return the taints that the driver has published for a device."""
     return candidate.device.taints
 
 
 class Attempt(msgspec.Struct):
-    """What is the same on all nodes while one pod is looked at: who has what, and what is left of counters."""
+    """State shared by all nodes while one pod is scheduled: device usage and remaining counters."""
 
     usage: DeviceUsage
     taints: TaintsOf = taints_of
     steps: int = MOST_FOR_ALL
-    """How many are left for all nodes together."""
+    """The remaining steps for all nodes together."""
     _left: dict[PoolID, Mapping[CounterID, Decimal]] = {}
 
     def left(self, pool: Pool) -> Mapping[CounterID, Decimal]:
-        """Return what is left of the counters of a pool."""
+        """Return the remaining counters of a pool."""
         found = self._left.get(pool.id)
         if found is None:
             left = dict(pool.counters)
@@ -85,13 +85,13 @@ class Attempt(msgspec.Struct):
 
 
 Allocation = Generator[None, None, Picks | None]
-"""A search for devices that makes a pause now and then."""
+"""A search for devices that yields regularly."""
 
 
 def allocate(attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequence[WantedClaim]) -> Allocation:
-    """Return the devices that claims get on a node that reaches these pools; None if there is no way.
+    """Return the devices for claims on a node with these pools, or None.
 
-    Raises `AllocationError` if that cannot be told.
+    Raises `AllocationError` if the search fails.
     """
     found = yield from _Search(attempt, node, pools, claims).run()
     if found is None and any(one.invalid for one in pools):
@@ -100,7 +100,7 @@ def allocate(attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequen
 
 
 class _Place(NamedTuple):
-    """Where a search is: a device of a request of a claim, by number, and the candidate to go on with."""
+    """A position in the search: a device of a request of a claim, by number, and the next candidate."""
 
     claim: int = 0
     request: int = 0
@@ -113,7 +113,7 @@ _END = _Place(-1)
 
 
 class _Search:
-    """The search for one node. What was taken so far is in `_picks`, and in what is counted of it."""
+    """The search for one node. `_picks` and the counters hold what was taken so far."""
 
     def __init__(self, attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequence[WantedClaim]) -> None:
         self._attempt = attempt
@@ -139,8 +139,8 @@ class _Search:
             raise AllocationError(str(error)) from None
 
     def _solve(self) -> Allocation:
-        # One generator for each decision: it makes it and hands on what is next, and when it is asked again takes it
-        # back and makes the next one. None that comes from it is a pause.
+        # One generator per decision. It yields the next position, and on resumption undoes its decision and makes the
+        # next one. None means a pause.
         open_decisions = [self._decide(_Place())]
         while open_decisions:
             self._spend(1)
@@ -159,7 +159,7 @@ class _Search:
         return None
 
     def _check(self, claim: WantedClaim) -> None:
-        """Raises AllocationError if a request for all devices meets a pool of which not all are known."""
+        """Raise AllocationError if a request for all devices meets an incomplete pool."""
         for one in (one for every in claim.requests for one in every):
             if one.wanted.allocation_mode == _ALL:
                 problem = next((pool for pool in self._pools.values() if pool.problem), None)
@@ -184,7 +184,7 @@ class _Search:
             yield from self._devices(at, at.chosen, count - at.number)
 
     def _devices(self, at: _Place, request: DeviceRequest, lacking: int) -> Iterator[_Place | None]:
-        """Take one device after the other while there are enough of them for all that a request lacks."""
+        """Take one device after the other while enough remain for the request."""
         offers, place = self._offers_for(request), at.start
         while (yield from offers.has(place + lacking)):
             pick = self._take(at.claim, request, offers.found[place])
@@ -213,7 +213,7 @@ class _Search:
         return found
 
     def _matching(self, request: DeviceRequest) -> Iterator[Candidate | None]:
-        """The devices that a request may get, but for those that are taken on the way; None is a pause."""
+        """Yield the candidates for a request, without those taken by this search; None means a pause."""
         is_for_all, whole = request.wanted.allocation_mode == _ALL, self._usage.whole
         for pool in self._pools.values():
             for one in pool.candidates:
@@ -241,7 +241,7 @@ class _Search:
         )
 
     def _take(self, claim: int, request: DeviceRequest, one: Candidate) -> Pick | None:
-        """Take a device, if that may be now."""
+        """Take a device, if it qualifies."""
         holders, device = self._taken.get(one.id, ()), one.device
         if claim in holders if request.admin else (holders or one.id in self._usage.whole):
             return None
@@ -261,7 +261,7 @@ class _Search:
         self._note(claim, pick, -1)
 
     def _note(self, claim: int, pick: Pick, sign: int) -> None:
-        """Count a device as taken, or no longer. What is given back is always what was taken last."""
+        """Add or remove a taken device. The last one taken is removed first."""
         one = pick.candidate
         if sign < 0:
             self._picks[claim].pop()
@@ -281,11 +281,11 @@ class _Search:
             self._picks[claim].append(pick)
 
     def _is_in_use(self, device: DeviceID, but: int = 0) -> bool:
-        """Return whether a device is shared already, `but` for so many on the way."""
+        """Return whether a device is shared already, ignoring `but` uses of this search."""
         return device in self._usage.shared or len(self._consumed.get(device, ())) > but
 
     def _consumption(self, request: DeviceRequest, one: Candidate) -> Mapping[str, Quantity] | None:
-        """Return what is consumed of a device; None if there is not enough."""
+        """Return the consumed capacity of a device, or None if it does not suffice."""
         device, capacity = one.device, request.wanted.capacity
         if not device.allow_multiple_allocations and capacity is None:
             return {}
@@ -328,14 +328,14 @@ class _Search:
 
 
 class _Offers:
-    """Candidates that are found only as far as somebody asks."""
+    """Candidates that are computed on demand."""
 
     def __init__(self, source: Iterator[Candidate | None]) -> None:
         self.found: list[Candidate] = []
         self._source = source
 
     def has(self, number: int) -> Generator[None, None, bool]:
-        """Return whether there are so many."""
+        """Return whether there are at least `number` candidates."""
         while len(self.found) < number:
             try:
                 one = next(self._source)
@@ -349,7 +349,7 @@ class _Offers:
 
 
 def _attribute_of(one: Candidate, name: str) -> DeviceAttribute | None:
-    """Return an attribute by its full name; a name without domain is of that of the driver."""
+    """Return an attribute by its full name. A name without a domain belongs to the domain of the driver."""
     found = one.device.attributes.get(name)
     domain, _, identifier = name.partition("/")
     if found is None and domain == one.id.driver:

@@ -1,4 +1,4 @@
-"""One attempt to schedule a pod, which may take several time slices; what happens between them is noted."""
+"""One attempt to schedule a pod. It may take several time slices and records events in between."""
 
 import msgspec
 
@@ -14,9 +14,10 @@ from .volumes import BY_VOLUMES, PodVolumes
 
 
 class SchedulingAttempt(msgspec.Struct, eq=False):
-    """The pod as it was when the attempt began, and what was found out since. `first` is a node that was found for it
-    before, and is to be looked at again; `why` says that there is none, and `room` who may have to go then, or in words
-    why nobody does.
+    """The pod at the start of the attempt, and the results so far.
+
+    `first` is a previously found node to check first. `why` means that there is no node. `room` is then the preemption
+    plan, or the text why preemption does not help.
     """
 
     queued: QueuedPod
@@ -29,15 +30,15 @@ class SchedulingAttempt(msgspec.Struct, eq=False):
     why: NoFit | None = None
     room: DryRun | str = ""
     helped: str = ""
-    """The label of what happened since `why` was found, or looked at, and may help the pod."""
+    """Labels of events since `why` was found that may help the pod."""
     _meanwhile: dict[str, str] = {}
 
     def is_of(self, queued: QueuedPod) -> bool:
-        """Return whether the pod waits as it did when the attempt began."""
+        """Return whether the pod still waits in the same state as at the start."""
         return queued is self.queued and queued.pod is self.pod and queued.nominated == self.wanted.nominated
 
     def note(self, event: Event, state: ClusterState) -> None:
-        """Something happened between two time slices."""
+        """Record an event between two time slices."""
         if self.why is not None:
             if may_help(self.why.by, self.wanted.requirements, event, state):
                 self.helped = event.label
@@ -45,13 +46,13 @@ class SchedulingAttempt(msgspec.Struct, eq=False):
             self._meanwhile.update(dict.fromkeys(event.concerns, event.label))
 
     def found_none(self, why: NoFit) -> None:
-        """There is no node for the pod, or there was none where nothing has changed."""
+        """Record that there is no node for the pod."""
         self.why = why
         self.helped = next((label for by, label in self._meanwhile.items() if by in why.by), "")
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether volumes or devices have changed that the attempt looked at."""
+        """Return whether volumes or devices have changed that the attempt depends on."""
         concerned = (BY_VOLUMES if self.volumes is not None else frozenset()) | (
             frozenset({DEVICES}) if self.devices is not None else frozenset()
         )

@@ -1,4 +1,4 @@
-"""What the scheduler writes: bindings, and the condition that says why there is no node."""
+"""The writes of the scheduler: bindings, nominations, and the PodScheduled condition."""
 
 from datetime import datetime
 from typing import Any
@@ -17,13 +17,13 @@ UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
 
 
 async def nominate(client: Client, pod: Pod, node: str) -> None:
-    """Have a pod say that it is expected on a node. Raises what the server answers."""
+    """Set the nominated node of a pod. Raises the error of the server."""
     change = {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
     await client.patch(PODS, key_of(pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
 
 
 async def bind(client: Client, pod: Pod, node: str) -> None:
-    """Have a pod be on a node. Raises what the server answers: Conflict if it is on another one, or is another pod."""
+    """Bind a pod to a node. Raises Conflict if it is bound to another node or was replaced."""
     meta = pod.metadata
     body = {
         "apiVersion": "v1",
@@ -37,9 +37,9 @@ async def bind(client: Client, pod: Pod, node: str) -> None:
 def unscheduled(
     pod: Pod, message: str, now: datetime, nominated: str | None = None, reason: str = UNSCHEDULABLE
 ) -> dict[str, Any] | None:
-    """Return the change of the status of a pod that is on no node for that reason; None if it says so already.
+    """Return the patch of an unschedulable pod's status, or None if it is up to date.
 
-    `nominated` is the node that it waits for, empty for none any more; None leaves that as it is.
+    `nominated` is the nominated node, or empty to clear it. None keeps it.
     """
     known = condition_of(pod.status.conditions, SCHEDULED)
     status: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""Brings a pod to the node that was found for it: its volumes and devices first, then the binding.
+"""Binds a pod to the node found: first its volumes and devices, then the pod.
 
-A binding that got no answer keeps its room until the server says where the pod is.
+A binding without a response keeps its resources reserved until the server reports where the pod is.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from .storage import Storage
 from .volume_binding import LONGEST as LONGEST_VOLUMES
 from .volume_binding import VolumeBinding, VolumesLostError
 
-# The gate for telling beforehand to which node a pod comes that waits for its volumes or devices.
+# The feature gate for nominating the node of a pod that waits for volumes or devices.
 EXPECTATION = "NominatedNodeNameForExpectation"
-# Seconds between two looks at claims that a pod waits for, if nothing is heard of them.
+# Seconds between two checks of claims that a pod waits for, without events.
 _POLL = 10.0
 
 
 class BindingCycle:
-    """The pods on their way; `go_on` has the next ones be looked at."""
+    """The pods being bound. `go_on` triggers the next scheduling cycle."""
 
     def __init__(
         self,
@@ -51,34 +51,34 @@ class BindingCycle:
         self._go_on = go_on
         self._volumes: dict[str, VolumeBinding] = {}
         self._devices: dict[str, DeviceBinding] = {}
-        # When attempts began, by uid, and the pods of which the server is asked whether they are bound.
+        # Start times of attempts by uid, and pods whose binding is being checked on the server.
         self._began: dict[str, float] = {}
         self._asks: set[str] = set()
-        # Those that wait for their volumes or devices, and those of which it was told where they are expected.
+        # Pods waiting for volumes or devices, and pods whose expected node was written.
         self._waiting: set[str] = set()
         self._expected: set[str] = set()
 
     @property
     def under_way(self) -> int:
-        """Return how many pods are being bound; those that wait for volumes or devices keep nobody else waiting."""
+        """Return the number of pods being bound. Those waiting for volumes or devices do not delay others."""
         return len(self._scheduler.binding) - len(self._waiting)
 
     def begin(self, uid: str, began: float) -> None:
-        """A node was found for a pod, in an attempt that began then."""
+        """Record when the attempt began that found a node for a pod."""
         self._began[uid] = began
 
     def waiting_for_volume(self, claim: Key) -> list[str]:
-        """Return the pods that wait for a claim to a volume, by uid."""
+        """Return the uids of pods that wait for a volume claim."""
         return [uid for uid, waiting in self._volumes.items() if claim in waiting.plan.claims]
 
     def waiting_for_devices(self, claim: Key) -> list[str]:
-        """Return the pods that wait for a claim to devices, by uid."""
+        """Return the uids of pods that wait for a device claim."""
         return [
             uid for uid, waiting in self._devices.items() if any(claim == key_of(one.claim) for one in waiting.plan)
         ]
 
     async def run(self, uid: str) -> Requeue | None:
-        """Bind a pod to the node that was found."""
+        """Bind a pod to the node found."""
         step = self._scheduler.binding.get(uid)
         self._waiting.discard(uid)
         if step is None:
@@ -110,7 +110,7 @@ class BindingCycle:
         return None
 
     async def _expect(self, step: Assigned) -> None:
-        """Tell where a pod is expected that may have to wait. It is bound without that, too."""
+        """Write the nominated node of a pod that may have to wait. Errors do not prevent the binding."""
         uid = step.queued.uid
         if not (self._nominates and (step.volumes.claims or step.devices)) or uid in self._expected:
             return
@@ -128,7 +128,7 @@ class BindingCycle:
         return Requeue(_POLL)
 
     async def _has_volumes(self, step: Assigned) -> bool:
-        """Return whether the claims of a pod that is on its way are bound; it is no longer if that cannot be."""
+        """Return whether the volume claims of a pod are bound. The pod is rescheduled if that is impossible."""
         if not step.volumes.claims:
             return True
         uid, now = step.queued.uid, clock.monotonic()
@@ -142,8 +142,8 @@ class BindingCycle:
             return False
 
     async def _has_devices(self, step: Assigned) -> bool:
-        """Return whether the claims to devices of a pod that is on its way are its own, and the devices ready; it is on
-        its way no longer if that cannot be.
+        """Return whether the device claims of a pod are reserved and ready. The pod is rescheduled if that is
+        impossible.
         """
         devices = self._scheduler.devices
         if not step.devices or devices is None:
@@ -169,9 +169,7 @@ class BindingCycle:
         return ready
 
     async def _is_unbound(self, pod: Pod, node: str) -> bool:
-        """Return whether a pod is still to be bound, by the word of the server, after a binding that failed, or was not
-        answered.
-        """
+        """Return whether the server has the pod as unbound, after a binding failed or got no response."""
         uid, now = pod.metadata.uid, clock.monotonic
         try:
             found = await self._client.get(PODS, key_of(pod))
@@ -183,7 +181,7 @@ class BindingCycle:
         if found.spec.node_name == node:
             self._scheduler.bound(uid)
             return False
-        if found.spec.node_name:  # by somebody else
+        if found.spec.node_name:  # by another client
             self._scheduler.not_bound(uid, now(), again=False)
             self._scheduler.pod_changed(None, found, now())
             return False
@@ -199,7 +197,7 @@ class BindingCycle:
         self._end(step)
 
     async def _fail(self, step: Assigned, error: Exception) -> None:
-        """The server refuses to bind a pod: it waits, and is looked at again."""
+        """Handle a rejected binding: the pod is rescheduled after a backoff."""
         devices = self._devices.get(step.queued.uid)
         if devices is not None:
             await devices.give_up(self._client)

@@ -1,6 +1,4 @@
-"""The cluster as pods are placed in it: nodes, the pods on them, and those that are as good as there; kept up with
-every change, so that a decision looks at what has changed since the last one.
-"""
+"""The scheduler's view of the cluster: nodes, bound and assumed pods, updated incrementally by events."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,23 +12,21 @@ from .node_info import NodeInfo, PlacedPod
 from .requirements import AffinityTerm, Requirements
 
 _EMPTY: Mapping[str, str] = {}
-# Selections of pods that are counted all the time, those that were asked for last.
+# Maximum number of selections whose counts are maintained (LRU).
 _COUNTED = 512
-# Changes of a count that are kept for who looks at it now and then.
+# Maximum number of recorded changes of a count.
 _KEPT = 4096
 
 
 class PodSelection(msgspec.Struct, frozen=True):
-    """Pods that all the terms select; those that are being deleted may not count."""
+    """Pods selected by all terms. Pods being deleted can be excluded."""
 
     terms: tuple[AffinityTerm, ...]
     without_leaving: bool = False
 
 
 class PodCount:
-    """How many pods of a selection there are on each node. `changes` are the last ones, of which the first is the
-    number `first`.
-    """
+    """The number of selected pods per node. `changes` are the last changes, starting with number `first`."""
 
     def __init__(self, selection: PodSelection) -> None:
         self.selection = selection
@@ -39,7 +35,7 @@ class PodCount:
         self.first = 0
 
     def change(self, node: str, by: int) -> None:
-        """There are more pods of the selection on a node, or fewer."""
+        """Add to the number of pods on a node."""
         count = self.by_node.get(node, 0) + by
         if count:
             self.by_node[node] = count
@@ -52,8 +48,9 @@ class PodCount:
 
 
 class ClusterState:
-    """All nodes and placed pods. `version` is another number after each change, `topology` after each change of which
-    nodes there are, of their labels and taints.
+    """All nodes and placed pods.
+
+    `version` changes with each change, `topology` with changes of the set of nodes, their labels or taints.
     """
 
     def __init__(self) -> None:
@@ -62,27 +59,27 @@ class ClusterState:
         self.nodes: dict[str, NodeInfo] = {}
         self.pods: dict[str, PlacedPod] = {}
         self.priorities: Counter[int] = Counter()
-        """How many pods of each priority are placed."""
+        """The number of placed pods by priority."""
         self.with_affinity: dict[Requirements, dict[str, int]] = {}
-        """How many pods that are looked at for pods of others are on each node, by what they ask for."""
+        """The number of pods with affinity per node, by requirements."""
         self.nominated: dict[str, dict[str, Requirements]] = {}
-        """Pods that wait for room on a node, by node and uid."""
+        """Nominated pods, by node and uid."""
         self.claims: Counter[tuple[str, str]] = Counter()
-        """How many placed pods use a claim to a volume."""
+        """The number of placed pods per volume claim."""
         self._nominated_to: dict[str, str] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._counts: OrderedDict[PodSelection, PodCount] = OrderedDict()
         self._order: list[NodeInfo] | None = None
         self._images: Counter[str] = Counter()
-        # How many pods that ask for the same are on each node; of them those that are being deleted, by uid.
+        # The number of pods per node by requirements, and pods being deleted by uid.
         self._kinds: dict[Requirements, dict[str, int]] = {}
         self._leaving: dict[str, PlacedPod] = {}
 
-    # Nodes.
+    # Nodes
 
     @property
     def order(self) -> Sequence[NodeInfo]:
-        """The nodes there are, a node of each zone after the other."""
+        """Return the nodes, alternating between zones."""
         if self._order is None:
             zones: dict[tuple[str, str], list[NodeInfo]] = {}
             for node in self.nodes.values():
@@ -92,7 +89,7 @@ class ClusterState:
         return self._order
 
     def set_node(self, node: Node) -> bool:
-        """A node is there, or as it is now; return whether that may matter to pods."""
+        """Add or update a node. Return whether that may affect pods."""
         info = self._node(node.metadata.name)
         was_there, labels, taints = info.node is not None, info.labels, info.taints
         for image in info.images:
@@ -106,7 +103,7 @@ class ClusterState:
         return matters
 
     def remove_node(self, name: str) -> None:
-        """A node is gone. Its pods are known as long as they are there."""
+        """Remove a node. Its pods stay until they are deleted."""
         info = self.nodes.get(name)
         if info is None:
             return
@@ -120,13 +117,13 @@ class ClusterState:
         self._drop_if_empty(gone)
 
     def nodes_with_image(self, image: str) -> int:
-        """Return how many nodes have an image of that name."""
+        """Return the number of nodes that have an image."""
         return self._images[image]
 
-    # Pods.
+    # Pods
 
     def place(self, placed: PlacedPod) -> None:
-        """A pod is on a node, or as it is there now."""
+        """Add or update a pod on a node."""
         known = self.pods.get(placed.uid)
         if known is not None:
             same = known.node == placed.node and known.requirements is placed.requirements
@@ -142,7 +139,7 @@ class ClusterState:
         self._touch(info)
 
     def remove(self, uid: str) -> PlacedPod | None:
-        """A pod is on no node any more; return how it was there."""
+        """Remove a pod. Return its last state, or None."""
         placed = self.pods.pop(uid, None)
         if placed is None:
             return None
@@ -154,7 +151,7 @@ class ClusterState:
         return placed
 
     def nominate(self, uid: str, asked: Requirements, node: str) -> None:
-        """A pod waits for room on that node, and takes it meanwhile from those of lower priority."""
+        """Nominate a pod to a node. It reserves resources there against pods of lower priority."""
         if self._nominated_to.get(uid) == node and self.nominated[node][uid] is asked:
             return
         self.forget_nomination(uid)
@@ -163,7 +160,7 @@ class ClusterState:
         self.version += 1
 
     def forget_nomination(self, uid: str) -> None:
-        """A pod waits for no node in particular."""
+        """Remove the nomination of a pod."""
         node = self._nominated_to.pop(uid, None)
         if node is not None:
             del self.nominated[node][uid]
@@ -171,14 +168,14 @@ class ClusterState:
                 del self.nominated[node]
             self.version += 1
 
-    # Pods by what they are selected by.
+    # Selections
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace."""
         return self._namespaces.get(namespace, _EMPTY)
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """A namespace has these labels; return whether it had others."""
+        """Set the labels of a namespace. Return whether they have changed."""
         if self._namespaces.get(name, _EMPTY) == (labels or _EMPTY):
             return False
         self._namespaces[name] = labels or _EMPTY
@@ -188,11 +185,11 @@ class ClusterState:
         return True
 
     def remove_namespace(self, name: str) -> None:
-        """A namespace is gone."""
+        """Remove a namespace."""
         self._namespaces.pop(name, None)
 
     def count(self, selection: PodSelection) -> PodCount:
-        """Return how many pods of a selection are on each node; it goes on being true while it is asked for."""
+        """Return the count of selected pods per node. It is kept up to date while it is requested."""
         found = self._counts.get(selection)
         if found is None:
             found = self._counts[selection] = PodCount(selection)
@@ -210,7 +207,7 @@ class ClusterState:
         return found
 
     def selects(self, term: AffinityTerm, asked: Requirements) -> bool:
-        """Return whether a term means pods that ask for this."""
+        """Return whether a term selects pods with these requirements."""
         return term.matches(asked.namespace, self.labels_of(asked.namespace), asked.labels)
 
     def _is_selected(self, asked: Requirements, selection: PodSelection) -> bool:
@@ -266,7 +263,7 @@ class ClusterState:
 
 
 def topology_values(nodes: Iterable[NodeInfo], key: str) -> Iterator[tuple[NodeInfo, str]]:
-    """The nodes that have a label, with its value."""
+    """Yield the nodes that have a label, with its value."""
     for node in nodes:
         value = node.labels.get(key)
         if value is not None:

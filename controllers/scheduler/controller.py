@@ -1,4 +1,4 @@
-"""Schedules pods: finds a node for each that has none, binds it there, and says why where there is none."""
+"""Scheduler: binds each unscheduled pod to a node, or reports why there is none."""
 
 from typing import ClassVar
 
@@ -53,16 +53,16 @@ class SchedulerOptions(Options):
     concurrent_bindings: Int32 = flag(32, "pods that are bound, or told of, at the same time", minimum=1)
 
 
-# Observed: nodes, all pods, what else pods depend on; each as the informers tell it, at once.
-# Decided (`decide.py`), for one pod after the other, by priority:     Done:
-#   a node suits                                                       it takes its room there at once, and is bound
-#                                                                      beside whatever is decided meanwhile
-#   no node                                                            condition PodScheduled, event; it waits for what
-#                                                                      may help (`events.py`)
+# Observed: nodes, all pods and other dependencies, directly from informers.
+# Decided (`decide.py`), one pod at a time, by priority:  Done:
+#   a node is found                                       reserve its resources at once, and bind the pod
+#                                                         concurrently with further decisions
+#   no node                                               condition PodScheduled, event; the pod waits for
+#                                                         events that may help (`events.py`)
 
 
 class SchedulerController:
-    """Reconciles the pods that are next, and what was decided about each."""
+    """Processes the next pods, and the result of each decision."""
 
     def __init__(self, context: Context, options: SchedulerOptions) -> None:
         self._add: Add | None = None
@@ -84,12 +84,12 @@ class SchedulerController:
         self._cycle = SchedulingCycle(self._scheduler, self._handlers, after, metrics, self._enqueue, most)
 
     async def run(self, add: Add) -> None:
-        """Take in what happens, and have pods looked at when there are some to look at."""
+        """Apply events, and trigger scheduling cycles while pods are pending."""
         self._add = add
         await self._handlers.run(self._go_on)
 
     async def reconcile(self, key: SchedulerKey) -> Requeue | None:
-        """Decide about pods, bind one, tell of one, or have others go for it."""
+        """Run a scheduling cycle, bind a pod, report a failure, or preempt pods."""
         match key:
             case Binding(uid):
                 return await self._bindings.run(uid)
@@ -102,7 +102,7 @@ class SchedulerController:
         return await self._cycle.run()
 
     def _go_on(self) -> None:
-        """Have pods looked at now, or when the first of them has waited long enough."""
+        """Trigger a scheduling cycle now, or when the first backoff ends."""
         now, queue = clock.monotonic(), self._scheduler.queue
         later = now if queue.has_work else queue.next_time(now)
         if later is not None:

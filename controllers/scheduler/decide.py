@@ -1,7 +1,7 @@
-"""Which node a pod goes to: the nodes that may have it, as many as are worth ranking, and of these the best; pure.
+"""Chooses the node of a pod: filters nodes, limits how many are scored, and takes the best; pure.
 
-What pods of one kind and one node by itself have to do with one another is remembered until that node changes. So a pod
-like the one before costs a look at what was remembered, and at what others do to it: spread, affinity, volumes.
+The results of a pod shape on a node are cached until the node changes. A pod of the same shape then needs only the
+cached results and the checks that depend on other pods: spread, affinity, volumes.
 """
 
 from collections import Counter, OrderedDict
@@ -24,9 +24,9 @@ from .scores import Suitability, suitability
 from .spread import PreferredSpread, Spread
 from .time_slice import TimeSlice
 
-# Kinds of pods of which is remembered what nodes are to them.
+# LRU size: pod shapes whose filter results are cached.
 _REMEMBERED = 64
-# All nodes are ranked where there are so few of them, and at least so many and so many percent of more.
+# All nodes are scored up to this number; above it, at least this number and this percentage.
 _FEW, _LEAST_PERCENT = 100, 5
 _ELSEWHERE = (
     filters.Rejection(filters.NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector", final=True),
@@ -42,21 +42,21 @@ def _none() -> None:
 
 
 class Attached(Protocol):
-    """What a pod has with it: its volumes, its devices."""
+    """Dependencies of a pod: its volumes or its devices."""
 
     def look(self, node: NodeInfo, time: TimeSlice) -> Rejections | None:
-        """Return what it has against a node that is there; None if the time is over before that is known. What was
-        found out is remembered.
-        """
+        """Return why a node is rejected; None if the time slice ends before that is known. Results are cached."""
 
     def rejects(self, node: NodeInfo) -> Rejections:
-        """Return what it has against a node, which may be only imagined."""
+        """Return why a node is rejected, which may be hypothetical."""
 
 
 class Wanted(msgspec.Struct):
-    """A pod that waits for a node. `spread` are the constraints that are assumed for it; `attached` are its volumes and
-    devices, `preference` says how well its devices suit a node; `nominated` is the node where room is made for it, and
-    `hindrance` what keeps it from all nodes; `failure` tells of such a thing that was found out at one.
+    """A pod that needs a node.
+
+    `spread` are default constraints. `attached` are its volumes and devices, `preference` scores nodes by devices.
+    `nominated` is its nominated node. `hindrance` rejects all nodes; `failure` returns one found while checking a
+    node.
     """
 
     uid: str
@@ -70,11 +70,11 @@ class Wanted(msgspec.Struct):
 
 
 class Unfinished(NamedTuple):
-    """A search that looked at as many nodes as it may at a time; it goes on from what it remembers."""
+    """The search used up its time slice. It continues from cached results."""
 
 
 class Choice(NamedTuple):
-    """The node for a pod, of so many that would do, of so many that were looked at."""
+    """The node of a pod, the number of feasible nodes and of evaluated nodes."""
 
     node: str
     feasible: int
@@ -82,7 +82,7 @@ class Choice(NamedTuple):
 
 
 class NoFit(msgspec.Struct, frozen=True):
-    """Why no node will do, by node; or that this could not be told, where the search `failed`."""
+    """Why no node fits, by node, or that the search `failed`."""
 
     rejections: Mapping[str, Rejections] = {}
     hindrance: Rejection | None = None
@@ -90,14 +90,14 @@ class NoFit(msgspec.Struct, frozen=True):
 
     @property
     def by(self) -> frozenset[str]:
-        """Return who rejected nodes."""
+        """Return the plugins that rejected nodes."""
         if self.hindrance is not None:
             return frozenset({self.hindrance.by})
         return frozenset(one.by for every in set(self.rejections.values()) for one in every)
 
     @property
     def message(self) -> str:
-        """Return the sentence for people: how many nodes there are, and what keeps the pod from how many of them."""
+        """Return the message: the number of nodes, and how many were rejected for each reason."""
         if self.hindrance is not None:
             return f"0/{len(self.rejections)} nodes are available: {self.hindrance.reason}."
         reasons: Counter[str] = Counter()
@@ -110,9 +110,7 @@ class NoFit(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """What a node is to pods of a kind by itself, as it was at a generation; how well it suits is told when asked for,
-    since most nodes that will do by themselves may be none because of other pods.
-    """
+    """The cached results of a pod shape on a node of a generation. Scores are computed on demand."""
 
     generation: int
     rejections: Rejections
@@ -120,8 +118,8 @@ class _Known(msgspec.Struct):
 
 
 class _Search(msgspec.Struct):
-    """A search for nodes, of which so many have been looked at in the order that it is made in. It goes on for the same
-    pod where nothing has changed since; else it begins again, over what is remembered.
+    """A search over the nodes in order, up to a position. It continues for the same pod if nothing has changed,
+    otherwise it restarts with cached results.
     """
 
     wanted: Wanted
@@ -132,7 +130,7 @@ class _Search(msgspec.Struct):
 
 
 class Relations:
-    """What other pods are to pods of a kind."""
+    """The constraints on a pod by other pods."""
 
     def __init__(self, wanted: Wanted, state: ClusterState, spread: Spread | None, *, compares: bool) -> None:
         asked = wanted.requirements
@@ -145,7 +143,7 @@ class Relations:
             spread.refresh(compares=compares)
 
     def rejecting(self, *, attached: bool = True) -> list[Rejects]:
-        """Return those who may reject a node, as things are now."""
+        """Return the checks that may reject a node at present."""
         found: list[Rejects] = [one.rejects for one in self._attached] if attached else []
         if self._spread is not None:
             found.append(self._spread.rejecting())
@@ -154,7 +152,7 @@ class Relations:
         return found
 
     def change(self, placed: PlacedPod, by: int) -> None:
-        """Have it be as if a pod were on its node, or were not."""
+        """Add or remove a pod on its node hypothetically."""
         if self._spread is not None:
             self._spread.change(placed, by)
         if self._affinity is not None:
@@ -162,15 +160,17 @@ class Relations:
 
 
 class Decider:
-    """Decides about one pod after the other, for a state that others keep up. `percentage` of nodes to rank is as
-    kube-scheduler has it, 0 for what suits the size of the cluster; `compares` lets tolerations compare numbers.
+    """Chooses nodes for pods, given a maintained state.
+
+    `percentage` of nodes to score is as in kube-scheduler; 0 adapts to the cluster size. `compares` enables numeric
+    comparison in tolerations.
     """
 
     def __init__(self, state: ClusterState, *, percentage: int = 0, compares: bool = False) -> None:
         self.state = state
         self.compares = compares
         self._percentage = percentage
-        # The place in the order of nodes where the next search begins, and the one that has made way for other work.
+        # The start of the next search in the order of nodes, and the paused search.
         self._next = 0
         self._paused: _Search | None = None
         self._known: OrderedDict[Requirements, dict[str, _Known]] = OrderedDict()
@@ -184,9 +184,7 @@ class Decider:
     def decide(self, wanted: Wanted, time: TimeSlice) -> Choice | NoFit | Unfinished: ...
 
     def decide(self, wanted: Wanted, time: TimeSlice | None = None) -> Choice | NoFit | Unfinished:
-        """Return the node for a pod, or why there is none. `time` bounds how much is looked at that was not before, as
-        it is now, with pods of this kind.
-        """
+        """Return the node for a pod, or why there is none. `time` limits the uncached work."""
         if wanted.hindrance is not None:
             return NoFit({node.name: (wanted.hindrance,) for node in self.state.order}, wanted.hindrance)
         asked, known = wanted.requirements, self._known_of(wanted.requirements)
@@ -225,21 +223,21 @@ class Decider:
         return NoFit(rejections)
 
     def _search_for(self, wanted: Wanted) -> _Search:
-        """Return the search for a pod that has made way, or a new one."""
+        """Return the paused search for a pod, or a new one."""
         paused, self._paused = self._paused, None
         if paused is not None and paused.version == self.state.version and paused.wanted == wanted:
             return paused
         return _Search(wanted, self.state.version)
 
     def number_to_find(self, nodes: int) -> int:
-        """Return how many nodes that will do are looked for among so many."""
+        """Return the number of feasible nodes to find among all nodes."""
         if nodes < _FEW:
             return nodes
         percentage = self._percentage or max(_LEAST_PERCENT, 50 - nodes // 125)
         return max(_FEW, nodes * percentage // 100)
 
     def relations(self, wanted: Wanted) -> Relations:
-        """Return what other pods are to a pod, to be asked and to be changed for trying what would be."""
+        """Return the constraints by other pods, which can be modified hypothetically."""
         asked = wanted.requirements
         spread = None
         if asked.constraints:
@@ -247,11 +245,11 @@ class Decider:
         return Relations(wanted, self.state, spread, compares=self.compares)
 
     def fits(self, wanted: Wanted, node: NodeInfo, relations: Relations) -> bool:
-        """Return whether a pod may be on a node that is only imagined, by itself and beside those who wait for it."""
+        """Return whether a pod fits on a hypothetical node, also beside pods nominated to it."""
         return not self.rejections_at(wanted, node, relations)
 
     def rejections_at(self, wanted: Wanted, node: NodeInfo, relations: Relations) -> Rejections:
-        """Return why a pod may not be on a node that is only imagined."""
+        """Return why a pod does not fit on a hypothetical node."""
         asked = wanted.requirements
 
         def reject(there: NodeInfo) -> Rejections:
@@ -263,7 +261,7 @@ class Decider:
     def _rejecting(
         self, wanted: Wanted, known: dict[str, _Known], relations: Relations, time: TimeSlice
     ) -> Callable[[NodeInfo], Rejections | None]:
-        """Return what says why a pod may not be on a node; None if the time is over before that is known."""
+        """Return a check that rejects nodes; its result is None if the time slice ends before that is known."""
         others, nominated = relations.rejecting(attached=False), self.state.nominated
         look, asked, attached = self._look, wanted.requirements, wanted.attached
 
@@ -293,7 +291,7 @@ class Decider:
         return rejects
 
     def _rejected_beside(self, wanted: Wanted, node: NodeInfo, relations: Relations, reject: Rejects) -> Rejections:
-        """Return why a pod may not be on a node if those are there too that wait for it and are not less important."""
+        """Return why a pod does not fit on a node together with nominated pods of the same or higher priority."""
         waiting = self.state.nominated.get(node.name, {})
         least = wanted.requirements.priority
         beside = [(uid, one) for uid, one in waiting.items() if uid != wanted.uid and one.priority >= least]
@@ -325,14 +323,14 @@ class Decider:
         return [node for node in found if node is not None and node.node is not None]
 
     def ranked(self, wanted: Wanted) -> Mapping[str, int]:
-        """Return the score of each node that a pod may be on."""
+        """Return the score of each feasible node."""
         known = self._known_of(wanted.requirements)
         rejects = self._rejecting(wanted, known, self.relations(wanted), TimeSlice())
         nodes = [node for node in self._candidates(wanted.requirements) if not rejects(node)]
         return {node.name: score for node, score in zip(nodes, self._totals(wanted, nodes, known), strict=True)}
 
     def _best(self, wanted: Wanted, nodes: Sequence[NodeInfo], known: Mapping[str, _Known]) -> str:
-        """Return the name of the node that suits best; of equal ones the first."""
+        """Return the name of the node with the highest score; the first of several."""
         if len(nodes) == 1:
             return nodes[0].name
         totals = self._totals(wanted, nodes, known)
@@ -365,7 +363,7 @@ class Decider:
 
 @contextmanager
 def _imagined(node: NodeInfo, pods: Sequence[PlacedPod], relations: Relations) -> Iterator[None]:
-    """Have pods be on an imagined node as long as this lasts."""
+    """Add pods to a hypothetical node within the context."""
     for one in pods:
         node.add(one)
         relations.change(one, 1)
@@ -378,7 +376,7 @@ def _imagined(node: NodeInfo, pods: Sequence[PlacedPod], relations: Relations) -
 
 
 def _stand_in(uid: str, asked: Requirements, node: NodeInfo) -> PlacedPod:
-    """Return a pod that is not on a node yet as if it were."""
+    """Return a pod as if it were placed on a node."""
     return PlacedPod(Pod(metadata=ObjectMeta(uid=uid, namespace=asked.namespace)), node.name, asked)
 
 
@@ -388,7 +386,7 @@ def _weigh(totals: list[int], more: Iterable[int], weight: int) -> None:
 
 
 def _remembered(kept: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
-    """Return what is kept under a key, or made for it; what was asked for longest ago goes."""
+    """Return the cached value of a key, or create it. The least recently used entry is dropped."""
     found = kept.get(key)
     if found is None:
         found = kept[key] = make()

@@ -1,5 +1,5 @@
-"""Has the claims to devices of a pod be allocated and reserved for it, before the pod is bound; the one for extended
-resources is made first, and told of in the status of the pod.
+"""Allocates and reserves the device claims of a pod before it is bound. A claim for extended resources is
+created first.
 """
 
 from collections.abc import Callable
@@ -20,19 +20,20 @@ from .devices import ClaimPlan, DevicePlan, Devices, has_failed, is_ready
 from .extended_resources import is_for_extended
 
 LONGEST = 600.0
-"""Seconds that a pod waits for its devices to be ready at a node."""
-# Times that a claim is written which others write, too.
+"""Maximum seconds that a pod waits for its devices to be ready."""
+# Maximum attempts to write a claim after conflicts.
 _ATTEMPTS = 5
 
 
 class DevicesLostError(Exception):
-    """The devices of a pod cannot be had at the node that was chosen; says why."""
+    """The devices of a pod are not available on the chosen node; the message says why."""
 
 
 class DeviceBinding(msgspec.Struct):
-    """One pod on its way: what is to be done, and since when. `written` are the claims as they were written, `made` is
-    the one that was made for the pod, and `told` says that people know that it waits. `created` counts what came of
-    making a claim: success or failure.
+    """The device binding of a pod: the plan, and since when it runs.
+
+    `written` are the written claims, `made` is the claim created for the pod, `told` means that the wait was reported.
+    `created` counts creations by result.
     """
 
     pod: Pod
@@ -45,11 +46,11 @@ class DeviceBinding(msgspec.Struct):
 
     @property
     def until(self) -> float:
-        """Return when waiting ends."""
+        """Return the deadline."""
         return self.since + LONGEST
 
     async def go_on(self, client: Client, devices: Devices, now: float) -> bool:
-        """Do what is to be done, once; return whether all devices are ready. Raises `DevicesLostError`."""
+        """Perform the plan once. Return whether all devices are ready. Raises `DevicesLostError`."""
         for one in self.plan[len(self.written) :]:
             claim = await self._write(client, one)
             self.written.append(claim)
@@ -64,7 +65,7 @@ class DeviceBinding(msgspec.Struct):
         return False
 
     async def give_up(self, client: Client) -> None:
-        """Have no claim be reserved for the pod any more that was so on its way, and the one made for it be gone."""
+        """Release the claims reserved by this binding, and delete the claim created for it."""
         if self.made is not None:
             await discard(client, self.made)
         for claim in self.written:
@@ -88,7 +89,7 @@ class DeviceBinding(msgspec.Struct):
         return await self._reserve(client, one)
 
     async def _make(self, client: Client, claim: ResourceClaim) -> ResourceClaim:
-        """Return a claim as the server has it, made if it was not before without an answer."""
+        """Create a claim, or return the one created by an earlier request without a response."""
         try:
             made = await client.create(RESOURCE_CLAIMS, claim)
         except AlreadyExists:
@@ -102,7 +103,7 @@ class DeviceBinding(msgspec.Struct):
         return made
 
     async def _tell(self, client: Client, claim: ResourceClaim, one: ClaimPlan) -> None:
-        """Tell in the status of the pod which requests of a claim its containers have."""
+        """Record in the pod's status which requests of a claim belong to its containers."""
         mappings = [msgspec.to_builtins(each) for each in one.mappings]
         said = {"resourceClaimName": claim.metadata.name, "requestMappings": mappings}
         change = {"metadata": {"uid": self.pod.metadata.uid}, "status": {"extendedResourceClaimStatus": said}}
@@ -140,8 +141,8 @@ class DeviceBinding(msgspec.Struct):
 
 
 async def take_back(client: Client, claim: ResourceClaim) -> None:
-    """Take back what a claim was given; one that was made for extended resources goes with it. Does nothing if it is
-    not as it was seen any more.
+    """Remove the allocation of a claim; a claim for extended resources is deleted. Nothing is done if it has
+    changed.
     """
     if is_for_extended(claim):
         await discard(client, claim)
@@ -154,7 +155,7 @@ async def take_back(client: Client, claim: ResourceClaim) -> None:
 
 
 async def discard(client: Client, claim: ResourceClaim) -> None:
-    """Delete a claim that was made for extended resources, whatever it was given."""
+    """Delete a claim for extended resources."""
     key, uid = key_of(claim), claim.metadata.uid
     for _ in range(_ATTEMPTS):
         try:

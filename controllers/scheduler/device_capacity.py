@@ -1,7 +1,7 @@
-"""How much of the capacity of a device a claim consumes that shares it (KEP-5075); pure.
+"""Computes the capacity of a shared device that a claim consumes (KEP-5075); pure.
 
-A capacity that is not asked for is consumed as its policy says by default, else as a whole. What is asked for is
-rounded up to what the policy allows: to the next of its values, or the next step of its range.
+Without a request the default of the capacity's policy is consumed, else all of it. A request is rounded up to the next
+valid value or step of the policy.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from controller_manager.common.api.quantity import Quantity, parse
 def consumption(
     asked: CapacityRequirements | None, capacities: Mapping[str, DeviceCapacity]
 ) -> Mapping[str, Quantity] | None:
-    """Return what is consumed of each capacity; None if that cannot be had of such a device."""
+    """Return the consumed amount of each capacity, or None if the device cannot provide it."""
     wanted = asked.requests if asked is not None else {}
     if not wanted.keys() <= capacities.keys():
         return None

@@ -1,12 +1,11 @@
-"""The devices that drivers publish, as pools that a node can reach (KEP-4381); pure.
+"""The published devices as pools that a node can access (KEP-4381); pure.
 
-slices of a pool that a node can reach                       what may be allocated there
-of older generations                                         nothing
-are all that the pool is of, or the others are known too     their devices, by names of slices, as they are listed
-are not of the newest generation that is known               nothing: a new one is on its way
-some are missing                                             nothing, nor are "all" devices known
-have devices, or sets of counters, of the same name,         nothing, nor are "all" devices known
-or counters that there are none of
+slices of a pool accessible from the node                  allocatable devices
+of older generations                                       none
+complete, or the others are known too                      their devices, by slice name, in order
+not of the newest known generation                         none, since a newer one is being published
+some are missing                                           none; requests for all devices fail
+duplicate devices or counter sets, or unknown counters     none; requests for all devices fail
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from controller_manager.common.api.devices import CounterConsumption, Device, Re
 from controller_manager.common.api.quantity import parse
 from controller_manager.common.api.scheduling import NodeMatcher
 
-# Expressions of which a device remembers whether it meets them.
+# Maximum cached expression results per device.
 _REMEMBERED = 64
 
 
@@ -39,7 +38,7 @@ CounterID = tuple[str, str]
 
 
 class Candidate:
-    """A device of a slice. `counters` is what it consumes of those of its pool."""
+    """A device of a slice. `counters` are the pool counters that it consumes."""
 
     __slots__ = ("_matches", "_value", "counters", "device", "id", "slice")
 
@@ -52,7 +51,7 @@ class Candidate:
         self._value: dict[str, Any] | None = None
 
     def meets(self, expression: str) -> tuple[bool, int]:
-        """Return whether the device meets an expression, and what it cost to find out. Raises `SelectorError`."""
+        """Return whether the device matches an expression, and the cost. Raises `SelectorError`."""
         known = self._matches.get(expression)
         if known is not None:
             return known, 0
@@ -70,7 +69,7 @@ class Candidate:
         return found, cost
 
     def is_reached(self, node: Node) -> bool:
-        """Return whether a node that reaches the slice reaches the device, too."""
+        """Return whether a node that can access the slice can access the device too."""
         one = self.device
         if not self.slice.spec.per_device_node_selection:
             return True
@@ -78,8 +77,9 @@ class Candidate:
 
 
 class Pool(NamedTuple):
-    """The devices of a pool that a node can reach; `others` are those of the pool that it cannot. `problem` says why
-    none may be allocated, if that is so, and `invalid` that this will stay so.
+    """The devices of a pool that a node can access; `others` are those that it cannot.
+
+    `problem` says why none may be allocated, and `invalid` that this is permanent.
     """
 
     id: PoolID
@@ -96,7 +96,7 @@ class _Slice(NamedTuple):
 
 
 class DevicePools(msgspec.Struct):
-    """All slices, and what pools they make for nodes."""
+    """All slices, and the pools that they form for nodes."""
 
     _slices: dict[str, _Slice] = {}
     _by_pool: dict[PoolID, dict[str, _Slice]] = {}
@@ -106,7 +106,7 @@ class DevicePools(msgspec.Struct):
     _known: dict[str, tuple[Node, tuple[Pool, ...]]] = {}
 
     def set_slice(self, name: str, one: ResourceSlice | None) -> None:
-        """A slice is as it is now, or is gone."""
+        """Add, update or remove a slice."""
         before = self._slices.pop(name, None)
         if before is not None:
             self._leave(name, before.slice)
@@ -122,7 +122,7 @@ class DevicePools(msgspec.Struct):
         self._forget(one)
 
     def of(self, node: Node) -> tuple[Pool, ...]:
-        """Return the pools that a node can reach, in the order in which devices are taken from them."""
+        """Return the pools that a node can access, in allocation order."""
         name = node.metadata.name
         known = self._known.get(name)
         if known is not None and known[0] is node:
@@ -138,7 +138,7 @@ class DevicePools(msgspec.Struct):
         return found
 
     def forget_node(self, name: str) -> None:
-        """A node is gone."""
+        """Remove a node from the cache."""
         self._known.pop(name, None)
 
     def _pool(self, pool: PoolID, names: Sequence[str]) -> Pool | None:
@@ -160,7 +160,7 @@ class DevicePools(msgspec.Struct):
         self._forget(one)
 
     def _forget(self, one: ResourceSlice) -> None:
-        """Forget what was made with a slice, and with others of its pool, which may be of another node."""
+        """Drop cached pools with a slice, and those of its pool, which may belong to other nodes."""
         pool = PoolID(one.spec.driver, one.spec.pool.name)
         self._built.pop(pool, None)
         if _is_shared(one) or any(_is_shared(each.slice) for each in self._by_pool.get(pool, {}).values()):
@@ -170,7 +170,7 @@ class DevicePools(msgspec.Struct):
 
 
 def _build(pool: PoolID, reached: Sequence[_Slice], every: Iterable[_Slice]) -> Pool | None:
-    """Return the pool that slices make; None if a newer one is on its way."""
+    """Return the pool of slices, or None if a newer generation is being published."""
     generation = max(one.slice.spec.pool.generation for one in reached)
     slices = [one for one in reached if one.slice.spec.pool.generation == generation]
     count, whole = slices[0].slice.spec.pool.resource_slice_count, slices
@@ -196,7 +196,7 @@ def _build(pool: PoolID, reached: Sequence[_Slice], every: Iterable[_Slice]) -> 
 
 
 def _must_wait(pool: Pool) -> bool:
-    """Return whether some devices are ready only some time after they were given, so that others are preferred."""
+    """Return whether a pool has devices with binding conditions, so that other pools are preferred."""
     return any(one.device.binding_conditions for one in pool.candidates)
 
 
@@ -222,7 +222,7 @@ def _reaches(node: Node, name: str, selector: NodeSelector | None, *, all_nodes:
 
 
 def _amounts(sets: Iterable[Any]) -> Iterable[tuple[CounterID, Decimal]]:
-    """The amounts of counters of sets, or of what is consumed of sets."""
+    """Yield the amounts of counters in counter sets or consumptions."""
     for one in sets:
         name = one.counter_set if isinstance(one, CounterConsumption) else one.name
         for counter, amount in one.counters.items():

@@ -1,4 +1,4 @@
-"""What claims to devices ask for: their requests and the alternatives of these, with the classes of devices; pure."""
+"""The requests of device claims with their alternatives and device classes; pure."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from controller_manager.common.api.devices import DeviceClass, DeviceConstraint,
 
 
 class AllocationError(Exception):
-    """Claims cannot be allocated, as they are or as pools are now; says why."""
+    """Claims cannot be allocated because of their spec or the present pools; the message says why."""
 
 
 class DeviceRequest(NamedTuple):
-    """A request for devices, or an alternative of one: its names, and what of."""
+    """A request for devices, or an alternative of one."""
 
     base: str
     name: str
@@ -24,24 +24,24 @@ class DeviceRequest(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """Return the name that results have."""
+        """Return the name used in allocation results."""
         return self.name or self.base
 
 
 class WantedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim that is to be allocated: its requests, each with its alternatives."""
+    """A claim to allocate, with the alternatives of each request."""
 
     claim: ResourceClaim
     requests: tuple[tuple[DeviceRequest, ...], ...]
 
     @property
     def constraints(self) -> Sequence[DeviceConstraint]:
-        """Return what must hold for its devices together."""
+        """Return the constraints over its devices."""
         return self.claim.spec.devices.constraints
 
 
 def requests_of(claim: ResourceClaim, device_class: Callable[[str], DeviceClass | None]) -> WantedClaim:
-    """Return what a claim asks for. Raises `AllocationError` for what nobody knows."""
+    """Return the requests of a claim. Raises `AllocationError` for unknown classes or modes."""
 
     def read(base: str, name: str, wanted: DeviceSubRequest, *, admin: bool = False) -> DeviceRequest:
         found = device_class(wanted.device_class_name)

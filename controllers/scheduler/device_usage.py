@@ -1,4 +1,4 @@
-"""The devices that claims have been given, by the word of the server and by what is on its way there; pure."""
+"""Tracks allocated devices, from the server and from our own pending writes; pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ from .device_pools import DeviceID
 
 
 class _Assumed(NamedTuple):
-    """An allocation that was decided on for a claim, which the server took as `version`, if it did. There is no `uid`
-    before the claim is made.
+    """A decided allocation of a claim, with the `version` once it is written. `uid` is empty before the claim
+    is created.
     """
 
     uid: str
@@ -27,8 +27,10 @@ class _Assumed(NamedTuple):
 
 
 class DeviceUsage(msgspec.Struct):
-    """Who has which devices. `whole` are those that claims have to themselves, `shared` those that several may have,
-    with the parts of their capacities that are `consumed`. Those had for administration alone are in neither.
+    """Allocated devices.
+
+    `whole` are exclusively allocated devices, `shared` those with several users, with their `consumed` capacity.
+    Devices with admin access are in neither.
     """
 
     whole: Counter[DeviceID] = msgspec.field(default_factory=Counter)
@@ -38,7 +40,7 @@ class DeviceUsage(msgspec.Struct):
     _assumed: dict[Key, _Assumed] = {}
 
     def set_claim(self, key: Key, claim: ResourceClaim | None) -> None:
-        """A claim is as it is now, or is gone."""
+        """Update or remove a claim."""
         assumed = self._assumed.get(key)
         if assumed is not None and not _is_outdated(assumed, claim):
             return
@@ -46,26 +48,26 @@ class DeviceUsage(msgspec.Struct):
         self._count(key, devices_of(claim) if claim is not None else ())
 
     def assume(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
-        """An allocation was decided on for a claim that has none."""
+        """Record a decided allocation of a claim."""
         self._assumed[key_of(claim)] = _Assumed(claim.metadata.uid, allocation)
         self._count(key_of(claim), allocation.devices.results)
 
     def written(self, claim: ResourceClaim) -> None:
-        """The server took an allocation, and the claim is as it answered, or newer."""
+        """Record that an allocation was written."""
         key = key_of(claim)
         assumed = self._assumed.get(key)
         if assumed is not None:
             self._assumed[key] = assumed._replace(uid=claim.metadata.uid, version=claim.metadata.resource_version)
 
     def forget(self, key: Key, claim: ResourceClaim | None) -> None:
-        """An allocation did not come to the server, where the claim is as it is known otherwise."""
+        """Undo a decided allocation that was not written."""
         assumed = self._assumed.get(key)
         if assumed is not None and not assumed.version:
             del self._assumed[key]
             self._count(key, devices_of(claim) if claim is not None else ())
 
     def is_assumed(self, key: Key, uid: str) -> bool:
-        """Return whether an allocation of a claim is on its way."""
+        """Return whether an allocation of a claim is being written."""
         found = self._assumed.get(key)
         return found is not None and found.uid == uid
 
@@ -99,7 +101,7 @@ def added(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> dict[str,
 
 
 def _is_outdated(assumed: _Assumed, claim: ResourceClaim | None) -> bool:
-    """Return whether the server says more of a claim than what was decided on."""
+    """Return whether the server state of a claim supersedes a decided allocation."""
     if claim is None or claim.status.allocation is not None or assumed.uid not in ("", claim.metadata.uid):
         return True
     return bool(assumed.version) and is_newer(claim.metadata.resource_version, assumed.version)

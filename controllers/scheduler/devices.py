@@ -1,15 +1,15 @@
-"""Where a pod may be because of its claims to devices (KEP-4381), and what is to be done for them there; pure.
+"""Filters nodes by the device claims of a pod (KEP-4381), and plans the allocations; pure.
 
-claim of a pod                                            nodes
-is not made yet, is not there, is being deleted           none
-is allocated, and as many use it as may, or its           none
-devices are being given by the way to another pod
-is allocated                                              those that reach its devices
-is not allocated                                          those with devices for all such claims (`allocator.py`),
-                                                          and for the extended resources that they lack
-                                                          (`extended_resources.py`)
+claim of a pod                                        nodes
+not created, missing, or being deleted                none
+allocated, at its maximum of consumers, or its        none
+  devices are being allocated for another pod
+allocated                                             those that can access its devices
+not allocated                                         those with devices for all such claims
+                                                        (`allocator.py`) and for missing extended
+                                                        resources (`extended_resources.py`)
 
-An allocation that no node can use is taken back, if the claim is reserved for nobody else.
+An allocation that no node can use is removed, if the claim is not reserved for another pod.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,11 +41,11 @@ from .filters import Rejection, Rejections
 from .node_info import NodeInfo
 from .time_slice import TimeSlice
 
-# Looks that it takes to have the pools of a node, and for a step of the search for devices.
+# Cost of reading the pools of a node, and of a step of the device search, in units of a filter check.
 _POOLS, _STEP = 2.0, 0.3
 DEVICES = "DynamicResources"
 MOST_CONSUMERS = 256
-"""How many a claim may be reserved for."""
+"""Maximum consumers of a claim."""
 _MOST_ALTERNATIVES = 8
 _ELSEWHERE = (Rejection(DEVICES, "resourceclaim not available on the node", final=True),)
 _NOT_ALL = (Rejection(DEVICES, "cannot allocate all claims", final=True),)
@@ -61,9 +61,10 @@ def _no_claims(_: str) -> Iterable[ResourceClaim]:
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """What there is of devices and claims to them, and who has which. `rules` taint devices besides their drivers;
-    `class_for` tells the class that stands for an extended resource, `claims_of` the claims that a pod controls, by
-    its uid.
+    """Access to claims, classes and device usage.
+
+    `rules` add taints to devices. `class_for` returns the class of an extended resource, `claims_of` the claims
+    controlled by a pod's uid.
     """
 
     claim: Callable[[Key], ResourceClaim | None]
@@ -76,7 +77,7 @@ class Devices(msgspec.Struct, frozen=True):
     usage: DeviceUsage = msgspec.field(default_factory=DeviceUsage)
 
     def taints(self) -> Callable[[Candidate], Sequence[Taint]]:
-        """Return what tells the taints of devices."""
+        """Return a function that returns the taints of devices."""
         if not self.tainted:
             return lambda _: ()
         rules = [(selector_of(one), one.spec.taint) for one in self.rules()]
@@ -90,9 +91,7 @@ class Devices(msgspec.Struct, frozen=True):
 
 
 class ClaimPlan(NamedTuple):
-    """A claim that is to be reserved for a pod, with what it is given before, if it has nothing. One with `mappings` is
-    to be made first, for extended resources.
-    """
+    """A claim to reserve for a pod, with its allocation if it has none. A claim with `mappings` is created first."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None = None
@@ -103,14 +102,14 @@ DevicePlan = tuple[ClaimPlan, ...]
 
 
 class ExtendedClaim(NamedTuple):
-    """A claim for extended resources of a pod, and which of its requests gives what to which container."""
+    """A claim for extended resources of a pod, and which request belongs to which container."""
 
     wanted: WantedClaim
     mappings: tuple[ContainerExtendedResourceRequest, ...]
 
 
 class _Found(NamedTuple):
-    """What was found for a node: why it is none, or the devices that claims get there."""
+    """The result for a node: why it is rejected, or the devices of each claim."""
 
     rejections: Rejections = ()
     claims: Sequence[WantedClaim] = ()
@@ -118,9 +117,10 @@ class _Found(NamedTuple):
 
 
 class PodDevices:
-    """The claims to devices of one pod, as they are now. `hindrance` is what keeps the pod from every node, `failure`
-    what was found out at one node and keeps it from all: something is wrong with the pod, which nobody would notice if
-    it came to another one. What was found out of a node holds until that changes, but not if claims or devices do.
+    """The device claims of one pod at present.
+
+    `hindrance` rejects every node. `failure` was found at one node and rejects all, since the pod itself is wrong.
+    Results of a node are cached until it changes, but not across changes of claims or devices.
     """
 
     def __init__(self, pod: Pod, devices: Devices, extended: frozenset[str] = frozenset()) -> None:
@@ -132,10 +132,10 @@ class PodDevices:
         self._wanted: list[WantedClaim] = []
         self._attempt = Attempt(devices.usage, devices.taints())
         self._found: dict[str, tuple[int, _Found]] = {}
-        # The node for which devices are being searched for, at its generation.
+        # The node of the paused device search, with its generation.
         self._searched: tuple[str, int, Allocation] | None = None
         self._unusable: dict[Key, ResourceClaim] = {}
-        # Extended resources that devices may give, and the claims for those of them that nodes lack.
+        # Extended resources that devices may provide, and the claims for those that nodes lack.
         self._extended = extended
         self._for_extended: dict[frozenset[str], ExtendedClaim] = {}
         self._left_over = next(filter(is_for_extended, devices.claims_of(pod.metadata.uid)), None) if extended else None
@@ -151,18 +151,18 @@ class PodDevices:
                 self._note(Key(pod.metadata.namespace, name), found)
 
     def look(self, node: NodeInfo, time: TimeSlice) -> Rejections | None:
-        """Return why the pod may not be on a node; None if the time is over before that is known."""
+        """Return why the pod does not fit on a node; None if the time slice ends before that is known."""
         if node.node is None:
             return _ELSEWHERE
         found = self._look(node, time)
         return found.rejections if found is not None else None
 
     def rejects(self, node: NodeInfo) -> Rejections:
-        """Return why the pod may not be on a node; nothing if it may."""
+        """Return why the pod does not fit on a node; empty if it fits."""
         return self._found_at(node).rejections if node.node is not None else _ELSEWHERE
 
     def preference(self, node: NodeInfo) -> int:
-        """Return how early among alternatives those are that a node has devices for."""
+        """Return a score for how early in the lists of alternatives the devices of a node are."""
         every = self._found_at(node).picks if node.node is not None else ()
         chosen = {id(pick.request) for picks in every for pick in picks}
         requests = (every for one in self._wanted for every in one.requests if every[0].name)
@@ -170,7 +170,7 @@ class PodDevices:
         return sum(_MOST_ALTERNATIVES - place for place in places)
 
     def plan(self, node: NodeInfo) -> DevicePlan:
-        """Return what is to be done so that the pod can be on a node that does not reject it."""
+        """Return the claims to allocate and reserve on a feasible node."""
         there = node.node
         assert there is not None
         found = self._found_at(node)
@@ -186,8 +186,8 @@ class PodDevices:
 
     @property
     def unusable(self) -> ResourceClaim | None:
-        """Return an allocated claim that nodes were rejected for, and that nobody else uses; or the one that was made
-        for extended resources before, and came to nothing.
+        """Return an allocated claim that rejected nodes and has no other consumer, or a leftover claim for
+        extended resources.
         """
         if self._left_over is not None:
             return self._left_over
@@ -213,7 +213,7 @@ class PodDevices:
         return found
 
     def _claims_at(self, info: NodeInfo) -> Sequence[WantedClaim]:
-        """Return the claims that are to be allocated on a node."""
+        """Return the claims to allocate on a node."""
         lacking = self._lacking(info)
         return (*self._wanted, self._extended_claim(info).wanted) if lacking else self._wanted
 
@@ -221,7 +221,7 @@ class PodDevices:
         return self._extended.difference(info.allocatable.others)
 
     def _extended_claim(self, info: NodeInfo) -> ExtendedClaim:
-        """Return the claim for what a node lacks."""
+        """Return the claim for the extended resources that a node lacks."""
         lacking = self._lacking(info)
         found = self._for_extended.get(lacking)
         if found is None:
@@ -260,7 +260,7 @@ class PodDevices:
         return _Found(_NOT_ALL) if found is None else _Found((), claims, found)
 
     def _search_on(self, search: Allocation, time: TimeSlice) -> None:
-        """Search to the next pause. Raises `StopIteration` with what was found."""
+        """Run the search to its next pause. Raises `StopIteration` with the result."""
         before = self._attempt.steps
         try:
             next(search)
@@ -289,14 +289,14 @@ class PodDevices:
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Return whether all devices of a claim that are ready only some time after they were given are so."""
+    """Return whether all binding conditions of a claim's devices are met."""
     return all(
         all(_is_true(claim, one, condition) for condition in one.binding_conditions) for one in devices_of(claim)
     )
 
 
 def has_failed(claim: ResourceClaim) -> bool:
-    """Return whether a device of a claim will not be ready, by the word of its driver."""
+    """Return whether a binding failure condition of a claim's device is met."""
     return any(
         _is_true(claim, one, condition) for one in devices_of(claim) for condition in one.binding_failure_conditions
     )

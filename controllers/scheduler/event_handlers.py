@@ -1,4 +1,4 @@
-"""Takes in what happens in the cluster: it is noted as informers tell it, and taken in between two decisions."""
+"""Handles events of the cluster: queues them as informers report them, and applies them between two decisions."""
 
 import asyncio
 import importlib
@@ -39,22 +39,24 @@ from .sources import RULES, STORAGE
 from .volumes import BY_VOLUMES, LIMITS
 from .workloads import DefaultSpread
 
-# What evaluates the selectors of devices: few clusters have some, and loading it takes long.
+# The module that evaluates device selectors. It is loaded on demand, because loading takes long and few clusters need
+# it.
 _SELECTORS = "controller_manager.common.cel.devices"
 AT_ONCE = 100
-"""Changes that are taken in before other work has its turn."""
+"""Maximum number of changes applied before other coroutines run."""
 
 
 class _Noted(NamedTuple):
-    """A change, and what takes it in."""
+    """A change, and its handler."""
 
     take: Callable[[Change[Any]], None]
     change: Change[Any]
 
 
 class EventHandlers:
-    """What was noted and is not taken in yet. Pods on their way that wait for a claim go on when it changes. Slices of
-    devices wait until their selectors can be evaluated, which is loaded by a thread when there are some.
+    """The queued changes. Pods that wait for a claim continue when it changes.
+
+    Device slices wait until the evaluator of selectors has been loaded in a thread.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class EventHandlers:
         self._wake = asyncio.Event()
 
     async def run(self, go_on: Callable[[], None]) -> None:
-        """Take in what happens, and have pods looked at when there are some to look at."""
+        """Apply events, and trigger scheduling cycles while pods are pending."""
         ends = [self._subscribe(resource, take) for resource, take in self._takers()]
         try:
             while True:
@@ -103,12 +105,12 @@ class EventHandlers:
         self._wake.set()
 
     async def take_in_all(self) -> None:
-        """Take in all that was noted."""
+        """Apply all queued changes."""
         while self._noted:
             await self._take_in_next()
 
     def _takers(self) -> list[tuple[Any, Callable[[Change[Any]], None]]]:
-        """What is watched, and who takes in its changes; nodes come before their pods."""
+        """Return the watched resources and their handlers. Nodes come before their pods."""
         workloads = (SERVICES, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS)
         return [
             (NODES, self._take_node),
@@ -135,7 +137,7 @@ class EventHandlers:
         return self._context.informers.get(resource).subscribe(note)
 
     async def _take_in_next(self) -> None:
-        """Take in the oldest change that was noted, unless another caller does so meanwhile."""
+        """Apply the oldest queued change, unless another caller is doing so."""
         if not self._noted:
             return
         one = self._noted[0]
@@ -146,7 +148,7 @@ class EventHandlers:
             one.take(one.change)
 
     async def _read_if_large(self, *pods: Pod | None) -> None:
-        """Find out in the worker thread what large pods ask for, which is remembered."""
+        """Read the requirements of large pods in the worker thread. The results are cached."""
         for pod in pods:
             if pod is not None and len(pod.raw) > LARGE:
                 with suppress(msgspec.ValidationError, ValueError):  # it is told of when the pod is taken in
@@ -163,7 +165,7 @@ class EventHandlers:
         self._scheduler.namespace_changed(change.key.name, labels.items(), clock.monotonic(), filters.POD_AFFINITY)
 
     def _take_storage(self, resource: Resource[Any], change: Change[Any]) -> None:
-        """Something of volumes changed: pods may fit now, or those on their way have what they wait for."""
+        """Handle a change of volumes: pods may fit now, and waiting pods may continue."""
         self._scheduler.happened(BY_VOLUMES, label_of(resource, change.before, change.after), clock.monotonic())
         if isinstance(change.object, PersistentVolumeClaim):
             for uid in self._bindings.waiting_for_volume(change.key):
@@ -175,7 +177,7 @@ class EventHandlers:
             self._scheduler.happened((LIMITS,), label, clock.monotonic())
 
     def _take_claim(self, change: Change[ResourceClaim]) -> None:
-        """A claim to devices changed: pods may fit now, or those on their way have what they wait for."""
+        """Handle a change of a device claim: pods may fit now, and waiting pods may continue."""
         self._scheduler.claim_changed(change.key, change.before, change.after, clock.monotonic())
         for uid in self._bindings.waiting_for_devices(change.key):
             self._enqueue(Binding(uid), "its claim changed")

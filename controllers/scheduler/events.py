@@ -31,7 +31,7 @@ from .requirements import AffinityTerm, HostPort, Requirements
 
 
 class NodeEvent(NamedTuple):
-    """A node is there, or as it is now; or it is gone."""
+    """A node was added, updated or deleted."""
 
     node: NodeInfo
     gone: bool = False
@@ -40,12 +40,12 @@ class NodeEvent(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return the name that metrics have for it."""
+        """Return the name of the event in metrics."""
         return "NodeAdd" if self.is_new else "NodeDelete" if self.gone else f"Node{self.change}"
 
 
 class PodEvent(NamedTuple):
-    """A pod came to a node, went from it, or is as it is there now."""
+    """A pod was placed on a node, removed from it, or updated there."""
 
     placed: PlacedPod
     came: bool = False
@@ -53,12 +53,12 @@ class PodEvent(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return the name that metrics have for it."""
+        """Return the name of the event in metrics."""
         return "AssignedPodAdd" if self.came else "AssignedPodDelete" if self.went else "AssignedPodUpdate"
 
 
 class OtherEvent(NamedTuple):
-    """Something else happened that concerns those who reject for reasons of that kind; metrics know it by its label."""
+    """Another event that may help pods rejected by these plugins, with its label for metrics."""
 
     concerns: frozenset[str]
     label: str
@@ -69,13 +69,13 @@ _Hint = Callable[[Requirements, Event, ClusterState], bool]
 
 
 def label_of(resource: Resource[Any], before: object, after: object) -> str:
-    """Return the name that metrics have for a change of an object."""
+    """Return the metric name of a change of an object."""
     kind = f"{resource.group}/{resource.kind}" if resource.group else resource.kind
     return kind + ("Add" if before is None else "Delete" if after is None else "Update")
 
 
 def node_change(before: NodeInfo, after: Node) -> str:
-    """Return what changes of a node, by the name that metrics have for it."""
+    """Return the metric name of a change of a node."""
     if before.node is None or before.node.status.allocatable != after.status.allocatable:
         return "UpdateNodeAllocatable"
     if before.labels != (after.metadata.labels or {}):
@@ -88,7 +88,7 @@ def node_change(before: NodeInfo, after: Node) -> str:
 
 
 def may_help(by: frozenset[str], asked: Requirements, event: Event, state: ClusterState) -> bool:
-    """Return whether what happened may help pods that ask for this, for which nodes were rejected by those."""
+    """Return whether an event may help pods with these requirements that were rejected by these plugins."""
     if not by:  # there was no node
         return isinstance(event, NodeEvent)
     if isinstance(event, OtherEvent):

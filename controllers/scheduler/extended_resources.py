@@ -1,8 +1,7 @@
-"""Extended resources that classes of devices stand for (KEP-5004): the claim that is made for a pod on a node which has
-none of them itself; pure.
+"""Extended resources backed by device classes (KEP-5004): the claim for a pod on a node without them; pure.
 
-Each container that lasts has a request of its own. Init containers that end before others start use the devices of
-those, and for what these lack one request together, since they run one after the other.
+Each long-running container has its own request. Init containers that end before others start reuse those devices. For
+what is missing they share one request, since they run one after the other.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,7 +27,9 @@ _LONGEST_NAME, _LONGEST_PREFIX = 253, 58
 
 
 class _Containers(NamedTuple):
-    """The containers of a pod by number, init containers first: those that last, and those that end before others."""
+    """The containers of a pod by number, init containers first: long-running ones, and those that end before
+    others start.
+    """
 
     lasting: Mapping[int, Container]
     passing: Mapping[int, Container]
@@ -37,7 +38,7 @@ class _Containers(NamedTuple):
 def class_for(
     resource: str, device_class: Callable[[str], DeviceClass | None], explicit: Callable[[str], Iterable[DeviceClass]]
 ) -> DeviceClass | None:
-    """Return the class that stands for an extended resource: by its name, or among those that say so the newest."""
+    """Return the device class of an extended resource: by its implicit name, else the newest that declares it."""
     if resource.startswith(DEVICE_CLASS):
         return device_class(resource.removeprefix(DEVICE_CLASS))
     named = sorted(explicit(resource), key=lambda one: one.metadata.name)
@@ -45,20 +46,20 @@ def class_for(
 
 
 def resources_of(device_class: DeviceClass) -> frozenset[str]:
-    """Return the extended resources that a class stands for."""
+    """Return the extended resources that a class provides."""
     implicit = DEVICE_CLASS + device_class.metadata.name
     return frozenset(filter(None, (implicit, device_class.spec.extended_resource_name)))
 
 
 def is_for_extended(claim: ResourceClaim) -> bool:
-    """Return whether a scheduler made a claim for the extended resources of a pod."""
+    """Return whether a claim was created by a scheduler for extended resources of a pod."""
     return (claim.metadata.annotations or {}).get(EXTENDED_CLAIM) == "true"
 
 
 def claim_for(
     pod: Pod, resources: Collection[str], class_of: ClassByResource
 ) -> tuple[ResourceClaim, tuple[ContainerExtendedResourceRequest, ...]]:
-    """Return the claim for extended resources of a pod, and what each container is given by which of its requests."""
+    """Return the claim for extended resources of a pod, and the mapping of containers to requests."""
     requests, mappings = requests_for(pod, resources, class_of)
     meta = pod.metadata
     prefix = f"{meta.name}-extended-resources-"
@@ -77,7 +78,7 @@ def claim_for(
 def requests_for(
     pod: Pod, resources: Collection[str], class_of: ClassByResource
 ) -> tuple[tuple[DeviceRequest, ...], tuple[ContainerExtendedResourceRequest, ...]]:
-    """Return the requests for extended resources of a pod, and what each container is given by which of them."""
+    """Return the requests for extended resources of a pod, and the mapping of containers to requests."""
     containers = _containers(pod)
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []

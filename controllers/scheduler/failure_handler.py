@@ -1,4 +1,4 @@
-"""Says why there is no node for a pod: in its condition and an event, and takes back devices that it cannot use."""
+"""Reports why there is no node for a pod, as condition and event, and releases unusable devices."""
 
 from controller_manager.common.api.core import PODS
 from controller_manager.common.api.errors import ApiError, Conflict, NotFound
@@ -15,12 +15,12 @@ from .keys import Enqueue, Report
 from .queue import SchedulingQueue
 from .scheduler import Unplaced
 
-# Seconds between two events about a pod that say the same.
+# Minimum seconds between two equal events about a pod.
 _REPEATED = 60.0
 
 
 class FailureHandler:
-    """The attempts that are to be told of, by uid of the pod, and which message was last an event, and when."""
+    """The attempts to report by uid of the pod, and the time and text of each pod's last event."""
 
     def __init__(self, context: Context, queue: SchedulingQueue, enqueue: Enqueue) -> None:
         self._client = context.client
@@ -31,16 +31,16 @@ class FailureHandler:
         self._said: dict[str, tuple[str, float]] = {}
 
     def tell(self, attempt: Unplaced, cause: str) -> None:
-        """Have an attempt be told of."""
+        """Enqueue the report of an attempt."""
         self._reports[attempt.queued.uid] = attempt
         self._enqueue(Report(attempt.queued.uid), cause)
 
     def forget(self, uid: str) -> None:
-        """A pod waits no longer."""
+        """Drop the state of a pod that no longer waits."""
         self._said.pop(uid, None)
 
     async def report(self, uid: str) -> None:
-        """Say why there is no node for a pod."""
+        """Report why there is no node for a pod."""
         attempt = self._reports.pop(uid, None)
         if attempt is None:
             return

@@ -1,7 +1,7 @@
-"""Whether a pod may be on a node, by the pod and that node alone; pure.
+"""Filters that depend only on a pod and one node; pure.
 
-A node is rejected by the first of these that does: unschedulable, name, taints, affinity to nodes, declared features,
-host ports, resources. A rejection is final where no pod that goes would change it, so that nobody is preempted in vain.
+The first matching filter rejects a node: unschedulable, name, taints, node affinity, declared features, host ports,
+resources. A rejection is final if the removal of pods would not change it, so that preemption is not tried in vain.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from controller_manager.common.api.scheduling import NO_EXECUTE, NO_SCHEDULE, to
 from .node_info import NodeInfo, conflicts
 from .requirements import Requirements
 
-# Who rejects, by the names that metrics and configurations have for it.
+# The names of the filters in metrics and configurations.
 UNSCHEDULABLE = "NodeUnschedulable"
 TAINTS = "TaintToleration"
 NODE_AFFINITY = "NodeAffinity"
@@ -31,7 +31,7 @@ _KEPT_AWAY = (NO_SCHEDULE, NO_EXECUTE)
 
 
 class Rejection(NamedTuple):
-    """Why a node is none for a pod: by whom, and the sentence that people read after a number of nodes."""
+    """Why a node does not fit: the filter, and the reason shown after a number of nodes."""
 
     by: str
     reason: str
@@ -49,12 +49,14 @@ _HAS_NO_PODS = Rejection(RESOURCES, "Too many pods", final=True)
 
 
 def reject(asked: Requirements, node: NodeInfo, *, compares: bool = False) -> Rejections:
-    """Return why a pod may not be on a node; nothing if it may. `compares` lets tolerations compare numbers."""
+    """Return why a pod does not fit on a node; empty if it fits. `compares` enables numeric comparison in
+    tolerations.
+    """
     return reject_for_good(asked, node, compares=compares) or reject_for_now(asked, node)
 
 
 def reject_for_good(asked: Requirements, node: NodeInfo, *, compares: bool = False) -> Rejections:
-    """Return what keeps a pod from a node whatever pods are there."""
+    """Return the rejections that do not depend on other pods."""
     if node.unschedulable and not any(tolerates(one, _CORDONED, compares=compares) for one in asked.tolerations):
         return _IS_UNSCHEDULABLE
     if node.taints and untolerated(node.taints, asked.tolerations, _KEPT_AWAY, compares=compares) is not None:
@@ -67,14 +69,14 @@ def reject_for_good(asked: Requirements, node: NodeInfo, *, compares: bool = Fal
 
 
 def reject_for_now(asked: Requirements, node: NodeInfo) -> Rejections:
-    """Return what keeps a pod from a node because of the pods that are there."""
+    """Return the rejections that depend on the pods on the node."""
     if asked.ports and conflicts(asked.ports, node.ports):
         return _HAS_NO_PORT
     return () if _has_room(asked, node) else tuple(_lacking(asked, node))
 
 
 def could_fit(asked: Requirements, node: NodeInfo) -> bool:
-    """Return whether a node would have the resources for a pod if it were empty."""
+    """Return whether a node has enough resources for a pod if it were empty."""
     wanted, there = asked.requests, node.allocatable
     if wanted.cpu > there.cpu or wanted.memory > there.memory or wanted.storage > there.storage:
         return False
@@ -85,12 +87,12 @@ def could_fit(asked: Requirements, node: NodeInfo) -> bool:
 
 
 def is_by_devices(asked: Requirements, resource: str, node: NodeInfo) -> bool:
-    """Return whether it is devices by which a node would give a pod an extended resource."""
+    """Return whether a node would provide an extended resource of a pod by devices."""
     return resource in asked.by_devices and not node.allocatable.others.get(resource)
 
 
 def intolerable_preferences(asked: Requirements, node: NodeInfo, *, compares: bool = False) -> int:
-    """Return how many taints of a node, which only prefer that pods stay away, a pod does not tolerate."""
+    """Return the number of PreferNoSchedule taints that a pod does not tolerate."""
     if not node.taints:
         return 0
     able = [one for one in asked.tolerations if one.effect in ("", PREFER_NO_SCHEDULE)]
@@ -116,7 +118,7 @@ def _has_room(asked: Requirements, node: NodeInfo) -> bool:
 
 
 def _lacking(asked: Requirements, node: NodeInfo) -> Sequence[Rejection]:
-    """Return what a node has too little of."""
+    """Return the resources that a node lacks."""
     wanted, there = asked.requests, node.allocatable
     found = []
     if len(node.pods) >= node.most_pods:
@@ -138,5 +140,5 @@ def _lacking(asked: Requirements, node: NodeInfo) -> Sequence[Rejection]:
 
 
 def insufficient(resource: str, *, final: bool = False) -> Rejection:
-    """Return that a node has too little of a resource."""
+    """Return the rejection for a missing resource."""
     return Rejection(RESOURCES, f"Insufficient {resource}", final=final)

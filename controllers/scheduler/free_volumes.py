@@ -1,6 +1,6 @@
-"""The volumes that a claim which waits could have, by the nodes that reach them; pure.
+"""The available volumes for an unbound claim, by the nodes that can access them; pure.
 
-All volumes are looked at once, as the time allows. Those of a node are found without looking at those of others.
+All volumes are examined once, in time slices. Those of a node are then found without scanning the others.
 """
 
 from bisect import insort
@@ -18,12 +18,12 @@ from ..shared.claims import size_of
 from .node_info import NodeInfo
 from .time_slice import TimeSlice
 
-# Looks that it takes to judge a volume, and to ask whether a node reaches some.
+# Cost of examining a volume, and of matching a node, in units of a filter check.
 _JUDGE, _REACH = 0.8, 0.3
 
 
 class _Offer(NamedTuple):
-    """A volume, by what sorts those that a claim could have from the best one: its own, then the smallest."""
+    """A volume with its sort key: reserved for the claim first, then the smallest."""
 
     is_other: bool
     size: Decimal
@@ -35,7 +35,7 @@ _Offers = list[_Offer]
 
 
 class FreeVolumes:
-    """What one claim could have of the volumes that there were at first. `taken` are being given to claims."""
+    """The matching volumes for a claim, of those that existed at the start. `taken` are being bound to claims."""
 
     def __init__(
         self, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], taken: Mapping[str, Key]
@@ -44,12 +44,12 @@ class FreeVolumes:
         self._taken = taken
         self._to_judge: Iterator[PersistentVolume] = iter(tuple(volumes))
         self._by_matcher: dict[NodeMatcher | None, _Offers] = {}
-        # Of them those that hosts of some names alone reach, by name; and all others.
+        # Volumes restricted to hosts by name, and all others.
         self._by_host: dict[str, list[tuple[NodeMatcher, _Offers]]] = {}
         self._elsewhere: list[tuple[NodeMatcher | None, _Offers]] = []
 
     def gather(self, time: TimeSlice) -> bool:
-        """Judge volumes; return whether there are none left to be judged."""
+        """Examine volumes. Return whether all are done."""
         while not time.is_over:
             volume = next(self._to_judge, None)
             if volume is None:
@@ -61,7 +61,7 @@ class FreeVolumes:
         return False
 
     def best(self, node: NodeInfo, used: Iterable[str]) -> PersistentVolume | None:
-        """Return the best volume that a node reaches, but for those that are used."""
+        """Return the best volume that a node can access, except used ones."""
         firsts = (
             next((one for one in offers if one.name not in used), None)
             for matcher, offers in self._groups(node)
@@ -71,7 +71,7 @@ class FreeVolumes:
         return best.volume if best is not None else None
 
     def cost(self, node: NodeInfo) -> float:
-        """Return the looks that it takes to find the best volume of a node."""
+        """Return the cost of finding the best volume of a node."""
         return _REACH * (1 + len(self._groups(node)))
 
     def _groups(self, node: NodeInfo) -> list[tuple[NodeMatcher | None, _Offers]]:
@@ -105,13 +105,13 @@ class FreeVolumes:
 
 
 def matcher_of(volume: PersistentVolume) -> NodeMatcher | None:
-    """Return what tells the nodes that reach a volume; None if all do."""
+    """Return the matcher of nodes that can access a volume; None for all nodes."""
     affinity = volume.spec.node_affinity
     return NodeMatcher.of(affinity.required) if affinity is not None and affinity.required is not None else None
 
 
 def _hosts(matcher: NodeMatcher) -> frozenset[str] | None:
-    """Return the values of the label for the name of the host that nodes must have; None if it may be any."""
+    """Return the required values of the hostname label; None if any node may match."""
     found: set[str] = set()
     for term in matcher.terms:
         named = (one.values for one in term.labels.requirements if (one.key, one.operator) == (HOSTNAME, "in"))

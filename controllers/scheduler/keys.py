@@ -1,4 +1,4 @@
-"""What the workers of the scheduler are given to do, as keys of one queue."""
+"""The keys of the scheduler's work queue."""
 
 from typing import Protocol
 
@@ -6,23 +6,23 @@ import msgspec
 
 
 class Cycle(msgspec.Struct, frozen=True):
-    """The pods that are next."""
+    """Run a scheduling cycle."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A pod for which a node was found, by its uid."""
+    """Bind the pod with that uid."""
 
     uid: str
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A pod for which there is no node, by its uid."""
+    """Report that there is no node for the pod with that uid."""
 
     uid: str
 
 
 class Preemption(msgspec.Struct, frozen=True):
-    """A pod for which others have to go, by its uid."""
+    """Preempt others for the pod with that uid."""
 
     uid: str
 
@@ -31,6 +31,6 @@ SchedulerKey = Cycle | Binding | Report | Preemption
 
 
 class Enqueue(Protocol):
-    """Has something be done, at once or `after` so many seconds; `cause` is for people."""
+    """Enqueues a key, at once or `after` a number of seconds. `cause` is for diagnostics."""
 
     def __call__(self, key: SchedulerKey, cause: str, after: float = 0.0) -> None: ...

@@ -1,4 +1,4 @@
-"""The metrics of the scheduler, by the names that dashboards know."""
+"""The metrics of the scheduler, with the names of kube-scheduler."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -116,7 +116,7 @@ _READY_AFTER = Family(
 
 
 class SchedulerMetrics(Collector):
-    """All of them. How many pods wait, and for whom, is asked of the scheduler when somebody reads."""
+    """All metrics of the scheduler. Queue sizes are read when Prometheus scrapes."""
 
     def __init__(self, registry: CollectorRegistry, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -133,11 +133,11 @@ class SchedulerMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """The families that are read from the scheduler."""
+        """Return the families that are read from the scheduler."""
         return Shown(_PENDING), Shown(_INCOMING), Shown(_UNSCHEDULABLE), Shown(_CACHE)
 
     def collect(self) -> Iterable[Metric]:
-        """How many pods wait, and what is known; called by the registry."""
+        """Return the sizes of queues and caches; called by the registry."""
         queue, state = self._scheduler.queue, self._scheduler.state
         by = Counter(name for queued in queue.parked() for name in queued.by)
         size = {"nodes": len(state.order), "pods": len(state.pods), "assumed_pods": len(self._scheduler.binding)}
@@ -147,7 +147,7 @@ class SchedulerMetrics(Collector):
         yield Shown(_CACHE, [((kind,), float(number)) for kind, number in size.items()])
 
     def devices_ready(self, plan: DevicePlan, status: str, seconds: float) -> None:
-        """Devices that had to be made ready are so, or will not be, so many seconds after they were given."""
+        """Record how long devices with binding conditions took to become ready or to fail."""
         for one in plan:
             allocation = one.allocation or one.claim.status.allocation
             for device in allocation.devices.results if allocation is not None else ():
@@ -156,15 +156,15 @@ class SchedulerMetrics(Collector):
                     self._ready_after.observe(seconds, PROFILE, device.driver, status)
 
     def claim_made(self, status: str) -> None:
-        """A claim was to be made."""
+        """Count the creation of a claim."""
         self._claims_made.add(status)
 
     def attempted(self, result: str, seconds: float) -> None:
-        """An attempt has ended."""
+        """Record the end of an attempt."""
         self._attempts.add(result, PROFILE)
         self._attempt.observe(seconds, result, PROFILE)
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """A pod was bound after so many attempts, so many seconds after it came."""
+        """Record that a pod was bound, with its number of attempts and the seconds since it was queued."""
         self._attempts_of_pod.observe(attempts)
         self._waited.observe(seconds, str(attempts) if attempts <= 15 else "15+")

@@ -1,4 +1,4 @@
-"""A node as pods are placed on it: what it has, and what the pods there have taken of that."""
+"""A node as the scheduler sees it: its resources, and what its pods use."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -18,7 +18,7 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - how pods write it
 
 
 class Disk(NamedTuple):
-    """A disk that a pod names itself, by kind and identity; several pods may share it if all of them only read."""
+    """A disk in a pod's volume, by kind and identity. Pods may share it if all use it read-only."""
 
     kind: str
     identity: str
@@ -26,8 +26,9 @@ class Disk(NamedTuple):
 
 
 class PlacedPod(msgspec.Struct):
-    """A pod on a node, as the server has it; `assumed` while only we say that it is there. `claims` are those of its
-    volumes, `disks` those that may not be shared.
+    """A pod on a node; `assumed` until the server confirms the binding.
+
+    `claims` are those of its volumes, `disks` those that may not be shared.
     """
 
     pod: Pod
@@ -37,7 +38,7 @@ class PlacedPod(msgspec.Struct):
     disks: tuple[Disk, ...] = ()
     assumed: bool = False
     doomed: bool = False
-    """Whether its deletion was asked for, which the server has yet to tell."""
+    """Whether its deletion was requested but is not observed yet."""
 
     @property
     def uid(self) -> str:
@@ -56,14 +57,14 @@ class PlacedPod(msgspec.Struct):
 
 
 class Room(NamedTuple):
-    """What a node has for pods: resources, and so many places."""
+    """The resources and the number of pods that a node has for pods."""
 
     allocatable: Amounts = Amounts()
     most_pods: int = 0
 
 
 class NodeInfo:
-    """One node. `generation` is another number after each change that matters to pods."""
+    """One node. `generation` changes with each change that matters to pods."""
 
     __slots__ = (
         *(
@@ -84,16 +85,16 @@ class NodeInfo:
     def __init__(self, name: str) -> None:
         self.name = name
         self.node: Node | None = None
-        """None while there are only pods of that node."""
+        """None if only pods of that node are known."""
         self.labels: Mapping[str, str] = _EMPTY
         self.taints: tuple[Taint, ...] = ()
         self.features: frozenset[str] = frozenset()
-        """The features that the node declares."""
+        """The declared features of the node."""
         self.unschedulable = False
         self.allocatable = Amounts()
         self.most_pods = 0
         self.images: Mapping[str, int] = {}
-        """The size of each image that is there (bytes), by all its names."""
+        """The size in bytes of each image on the node, by all its names."""
         self.generation = 0
         self.pods: dict[str, PlacedPod] = {}
         self.cpu = self.memory = self.storage = self.weight_cpu = self.weight_memory = 0
@@ -101,7 +102,7 @@ class NodeInfo:
         self.ports: dict[HostPort, int] = {}
 
     def describe(self, node: Node) -> bool:
-        """Take in what the server says of the node; return whether anything of that matters."""
+        """Update from the node object. Return whether relevant fields have changed."""
         before = (self.node is None, self.labels, self.taints, self.unschedulable, self.allocatable, self.most_pods)
         images, features = self.images, self.features
         self.node = node
@@ -115,17 +116,17 @@ class NodeInfo:
         return before != after or images != self.images or features != self.features
 
     def add(self, placed: PlacedPod) -> None:
-        """Have a pod take what it requests."""
+        """Add a pod and its requests."""
         self.pods[placed.uid] = placed
         self._take(placed.requirements, 1)
 
     def remove(self, placed: PlacedPod) -> None:
-        """Give back what a pod has taken."""
+        """Remove a pod and its requests."""
         del self.pods[placed.uid]
         self._take(placed.requirements, -1)
 
     def copy(self) -> "NodeInfo":
-        """Return the same for trying what would be."""
+        """Return a copy for hypothetical changes."""
         other = NodeInfo(self.name)
         for name in NodeInfo.__slots__:
             setattr(other, name, getattr(self, name))
@@ -150,7 +151,7 @@ class NodeInfo:
 
 
 def conflicts(wanted: Iterable[HostPort], taken: Mapping[HostPort, int]) -> bool:
-    """Return whether one of the ports is taken; all addresses of a node include each of them."""
+    """Return whether one of the ports is taken. The wildcard address conflicts with every address."""
     if not taken:
         return False
     return any(
@@ -181,7 +182,7 @@ _IMAGES = Decoder(_WithImages)
 
 
 def images_of(node: Node) -> Mapping[str, int]:
-    """Return the size of each image of a node by its names; nothing where they cannot be read."""
+    """Return the size of each image of a node by its names; empty if they cannot be decoded."""
     if b'"images"' not in node.raw:
         return {}
     try:
@@ -192,7 +193,7 @@ def images_of(node: Node) -> Mapping[str, int]:
 
 
 def room_of(resources: Mapping[str, str] | None) -> Room:
-    """Return what a node that offers these resources has for pods."""
+    """Return the room for pods of a node with these allocatable resources."""
     found = {}
     for name, text in (resources or {}).items():
         try:
@@ -204,6 +205,6 @@ def room_of(resources: Mapping[str, str] | None) -> Room:
 
 
 def pods_on(nodes: Iterable[NodeInfo]) -> Iterator[PlacedPod]:
-    """The pods of these nodes."""
+    """Yield the pods of these nodes."""
     for node in nodes:
         yield from node.pods.values()

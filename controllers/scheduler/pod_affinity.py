@@ -1,4 +1,4 @@
-"""Pods that are to be near others, or far from them, by a label of nodes; and those that others keep away."""
+"""Pod affinity and anti-affinity, including the anti-affinity of existing pods."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from .scores import within_range
 _FAR_FROM_LIKED = (Rejection(POD_AFFINITY, "node(s) didn't match pod affinity rules", final=True),)
 _NEAR_DISLIKED = (Rejection(POD_AFFINITY, "node(s) didn't match pod anti-affinity rules"),)
 _DISLIKED = (Rejection(POD_AFFINITY, "node(s) didn't satisfy existing pods anti-affinity rules"),)
-# What a pod that requires to be near this one counts, where nodes are ranked.
+# The weight of an existing pod's required affinity in scores.
 _REQUIRED = 1
 
-# Pods by domain: by a label of nodes and its value.
+# Number of pods by domain: a node label and its value.
 _Domains = dict[tuple[str, str], int]
 
 
 class PodAffinity:
-    """Where pods are that one pod is to be near, those it is to be far from, and those that want it far."""
+    """The domains of pods that match the affinity or anti-affinity of a pod, or whose anti-affinity matches it."""
 
     def __init__(self, asked: Requirements, state: ClusterState) -> None:
         self._asked = asked
@@ -43,7 +43,7 @@ class PodAffinity:
                         _add(self._state, self._unwelcome, term, name, count)
 
     def change(self, placed: PlacedPod, by: int) -> None:
-        """Have it be as if a pod were on its node, or were not: 1 or -1, to be taken back by the same."""
+        """Add (1) or remove (-1) a pod on its node hypothetically."""
         asked, other, selects = self._asked, placed.requirements, self._state.selects
         self._first = None
         if asked.affinity and all(selects(term, other) for term in asked.affinity):
@@ -57,7 +57,7 @@ class PodAffinity:
                 _add(self._state, self._unwelcome, term, placed.node, by)
 
     def rejects(self, node: NodeInfo) -> Rejections:
-        """Return why the pod may not be on a node; nothing if it may."""
+        """Return why the pod does not fit on a node; empty if it fits."""
         if self._near_keys and not self._is_near(node):
             return _FAR_FROM_LIKED
         if self._far:
@@ -78,7 +78,7 @@ class PodAffinity:
         return are_there or self._is_first()
 
     def _is_first(self) -> bool:
-        """Return whether it is the first of pods that are to be near one another: that one may be anywhere."""
+        """Return whether the pod is the first of a group with affinity to itself, which may be placed anywhere."""
         if self._first is None:
             alone = not any(count > 0 for count in self._near.values())
             self._first = alone and all(self._state.selects(term, self._asked) for term in self._asked.affinity)
@@ -86,7 +86,7 @@ class PodAffinity:
 
 
 def liking(asked: Requirements, state: ClusterState, nodes: Sequence[NodeInfo]) -> list[int] | None:
-    """Return how well each node suits a pod, 0 to 100, by the pods that are near; None where nobody cares."""
+    """Return the score of each node (0 to 100) by preferred affinity; None if no preference applies."""
     liked: _Domains = {}
     for term in asked.preferred_affinity:
         for name, count in _counted(state, (term,)):
@@ -104,7 +104,7 @@ def liking(asked: Requirements, state: ClusterState, nodes: Sequence[NodeInfo]) 
 
 
 def _counted(state: ClusterState, terms: tuple[AffinityTerm, ...]) -> list[tuple[str, int]]:
-    """Return how many pods that all terms select are on each node."""
+    """Return the number of pods per node that all terms select."""
     return list(state.count(PodSelection(terms)).by_node.items()) if terms else []
 
 

@@ -1,7 +1,7 @@
-"""Reads what a pod asks for from its JSON, once for all pods that ask the same; pure.
+"""Reads the requirements of a pod from its JSON, cached for all pods with equal ones; pure.
 
-Pods of one replica set differ in names only. Of the JSON of a pod the part that placing it depends on is cut out, as
-bytes, and these are the key of what was read of it: `requirements_of`.
+Pods of a replica set differ only in names. The relevant part of the JSON is cut out as bytes, which are the cache key
+of `requirements_of`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,11 @@ from .requirements import AffinityTerm, Amounts, HostPort, PreferredNodes, Requi
 DEFAULT_SCHEDULER = "default-scheduler"
 _DO_NOT_SCHEDULE = "DoNotSchedule"
 _REMEMBERED = 10_000
-# Containers that request nothing count so much where nodes are compared: a tenth of a CPU, 200 MiB.
+# Requests assumed for containers without any in scores: a tenth of a CPU, 200 MiB.
 _ASSUMED = {"cpu": "100m", "memory": "200Mi"}
 
 
-# What is cut out of a pod. What is only handed on stays JSON.
+# The relevant fields of a pod. Those that are only passed on stay JSON.
 
 
 class _Metadata(Model):
@@ -87,7 +87,7 @@ class _Cut(Model):
     status: _Status = _Status()
 
 
-# The same, read.
+# The same fields, decoded.
 
 
 class _Port(Model):
@@ -190,7 +190,7 @@ _ALL_RESTART = frozenset({RESTART_ALL_CONTAINERS})
 
 
 def requirements_of(pod: Pod) -> Requirements:
-    """Return what a pod asks for; the same object for pods that ask for the same. Raises `msgspec.ValidationError`."""
+    """Return the requirements of a pod; the same object for equal pods. Raises `msgspec.ValidationError`."""
     cut = _CUT.decode(pod.raw)
     conditions = tuple(one for one in cut.status.conditions if one.type.startswith(_RESIZING))
     status = msgspec.structs.replace(cut.status, conditions=conditions)
@@ -198,7 +198,7 @@ def requirements_of(pod: Pod) -> Requirements:
 
 
 def are_alike(before: Pod, after: Pod) -> bool:
-    """Return whether two states of a pod are sure to ask for the same, as far as a quick look tells."""
+    """Return whether two states of a pod certainly have equal requirements, by a quick check."""
     if before.metadata.generation != after.metadata.generation or before.metadata.labels != after.metadata.labels:
         return False
     return before.spec == after.spec and not (_is_resized(before) or _is_resized(after))
@@ -220,7 +220,7 @@ _NOMINATED = Decoder(_Nominated)
 
 
 def nominated_node(pod: Pod) -> str:
-    """Return the node that a pod waits for, as its status says; empty for none."""
+    """Return the nominated node in a pod's status, or an empty string."""
     return _NOMINATED.decode(pod.raw).status.nominated_node_name if b'"nominatedNodeName"' in pod.raw else ""
 
 
@@ -264,18 +264,18 @@ def _requirements(cut: bytes) -> Requirements:
 
 
 def _node_features(containers: Iterable[_ReadContainer]) -> frozenset[str]:
-    """Return the features of nodes that containers need (KEP-5328)."""
+    """Return the node features that containers need (KEP-5328)."""
     actions = {rule.action for one in containers for rule in one.restart_policy_rules}
     return _ALL_RESTART if "RestartAllContainers" in actions else frozenset()
 
 
 def _image_name(image: str) -> str:
-    """Return the name of an image with its tag, `latest` where there is none."""
+    """Return the name of an image with its tag, `latest` by default."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
 def _assuming(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod whose containers request something of CPU and memory."""
+    """Return a pod whose containers all request CPU and memory."""
 
     def filled(containers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**one, "resources": {"requests": {**_ASSUMED, **_requests(one)}}} for one in containers]
@@ -295,7 +295,7 @@ def _host_ports(containers: Iterable[_ReadContainer]) -> list[HostPort]:
 
 
 def _named(selector: NodeSelector | None) -> frozenset[str] | None:
-    """Return the nodes that are named, if each term names some."""
+    """Return the node names of a node selector, if each term has some."""
     names: set[str] = set()
     for term in selector.node_selector_terms if selector is not None else ():
         wanted = [one.values for one in term.match_fields if (one.key, one.operator) == ("metadata.name", "In")]
@@ -311,7 +311,7 @@ def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:
 
 
 def _constraint(one: _Constraint, labels: Mapping[str, str]) -> tuple[bool, SpreadConstraint]:
-    """Return a constraint, and whether it must hold."""
+    """Return a constraint, and whether it is required."""
     selector = _selector(one.label_selector)
     if selector is not None:
         same = tuple(Requirement(key, "in", (labels[key],)) for key in one.match_label_keys if key in labels)
@@ -327,7 +327,7 @@ def _constraint(one: _Constraint, labels: Mapping[str, str]) -> tuple[bool, Spre
 
 
 def _term(term: _PodTerm, namespace: str, weight: int = 0) -> AffinityTerm:
-    """Return a term; the API server has merged `matchLabelKeys` and `mismatchLabelKeys` into its selector."""
+    """Return a term. The API server has merged `matchLabelKeys` and `mismatchLabelKeys` into its selector."""
     own = not (term.namespaces or term.namespace_selector)
     return AffinityTerm(
         namespaces=frozenset({namespace} if own else term.namespaces),
@@ -339,7 +339,7 @@ def _term(term: _PodTerm, namespace: str, weight: int = 0) -> AffinityTerm:
 
 
 def _selector(spec: LabelSelectorSpec | None) -> LabelSelector | None:
-    """Return what is selected; None, which selects nothing, where there is no selector, or one that cannot be."""
+    """Return a selector. None, for a missing or invalid one, selects nothing."""
     if spec is None:
         return None
     try:

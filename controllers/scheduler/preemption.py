@@ -1,11 +1,11 @@
-"""Who has to go so that a pod finds room: pods of lower priority on one node; pure.
+"""Selects the pods of lower priority on one node that have to be deleted for a pod; pure.
 
-On each node that pods keep from being the right one, all pods of lower priority are thought away. If that helps, they
-are thought back as far as it goes on helping: first those whose budget of disruptions would be exceeded, then the
-others, each from the most important one. Of the nodes where this leaves victims that one is taken which has
+On each candidate node all pods of lower priority are removed hypothetically. If the pod then fits, as many as possible
+are added again: first those whose disruption budget would be violated, then the others, each by descending priority.
+The best node has, in this order,
 
-    the fewest victims that exceed a budget; whose most important victim is the least important; whose victims'
-    priorities add up to the least; the fewest victims; whose most important victims started last
+the fewest budget violations; the lowest priority of its most important victim; the lowest sum of priorities;
+the fewest victims; the latest start time of its most important victims
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,10 +27,10 @@ IS_WAITING = "not eligible due to a terminating pod on the nominated node."
 _DISRUPTED = "DisruptionTarget"
 _HELPLESS: Rejections = (Rejection(RESOURCES, "Preemption is not helpful for scheduling"),)
 _NOBODY: Rejections = (Rejection(RESOURCES, "No preemption victims found for incoming pod"),)
-# So many nodes are looked at for victims, or so many percent of those that may have some.
+# Minimum number, and percentage, of candidate nodes that are examined.
 _LEAST_NODES, _PERCENT = 100, 10
 _LOWEST = 1 << 31
-# Looks that it takes to begin with a node, and to try without a pod and with it again.
+# Cost of examining a node, and of removing and adding a pod, in units of a filter check.
 _NODE, _POD = 0.5, 3.0
 
 
@@ -38,7 +38,7 @@ _Cost = tuple[int, int, int, int, tuple[int, ...]]
 
 
 class PreemptionPlan(NamedTuple):
-    """The pods that have to go from a node, of which so many exceed a budget of disruptions."""
+    """The victims on a node, and the number of budget violations."""
 
     node: str
     victims: tuple[PlacedPod, ...]
@@ -46,7 +46,7 @@ class PreemptionPlan(NamedTuple):
 
 
 def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[PodDisruptionBudget]) -> "DryRun | str":
-    """Return the search for who has to go for a pod for which there was no node, or why that would not help."""
+    """Return the search for victims for an unschedulable pod, or why preemption would not help."""
     asked, state = wanted.requirements, decider.state
     if not asked.preempts:
         return NEVER
@@ -60,10 +60,10 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
 
 
 class DryRun:
-    """The search for who has to go for a pod, among the nodes where that may help; it goes on where it made way.
+    """The search for victims over the candidate nodes, in time slices.
 
-    `reasons` is what is said of each node. A plan that was made before something changed is made again before it is
-    taken, and goes if it is none any more.
+    `reasons` are messages by node. A plan made before a change is recomputed before it is used, and dropped if it is
+    no longer possible.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class DryRun:
         self._nodes = iter(nodes)
         self._most = max(_LEAST_NODES, len(nodes) * _PERCENT // 100)
         self._budgets = [_Protection.of(one) for one in budgets]
-        # By node: at which version of the cluster, what it costs, who has to go.
+        # By node: the version of the cluster, the cost and the plan.
         self._plans: dict[str, tuple[int, _Cost, PreemptionPlan]] = {}
         self._without_violations = False
         self._version, self._relations = decider.state.version, decider.relations(wanted)
         self.began = self._version
-        """The version of the cluster when it began."""
+        """The version of the cluster at the start."""
 
     def go_on(self, time: TimeSlice) -> PreemptionPlan | str | None:
-        """Return who has to go, or in words why that would not help; None if the time is over before that is known."""
+        """Return the plan, or why preemption would not help; None if the time slice ends before that is known."""
         if self._version != self._state.version:
             self._version, self._relations = self._state.version, self._decider.relations(self._wanted)
         while len(self._plans) < self._most or not self._without_violations:
@@ -102,7 +102,7 @@ class DryRun:
         return self._best(time)
 
     def _best(self, time: TimeSlice) -> PreemptionPlan | str | None:
-        """Return the best plan that is one still."""
+        """Return the best plan that is still valid."""
         while self._plans:
             name = min(self._plans, key=lambda name: self._plans[name][1])
             version, _, plan = self._plans[name]
@@ -129,14 +129,14 @@ class DryRun:
 
 
 class _Protection(NamedTuple):
-    """A budget of disruptions, by what selects its pods; None selects none."""
+    """A disruption budget with its selector; None selects nothing."""
 
     budget: PodDisruptionBudget
     selector: LabelSelector | None
 
     @classmethod
     def of(cls, budget: PodDisruptionBudget) -> Self:
-        """Read a budget once for many pods."""
+        """Parse a budget once for many pods."""
         try:
             selector = budget.spec.selector.selector() if budget.spec.selector is not None else None
         except KeyError:
@@ -144,7 +144,7 @@ class _Protection(NamedTuple):
         return cls(budget, None if selector is None or selector.empty else selector)
 
     def protects(self, placed: PlacedPod) -> bool:
-        """Return whether a pod is one of those of the budget, and not counted as disrupted already."""
+        """Return whether the budget covers a pod that it does not count as disrupted yet."""
         asked, budget = placed.requirements, self.budget
         if self.selector is None or budget.metadata.namespace != asked.namespace or not asked.labels:
             return False
@@ -158,7 +158,7 @@ def _is_lower(placed: PlacedPod, wanted: Wanted) -> bool:
 def select_victims(
     decider: Decider, wanted: Wanted, there: NodeInfo, relations: Relations, budgets: Sequence[_Protection]
 ) -> PreemptionPlan | Rejections:
-    """Return who has to go from a node for a pod; or why that would not help, or that nobody may be asked to."""
+    """Return the plan for a node, or why preemption would not help there."""
     lower = sorted((one for one in there.pods.values() if _is_lower(one, wanted)), key=_importance)
     if not lower:
         return _NOBODY
@@ -190,10 +190,9 @@ def select_victims(
 
 
 def _short(asked: Requirements, node: NodeInfo, lower: Sequence[PlacedPod]) -> Rejections:
-    """Return what a node would lack for a pod even without those of lower priority.
+    """Return what a node would lack for a pod even without pods of lower priority.
 
-    To tell costs a fraction of trying, and where more important pods fill a cluster nothing needs to be tried. A pod
-    that asks for ports or for other resources has to be tried.
+    This is cheaper than a trial. Pods with ports or other resources need a trial.
     """
     wanted, there = asked.requests, node.allocatable
     if asked.ports or wanted.others:
@@ -210,7 +209,7 @@ def _short(asked: Requirements, node: NodeInfo, lower: Sequence[PlacedPod]) -> R
 def _beyond_budgets(
     pods: Sequence[PlacedPod], budgets: Sequence[_Protection]
 ) -> tuple[list[PlacedPod], list[PlacedPod]]:
-    """Return the pods whose going would exceed a budget if those before them go, and the others."""
+    """Return the pods whose deletion would violate a budget after those before them, and the others."""
     left = {one.budget.metadata.uid: one.budget.status.disruptions_allowed for one in budgets}
     violating: list[PlacedPod] = []
     others: list[PlacedPod] = []
@@ -225,7 +224,7 @@ def _beyond_budgets(
 
 
 def is_on_its_way_out(placed: PlacedPod) -> bool:
-    """Return whether a pod goes because a scheduler wanted it to."""
+    """Return whether a pod is being deleted because of preemption."""
     if placed.doomed:
         return True
     found = condition_of(placed.pod.status.conditions, _DISRUPTED)
@@ -233,7 +232,7 @@ def is_on_its_way_out(placed: PlacedPod) -> bool:
 
 
 def _is_waiting(wanted: Wanted, why: NoFit, decider: Decider) -> bool:
-    """Return whether room is being made for a pod already."""
+    """Return whether the pod's nominated node is already being freed."""
     node = decider.state.nodes.get(wanted.nominated)
     if node is None or node.node is None or any(one.final for one in why.rejections.get(node.name, ())):
         return False
@@ -242,7 +241,7 @@ def _is_waiting(wanted: Wanted, why: NoFit, decider: Decider) -> bool:
 
 
 def _importance(placed: PlacedPod) -> tuple[int, str]:
-    """Return what sorts pods from the most important one: by priority, then by who started first."""
+    """Return a sort key: highest priority first, then earliest start."""
     return -placed.requirements.priority, _started(placed)
 
 
@@ -251,9 +250,9 @@ def _started(placed: PlacedPod) -> str:
 
 
 def _cost(plan: PreemptionPlan) -> _Cost:
-    """Return what sorts plans from the best one."""
+    """Return a sort key of plans, best first."""
     highest = plan.victims[0].requirements.priority
     total = sum(one.requirements.priority + _LOWEST + 1 for one in plan.victims)
     first = min(_started(one) for one in plan.victims if one.requirements.priority == highest)
-    # Texts of times sort as they do; the latest goes first.
+    # RFC 3339 texts sort chronologically; the latest comes first.
     return plan.violations, highest, total, len(plan.victims), tuple(-ord(letter) for letter in first)

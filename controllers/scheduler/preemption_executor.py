@@ -1,4 +1,4 @@
-"""Has pods go to make room for another one, which waits for that."""
+"""Deletes victims to make room for a pod."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from .scheduler import Scheduler, Unplaced
 
 
 class PreemptionExecutor:
-    """The preemptions that are under way, by uid of the pod that waits; `go_on` has the next pods be looked at."""
+    """The preemptions in progress, by uid of the preemptor. `go_on` triggers the next scheduling cycle."""
 
     def __init__(
         self, context: Context, scheduler: Scheduler, metrics: SchedulerMetrics, go_on: Callable[[], None]
@@ -30,11 +30,11 @@ class PreemptionExecutor:
         self._under_way: dict[str, Unplaced] = {}
 
     def begin(self, step: Unplaced) -> None:
-        """Others have to go for a pod."""
+        """Record that pods have to be preempted."""
         self._under_way[step.queued.uid] = step
 
     async def run(self, uid: str) -> None:
-        """Have pods go to make room for another one, which waits for that."""
+        """Delete the victims of a pod."""
         step = self._under_way.get(uid)
         if step is None or step.plan is None:
             return

@@ -20,10 +20,10 @@ from controller_manager.common.api.core import Pod
 from .requirements import Requirements
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
-# Seconds after which a pod is looked at again though nothing has happened that may help.
+# Seconds after which an unschedulable pod is retried without an event.
 FORGOTTEN = 300.0
 ACTIVE, BACKOFF, UNSCHEDULABLE, GATED = "active", "backoff", "unschedulable", "gated"
-# Why pods come to a queue, by the names that metrics have for it, beside the labels of events.
+# Queue events in metrics, in addition to labels of cluster events.
 _CAME, _CHANGED, _UNGATED = (
     "UnschedulablePodAdd",
     "UnschedulablePodUpdate",
@@ -38,8 +38,10 @@ _FAILED, _RESTED, _EARLY, _TIMEOUT = (
 
 
 class QueuedPod(msgspec.Struct, eq=False):
-    """A pod that waits; times are seconds of the process's clock. `attempts` counts looks, `failures` those that ended
-    in an error, and `unschedulable` those that found no node, one after the other. `by` is who rejected nodes.
+    """A pending pod. Times are seconds of the process's clock.
+
+    `attempts` counts attempts, `failures` consecutive ones with an error, `unschedulable` consecutive ones without a
+    node. `by` are the plugins that rejected nodes.
     """
 
     pod: Pod
@@ -54,7 +56,7 @@ class QueuedPod(msgspec.Struct, eq=False):
     nominated: str = ""
     queue: str = ""
     held: bool = False
-    """While room is being made for it, it is not looked at."""
+    """While preemption is in progress, the pod is not retried."""
 
     @property
     def uid(self) -> str:
@@ -63,19 +65,20 @@ class QueuedPod(msgspec.Struct, eq=False):
 
     @property
     def pause(self) -> float:
-        """Return the seconds from the last look to the next one."""
+        """Return the backoff in seconds."""
         times = self.failures or self.unschedulable
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 10)) if times else 0.0
 
 
 class SchedulingQueue(msgspec.Struct):
-    """All pods that wait. Entries of heaps whose pods have left are passed over; `_early` has those of `_backoff` that
-    are looked at sooner if nothing else is to be done, `_paused` of them.
+    """All pending pods. Heap entries of removed pods are skipped.
+
+    `_early` has the pods of `_backoff` that are retried sooner if nothing else is active, `_paused` is their number.
     """
 
     pods: dict[str, QueuedPod] = {}
     incoming: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    """How many pods came to which queue, and why."""
+    """The number of pods added to each queue, by event."""
     _active: list[tuple[int, float, int, QueuedPod]] = []
     _backoff: list[tuple[float, int, QueuedPod]] = []
     _early: list[tuple[int, float, int, QueuedPod]] = []
@@ -87,7 +90,7 @@ class SchedulingQueue(msgspec.Struct):
     _number: int = 0
 
     def add(self, queued: QueuedPod) -> None:
-        """A pod is new, or may be looked at at once."""
+        """Add a new pod, or one that may be tried at once."""
         self.remove(queued.uid)
         self.pods[queued.uid] = queued
         if queued.requirements.gates:
@@ -96,19 +99,19 @@ class SchedulingQueue(msgspec.Struct):
             self._activate(queued, _CAME)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """A pod waits no longer; return it."""
+        """Remove a pod and return it."""
         queued = self.pods.pop(uid, None)
         if queued is not None:
             self._leave(queued)
         return queued
 
     def peek(self, now: float) -> QueuedPod | None:
-        """Return the pod that is next; None if there is none now."""
+        """Return the next pod, or None."""
         self._end_pauses(now)
         return _first(self._active, ACTIVE) or _first(self._early, BACKOFF)
 
     def take(self, now: float) -> QueuedPod | None:
-        """Return the pod that is next, and let it go; None if there is none now."""
+        """Return and remove the next pod, or None."""
         found = self.peek(now)
         if found is None:
             return None
@@ -120,21 +123,21 @@ class SchedulingQueue(msgspec.Struct):
         return found
 
     def park(self, queued: QueuedPod, now: float) -> None:
-        """No node was found for a pod."""
+        """Add a pod for which no node was found."""
         self.pods[queued.uid] = queued
         queued.since = now
         queued.unschedulable, queued.failures = queued.unschedulable + 1, 0
         self._enter(queued, UNSCHEDULABLE, _FAILED)
 
     def fail(self, queued: QueuedPod, now: float) -> None:
-        """A pod could not be brought to its node."""
+        """Add a pod whose binding or attempt failed."""
         self.pods[queued.uid] = queued
         queued.since = now
         queued.failures += 1
         self._pause(queued, _FAILED)
 
     def change(self, queued: QueuedPod, pod: Pod, asked: Requirements, now: float) -> None:
-        """A pod that waits asks for something else now."""
+        """Update a pending pod with new requirements."""
         event = _UNGATED if queued.queue == GATED and not asked.gates else _CHANGED
         self._leave(queued)
         queued.pod, queued.requirements = pod, asked
@@ -146,22 +149,23 @@ class SchedulingQueue(msgspec.Struct):
             self._pause(queued, event)
 
     def wake(self, helps: Callable[[QueuedPod], bool], event: str, now: float) -> int:
-        """Have pods looked at again that an event may help, by its label; `helps` is asked for one of each kind. Return
-        how many.
+        """Retry unschedulable pods that an event may help, and return their number.
+
+        `helps` is called once per pod shape.
         """
         woken = 0
         for kind in tuple(self._by_kind.values()):
-            told: dict[frozenset[str], bool] = {}
+            cached: dict[frozenset[str], bool] = {}
             for queued in tuple(kind.values()):
-                if queued.by not in told:
-                    told[queued.by] = helps(queued)
-                if told[queued.by] and not queued.held:
+                if queued.by not in cached:
+                    cached[queued.by] = helps(queued)
+                if cached[queued.by] and not queued.held:
                     self.retry(queued, event, now)
                     woken += 1
         return woken
 
     def retry(self, queued: QueuedPod, event: str, now: float) -> None:
-        """Have one pod that is parked looked at again, when its pause is over."""
+        """Retry an unschedulable pod after its backoff."""
         if queued.queue == UNSCHEDULABLE:
             self._leave(queued)
             if queued.since + queued.pause <= now:
@@ -170,13 +174,13 @@ class SchedulingQueue(msgspec.Struct):
                 self._pause(queued, event)
 
     def wake_forgotten(self, now: float) -> None:
-        """Have pods looked at again for which nothing has happened for long."""
+        """Retry pods that have been unschedulable for long."""
         for queued in self.parked():
             if now - queued.since >= FORGOTTEN and not queued.held:
                 self.retry(queued, _TIMEOUT, now)
 
     def next_time(self, now: float) -> float | None:
-        """Return when there is something to do if nothing happens; None if never."""
+        """Return when the queue changes without events; None if never."""
         times = [self._backoff[0][0]] if self._backoff else []
         if self._by_kind:
             times.append(now + FORGOTTEN / 10)
@@ -188,11 +192,11 @@ class SchedulingQueue(msgspec.Struct):
         return self._counts[ACTIVE] + self._paused > 0
 
     def pending(self) -> dict[str, int]:
-        """Return how many pods wait where."""
+        """Return the number of pods per queue."""
         return dict(self._counts)
 
     def parked(self) -> Iterator[QueuedPod]:
-        """The pods for which no node was found."""
+        """Yield the unschedulable pods."""
         for kind in tuple(self._by_kind.values()):
             yield from tuple(kind.values())
 
@@ -240,7 +244,7 @@ class SchedulingQueue(msgspec.Struct):
 
 
 def _first(heap: list[tuple[int, float, int, QueuedPod]], queue: str) -> QueuedPod | None:
-    """Return the first pod of a heap that is still in that queue; entries before it go."""
+    """Return the first valid entry of a heap, and drop invalid ones before it."""
     while heap:
         _, _, number, queued = heap[0]
         if _is_in(queued, number, queue):
@@ -250,5 +254,5 @@ def _first(heap: list[tuple[int, float, int, QueuedPod]], queue: str) -> QueuedP
 
 
 def _is_in(queued: QueuedPod, number: int, queue: str) -> bool:
-    """Return whether an entry of a heap still stands for a pod."""
+    """Return whether a heap entry is still valid."""
     return queued.queue == queue and queued.number == number

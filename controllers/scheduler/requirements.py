@@ -1,6 +1,6 @@
-"""What a pod asks of a node and of the pods beside it; pure.
+"""The requirements of a pod on nodes and on other pods; pure.
 
-`pod_requirements.py` reads it from pods.
+`pod_requirements.py` reads them from pods.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _REMEMBERED = 10_000
 
 
 class Amounts(NamedTuple):
-    """Resources as whole numbers: thousandths of CPUs, bytes, and units of the `others`."""
+    """Resources as integers: milli-CPU, bytes, and units of the `others`."""
 
     cpu: int = 0
     memory: int = 0
@@ -29,14 +29,14 @@ class Amounts(NamedTuple):
 
     @classmethod
     def of(cls, found: Mapping[str, Quantity]) -> "Amounts":
-        """Return quantities as whole numbers, rounded up."""
+        """Return quantities as integers, rounded up."""
         numbers = {name: _whole(one, 1000 if name == "cpu" else 1) for name, one in found.items() if name != "pods"}
         cpu, memory, storage = (numbers.pop(name, 0) for name in ("cpu", "memory", "ephemeral-storage"))
         return cls(cpu, memory, storage, {name: number for name, number in numbers.items() if number})
 
 
 class HostPort(NamedTuple):
-    """A port of the node itself: an address (`0.0.0.0` for all), a protocol and a number."""
+    """A host port: address (`0.0.0.0` for all), protocol and number."""
 
     address: str
     protocol: str
@@ -44,7 +44,7 @@ class HostPort(NamedTuple):
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
-    """Other pods, by namespace and labels, and the label of nodes by which a pod is to be near them, or far."""
+    """An affinity term: selectors of other pods, and the topology key."""
 
     namespaces: frozenset[str]
     of_namespaces: LabelSelector | None
@@ -53,7 +53,7 @@ class AffinityTerm(msgspec.Struct, frozen=True):
     weight: int = 0
 
     def matches(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        """Return whether a pod of a namespace with these labels is meant."""
+        """Return whether the term selects a pod with these labels in a namespace with these labels."""
         of_these = self.of_namespaces
         if namespace in self.namespaces or (of_these is not None and of_these.matches(namespace_labels)):
             return self.selector is not None and self.selector.matches(labels)
@@ -61,7 +61,7 @@ class AffinityTerm(msgspec.Struct, frozen=True):
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True):
-    """How evenly pods of a selection are to be spread over the values of a label of nodes (KEP-895)."""
+    """A topology spread constraint (KEP-895)."""
 
     topology_key: str
     max_skew: int
@@ -72,17 +72,18 @@ class SpreadConstraint(msgspec.Struct, frozen=True):
 
 
 class PreferredNodes(NamedTuple):
-    """Nodes that are liked better, by so much; without a term it is for none."""
+    """A weighted node preference. A term of None matches no node."""
 
     weight: int
     term: NodeTerm | None
 
 
 class Requirements(msgspec.Struct, frozen=True, eq=False):
-    """All that equal pods ask for. `requests` is what is reserved for a pod; `weight` is the same where what no
-    container requested is assumed. `constraints` are the spread constraints that must hold, `preferred_spread` those
-    that are kept if possible; `spreads_itself` says that the pod has some of its own, so that none are assumed.
-    `only_nodes` are those that its affinity names, as that of daemon sets' pods does; None where it names none.
+    """The requirements that equal pods share.
+
+    `requests` are the reserved resources; `weight` includes assumed requests for scores. `constraints` are required
+    spread constraints, `preferred_spread` the others. `spreads_itself` means that no default constraints apply.
+    `only_nodes` are the nodes named by its affinity, as for daemon pods, or None.
     """
 
     namespace: str
@@ -109,17 +110,17 @@ class Requirements(msgspec.Struct, frozen=True, eq=False):
     node_features: frozenset[str] = frozenset()
     """Features that a node must declare (KEP-5328)."""
     by_devices: frozenset[str] = frozenset()
-    """Extended resources that nodes give by devices if they have none of them themselves."""
+    """Extended resources provided by devices on nodes without them."""
 
     @property
     def has_affinity(self) -> bool:
-        """Return whether pods of others are looked at for it, or it is looked at for pods of others."""
+        """Return whether the pod has affinity or anti-affinity terms."""
         return bool(self.affinity or self.anti_affinity or self.preferred_affinity)
 
 
 @lru_cache(_REMEMBERED)
 def with_devices(asked: Requirements, resources: frozenset[str]) -> Requirements:
-    """Return the same requirements where classes of devices stand for these extended resources."""
+    """Return the requirements with these extended resources provided by devices."""
     return replace(asked, by_devices=resources)
 
 

@@ -1,4 +1,4 @@
-"""Volumes and devices of pods: what is looked at on nodes, and what is reserved until pods are bound."""
+"""Volumes and devices of pods: filters for decisions, and reservations until pods are bound."""
 
 from controller_manager.common.api.core import Pod
 from controller_manager.common.api.resource import key_of
@@ -13,7 +13,7 @@ from .volumes import PodVolumes, VolumePlan, claims_of, disks_of
 
 
 class Reservations:
-    """Reserves volumes and devices; without `storage` none of the first, without `devices` none of the others."""
+    """Reserves volumes and devices. Without `storage` or `devices` these are ignored."""
 
     def __init__(self, state: ClusterState, storage: Storage | None, devices: Devices | None) -> None:
         self._state = state
@@ -21,20 +21,20 @@ class Reservations:
         self._devices = devices
 
     def volumes_of(self, pod: Pod) -> PodVolumes | None:
-        """Return the volumes of a pod, as decisions look at them; None if there is nothing to look at."""
+        """Return the volumes of a pod for decisions, or None without relevant ones."""
         disks = disks_of(pod)
         if self._storage is None or not (disks or claims_of(pod) or has_moved_volumes(pod)):
             return None
         return PodVolumes(pod, self._storage, self._state, disks)
 
     def devices_of(self, pod: Pod, asked: Requirements) -> PodDevices | None:
-        """Return the devices that a pod asks for, as decisions look at them; None if it asks for none."""
+        """Return the devices of a pod for decisions, or None without requests."""
         if self._devices is None or not (pod.spec.resource_claims or asked.by_devices):
             return None
         return PodDevices(pod, self._devices, asked.by_devices)
 
     def with_devices(self, asked: Requirements) -> Requirements:
-        """Return what a pod asks for, with the extended resources that classes of devices stand for now."""
+        """Return the requirements with the extended resources that device classes provide at present."""
         resources, devices = asked.requests.others, self._devices
         if not resources or devices is None:
             return asked
@@ -42,7 +42,7 @@ class Reservations:
         return with_devices(asked, by_devices) if by_devices else asked
 
     def reserve_volumes(self, volumes: PodVolumes | None, node: NodeInfo) -> VolumePlan:
-        """Return what is to be done for the volumes of a pod, and reserve those that it gets."""
+        """Return the volume plan of a pod on a node, and reserve its volumes."""
         if volumes is None or self._storage is None:
             return VolumePlan()
         plan = volumes.plan(node)
@@ -50,7 +50,7 @@ class Reservations:
         return plan
 
     def reserve_devices(self, devices: PodDevices | None, node: NodeInfo) -> DevicePlan:
-        """Return what is to be done for the devices of a pod, and reserve those that it gets."""
+        """Return the device plan of a pod on a node, and reserve its devices."""
         if devices is None or self._devices is None:
             return ()
         plan = devices.plan(node)
@@ -60,7 +60,7 @@ class Reservations:
         return plan
 
     def release(self, volumes: VolumePlan, devices: DevicePlan) -> None:
-        """Reserve these no longer: the pod is bound, and objects tell what it has, or it will not be."""
+        """Release reservations, after a pod was bound or its binding failed."""
         if self._storage is not None:
             for volume, _ in volumes.given:
                 self._storage.taken.pop(volume.metadata.name, None)

@@ -1,6 +1,4 @@
-"""The scheduler without clock and without requests: takes in what happens in the cluster, and says step by step what is
-to be done.
-"""
+"""The core of the scheduler, without clock and requests: applies events and returns the next action."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
@@ -32,7 +30,7 @@ from .volumes import VolumePlan, claims_of, disks_of
 
 
 class Assigned(NamedTuple):
-    """A pod goes to a node: it is to be bound there, once what is to be done for its volumes and devices is."""
+    """A node was found: prepare volumes and devices, then bind the pod."""
 
     queued: QueuedPod
     node: str
@@ -41,10 +39,10 @@ class Assigned(NamedTuple):
 
 
 class Unplaced(NamedTuple):
-    """There is no node for a pod: that is to be told, in these words, and room to be made if there is a plan for it.
+    """No node was found for a pod.
 
-    `nominated` is the node that it waits for now, if that has changed: empty for none. `unusable` is a claim of it
-    whose devices are to be taken back. `failed` says that it could not be told whether there is a node.
+    `message` is reported, and `plan` preempts pods. `nominated` is the new nominated node (empty to clear it, None for
+    no change). `unusable` is a claim whose devices should be released. `failed` means that the search failed.
     """
 
     queued: QueuedPod
@@ -59,10 +57,9 @@ SchedulingResult = Assigned | Unplaced | Unfinished
 SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
 
 
-# What is looked at before other work has its turn, and how often an attempt makes way for that: nodes that change all
-# the time are looked at anew each time.
+# The work per time slice, and the maximum pauses of an attempt, since a changed node is examined again each time.
 _LOOKS, _MOST_PAUSES = 800, 500
-# Who rejects nodes because of the pods that are there, or wait to be.
+# Plugins whose rejections depend on placed or pending pods.
 _BY_PODS = frozenset({filters.PORTS, filters.RESOURCES, filters.SPREAD, filters.POD_AFFINITY})
 _NO_LONGER_WAITING = OtherEvent(_BY_PODS, "UnschedulablePodDelete")
 _DEVICES_FREED = OtherEvent(frozenset({DEVICES}), "AssignedPodDelete")
@@ -73,10 +70,10 @@ def _assume_none(_: Pod, __: Requirements) -> tuple[SpreadConstraint, ...]:
 
 
 class Scheduler:
-    """Everything that is known and waits. `names` are those of schedulers that pods ask for and that this one is.
+    """The state of the scheduler.
 
-    `spread_of` gives the constraints that are assumed for a pod without its own, `budgets` those of disruptions. Times
-    are seconds of one clock.
+    `names` are the handled scheduler names. `spread_of` returns the default constraints of a pod, `budgets` the
+    disruption budgets. Times are seconds of one clock.
     """
 
     def __init__(
@@ -92,22 +89,22 @@ class Scheduler:
         self.state: ClusterState = decider.state
         self.queue = SchedulingQueue()
         self.binding: dict[str, Assigned] = {}
-        """Pods on their way to a node, by uid."""
+        """Pods being bound, by uid."""
         self._names = frozenset(names)
         self._spread_of = spread_of
         self._budgets = budgets
         self.devices = devices
         self._reservations = Reservations(self.state, storage, devices)
-        # The one that has made way for other work.
+        # The paused attempt.
         self._attempt: SchedulingAttempt | None = None
-        # Kinds of pods for which there was no node in this very state of the cluster.
+        # Pod shapes without a node in the present state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
         self._hopeless_at = -1
 
-    # What happens.
+    # Events
 
     def pod_changed(self, before: Pod | None, after: Pod | None, now: float) -> None:
-        """A pod came, changed or went. Raises `msgspec.ValidationError` for one that cannot be read."""
+        """Add, update or remove a pod. Raises `msgspec.ValidationError` for an invalid one."""
         if after is None or is_pod_terminal(after):
             gone = before or after
             if gone is not None:
@@ -122,7 +119,7 @@ class Scheduler:
             self._pod_waits(before, after, now)
 
     def node_changed(self, after: Node, now: float) -> None:
-        """A node came, or is as it is now."""
+        """Add or update a node."""
         known = self.state.nodes.get(after.metadata.name)
         is_new = known is None or known.node is None
         change = node_change(known, after) if known is not None and not is_new else ""
@@ -130,7 +127,7 @@ class Scheduler:
             self._happened(NodeEvent(self.state.nodes[after.metadata.name], is_new=is_new, change=change), now)
 
     def node_gone(self, name: str, now: float) -> None:
-        """A node is gone. Those that wait for room there may look elsewhere."""
+        """Remove a node. Pods nominated to it may be retried."""
         node = self.state.nodes.get(name)
         for uid in self.state.nominated.get(name, ()):
             queued = self.queue.pods.get(uid)
@@ -143,13 +140,15 @@ class Scheduler:
             self._happened(NodeEvent(node, gone=True), now)
 
     def namespace_changed(self, name: str, labels: Collection[tuple[str, str]], now: float, by: str) -> None:
-        """A namespace has these labels; those who look at labels of namespaces are called `by`."""
+        """Set the labels of a namespace. `by` is the plugin that depends on them."""
         if self.state.set_namespace(name, dict(labels)):
             self._happened(OtherEvent(frozenset({by}), "NamespaceUpdate"), now)
 
     def claim_changed(self, key: Key, before: ResourceClaim | None, after: ResourceClaim | None, now: float) -> None:
-        """A claim to devices came, changed or went. If that frees devices, or the claim is new, all pods that wait for
-        devices may be helped by it; else those that use it.
+        """Update a device claim.
+
+        If devices were released or the claim is new, all pods waiting for devices may be helped, otherwise only its
+        users.
         """
         if self.devices is None:
             return
@@ -167,7 +166,7 @@ class Scheduler:
                 self.queue.retry(queued, label, now)
 
     def device_class_changed(self, before: DeviceClass | None, after: DeviceClass, now: float) -> None:
-        """A class of devices came or changed: claims may ask for it, and it may stand for extended resources."""
+        """Update a device class. It may be requested, and may provide extended resources."""
         label = label_of(DEVICE_CLASSES, before, after)
         self.happened((DEVICES,), label, now)
         resources = resources_of(after)
@@ -178,13 +177,13 @@ class Scheduler:
                 self.queue.retry(queued, label, now)
 
     def happened(self, concerns: Collection[str], label: str, now: float) -> None:
-        """Something happened that may help pods for which nodes were rejected by those."""
+        """Handle an event that may help pods rejected by these plugins."""
         self._happened(OtherEvent(frozenset(concerns), label), now)
 
-    # What is to be done.
+    # Actions
 
     def step(self, now: float) -> SchedulingResult | None:
-        """Decide about the pod that is next; None if there is none now. A long attempt goes on with the next step."""
+        """Decide about the next pod; None without one. A long attempt continues with the next call."""
         queued = self.queue.peek(now)
         if queued is None:
             return None
@@ -198,11 +197,11 @@ class Scheduler:
         return self._assign(attempt, found.node, now) if isinstance(found, Choice) else self._park(attempt, found, now)
 
     def bound(self, uid: str) -> None:
-        """The server has bound a pod."""
+        """Record that a pod was bound."""
         self._release(self.binding.pop(uid, None))
 
     def not_bound(self, uid: str, now: float, *, again: bool) -> None:
-        """A pod is not on the node that was meant for it; if it is still there it waits `again`."""
+        """Record that a pod was not bound. If it still exists, it is retried as `again`."""
         step = self.binding.pop(uid, None)
         self._release(step)
         if step is not None and step.devices:
@@ -217,7 +216,7 @@ class Scheduler:
             self.queue.fail(step.queued, now)
 
     def room_made(self, queued: QueuedPod, plan: PreemptionPlan, now: float, *, succeeded: bool) -> None:
-        """Pods were asked to go to make room for one; without success it waits for no node in particular."""
+        """Record the result of a preemption. After a failure the pod is no longer nominated."""
         queued.held = False
         if succeeded:
             for victim in plan.victims:
@@ -229,8 +228,8 @@ class Scheduler:
             self.queue.retry(queued, "ForceActivate", now)
 
     def _attempt_at(self, queued: QueuedPod) -> SchedulingAttempt:
-        """Return the attempt at a pod that is under way. Without volumes, devices and a search for who has to go, all
-        that matters is remembered of nodes and pods.
+        """Return the attempt in progress for a pod, or a new one. Without volumes, devices and preemption all results
+        are cached elsewhere.
         """
         known = self._attempt
         if known is None or not known.is_of(queued):
@@ -241,7 +240,7 @@ class Scheduler:
         return self._attempt
 
     def _go_on(self, attempt: SchedulingAttempt, time: TimeSlice) -> Choice | PreemptionPlan | str | Unfinished:
-        """Return the node for a pod, who has to go for it, or in words why that would not help."""
+        """Return the node of a pod, its preemption plan, or why preemption would not help."""
         if attempt.why is None:
             found = self._decide(attempt, time)
             if not isinstance(found, NoFit):
@@ -261,7 +260,7 @@ class Scheduler:
         return plan
 
     def _confirmed(self, attempt: SchedulingAttempt, found: Choice | Unfinished) -> Choice | Unfinished:
-        """Return what was found; that a node is to be looked at again if what it was found by has changed."""
+        """Return the result, or restart the attempt if the objects it depends on have changed."""
         if isinstance(found, Choice) and attempt.is_outdated:
             self._attempt = self._begin(attempt.queued, found.node, attempt.pauses + 1)
             return Unfinished()
@@ -368,7 +367,7 @@ class Scheduler:
             self.queue.change(known, pod, asked, now)
 
     def _renominated(self, queued: QueuedPod, before: str, after: str, now: float) -> None:
-        """The server names another node for which a pod waits: that counts, whoever wrote it."""
+        """Apply the nominated node in the pod's status, from any writer."""
         if before == after or after == queued.nominated:
             return
         queued.nominated = after
@@ -419,5 +418,5 @@ class Scheduler:
 
 
 def device_claims_of(pod: Pod) -> tuple[Key, ...]:
-    """Return the claims to devices that a pod uses, as far as they are made."""
+    """Return the existing device claims of a pod."""
     return tuple(Key(pod.metadata.namespace, name) for _, name in known_claims(pod))

@@ -1,4 +1,4 @@
-"""Decides about the pods that wait, one after the other, and has done what was decided."""
+"""Decides about pending pods one after the other, and dispatches the results."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from .scheduler import Assigned, Scheduler, Unplaced
 
 
 class SchedulingCycle:
-    """Decisions, as long as no more than `most` pods are being bound."""
+    """Runs decisions while at most `most` pods are being bound."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SchedulingCycle:
         self._most = most
 
     async def run(self) -> Requeue | None:
-        """Decide about pods until there are none, or enough are on their way."""
+        """Decide about pods until none is pending or too many are being bound."""
         began: float | None = None
         for _ in range(AT_ONCE):
             await self._handlers.take_in_all()

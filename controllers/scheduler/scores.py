@@ -22,12 +22,12 @@ from .requirements import Requirements
 MOST = 100
 TAINTS, NODES, SPREAD, PODS, DEVICES = 3, 2, 2, 2, 2
 _MEBIBYTE = 1 << 20
-# An image counts from this size on, and up to so much for each container.
+# Minimum image size that counts, and the maximum per container.
 _SMALLEST_IMAGE, _LARGEST_IMAGE = 23 * _MEBIBYTE, 1000 * _MEBIBYTE
 
 
 class Suitability(NamedTuple):
-    """What is known of a node by itself: its `score`, and what has yet to be compared with other nodes."""
+    """The cached scores of a node: the final part `score`, and values to normalize over all nodes."""
 
     score: int
     taints: int
@@ -35,7 +35,7 @@ class Suitability(NamedTuple):
 
 
 def suitability(asked: Requirements, node: NodeInfo, state: ClusterState, *, compares: bool = False) -> Suitability:
-    """Return how well a node suits a pod, looked at alone."""
+    """Return the scores of a node that depend on it alone."""
     score = _least_allocated(asked, node) + _balanced(asked, node)
     if node.images and asked.images:
         score += _images(asked, node, state)
@@ -45,7 +45,7 @@ def suitability(asked: Requirements, node: NodeInfo, state: ClusterState, *, com
 
 
 def preference(asked: Requirements, node: NodeInfo) -> int:
-    """Return the weight of the preferred terms that a node meets."""
+    """Return the weight of the matching preferred terms."""
     found, there = 0, node.node
     for weight, term in asked.preferred_nodes:
         if term is not None and there is not None and term.matches(there):
@@ -54,7 +54,7 @@ def preference(asked: Requirements, node: NodeInfo) -> int:
 
 
 def _least_allocated(asked: Requirements, node: NodeInfo) -> int:
-    """Return the mean share of CPU and memory that is left, of those that the node has."""
+    """Return the mean free share of CPU and memory."""
     there, weight = node.allocatable, asked.weight
     found = number = 0
     if there.cpu:
@@ -69,7 +69,7 @@ def _least_allocated(asked: Requirements, node: NodeInfo) -> int:
 
 
 def _balanced(asked: Requirements, node: NodeInfo) -> int:
-    """Return how alike CPU and memory are used with the pod, and how much better that is than without it."""
+    """Return how balanced CPU and memory usage is with the pod, relative to without it."""
     there, wanted = node.allocatable, asked.requests
     if not (wanted.cpu or wanted.memory):
         return 0  # such pods go anywhere
@@ -95,7 +95,7 @@ def _images(asked: Requirements, node: NodeInfo, state: ClusterState) -> int:
 
 
 def compared(values: list[int], *, fewer: bool = False) -> list[int]:
-    """Return numbers as shares of the largest, 0 to 100; with `fewer`, the smaller the better."""
+    """Return values as percentages of the largest; with `fewer`, smaller values score higher."""
     largest = max(values, default=0)
     if largest <= 0:
         return [MOST if fewer else 0] * len(values)
@@ -104,7 +104,7 @@ def compared(values: list[int], *, fewer: bool = False) -> list[int]:
 
 
 def within_range(values: list[int]) -> list[int]:
-    """Return where numbers, which may be negative, are between the least and the largest of them, 0 to 100."""
+    """Return values scaled between minimum and maximum, 0 to 100; they may be negative."""
     least, largest = min(values, default=0), max(values, default=0)
     if least == largest:
         return [0] * len(values)
@@ -112,5 +112,5 @@ def within_range(values: list[int]) -> list[int]:
 
 
 def domain_weight(domains: int) -> float:
-    """Return how much a pod in a domain counts where there are so many of them."""
+    """Return the weight of a pod for a number of domains."""
     return math.log(domains + 2)

@@ -1,4 +1,4 @@
-"""What decisions look up of the local copies of volumes and devices."""
+"""Lookups of the scheduler in the caches of volumes and devices."""
 
 from functools import partial
 from typing import Any

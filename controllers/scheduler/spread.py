@@ -1,8 +1,8 @@
-"""Pods spread over the values of a label of nodes, their domains (KEP-895, KEP-3022, KEP-3094, KEP-3243).
+"""Topology spread constraints (KEP-895, KEP-3022, KEP-3094, KEP-3243).
 
-A pod may be in a domain if its pods, and it, are at most `max_skew` more than those of the domain with the fewest;
-where there are fewer domains than `min_domains`, that is taken to have none. Where it is only preferred, nodes are
-ranked by the pods in their domains; the more domains, the more a pod counts.
+A pod may be placed in a domain if its pods, including the new one, exceed the domain with the fewest by at most
+`max_skew`. With fewer domains than `min_domains` that minimum is 0. Preferred constraints score nodes by the pods in
+their domains. A pod counts more with more domains.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,14 +24,14 @@ _IS_NOWHERE = (
 
 
 def default_constraints(selector: LabelSelector) -> tuple[SpreadConstraint, ...]:
-    """Return how pods of a service or a workload are spread if they say nothing of it themselves."""
+    """Return the default constraints for pods of a service or workload."""
     return (SpreadConstraint(HOSTNAME, 3, selector), SpreadConstraint(ZONE, 5, selector))
 
 
 class Domains:
-    """How many pods of one constraint there are in each domain, kept up with the state.
+    """The number of pods per domain for one constraint, updated incrementally.
 
-    Domains are those of nodes that have all of `keys`, and on which the pod may be as far as the constraint says.
+    Domains are those of nodes with all `keys` that the pod may use according to the constraint's policies.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Domains:
         self._state = state
         selector = constraint.selector
         self.own = int(selector is not None and selector.matches(asked.labels))
-        """1 if the pod is one of those that are selected."""
-        # As kube-scheduler has it, a selector without requirements selects the pod itself, and counts nobody.
+        """1 if the constraint selects the pod itself."""
+        # As in kube-scheduler, an empty selector selects the pod itself but counts no pods.
         counted = None if selector is None or selector.empty else selector
         term = AffinityTerm(frozenset({asked.namespace}), None, counted, "")
         self.selection = PodSelection((term,), without_leaving=True)
@@ -54,7 +54,7 @@ class Domains:
         self._topology, self._seen = -1, 0
 
     def refresh(self, *, compares: bool) -> None:
-        """Take in what has changed."""
+        """Apply changes of the state."""
         count, state = self._state.count(self.selection), self._state
         if count is not self.count or self._topology != state.topology or self._seen < count.first:
             self.count, self._topology = count, state.topology
@@ -65,13 +65,13 @@ class Domains:
         self._seen = count.first + len(count.changes)
 
     def change(self, node: str, by: int) -> None:
-        """There are more pods on a node, or fewer."""
+        """Add to the number of pods on a node."""
         value = self._values.get(node)
         if value is not None:
             self.pods[value] += by
 
     def fewest(self) -> int:
-        """Return how many pods there are where there are the fewest."""
+        """Return the number of pods in the domain with the fewest."""
         return 0 if len(self.pods) < self.constraint.min_domains else min(self.pods.values(), default=0)
 
     def _begin(self, compares: bool) -> None:
@@ -96,7 +96,7 @@ class Domains:
 
 
 class Spread:
-    """The constraints of equal pods that must hold."""
+    """The required constraints of equal pods."""
 
     def __init__(self, asked: Requirements, state: ClusterState) -> None:
         keys = [one.topology_key for one in asked.constraints]
@@ -104,19 +104,19 @@ class Spread:
         self._selects = state.selects
 
     def refresh(self, *, compares: bool) -> None:
-        """Take in what has changed."""
+        """Apply changes of the state."""
         for domains in self._domains:
             domains.refresh(compares=compares)
 
     def change(self, placed: PlacedPod, by: int) -> None:
-        """Have it be as if a pod were on its node, or were not: 1 or -1, to be taken back by the same."""
+        """Add (1) or remove (-1) a pod on its node hypothetically."""
         for domains in self._domains:
             counts = not placed.is_leaving and self._selects(domains.selection.terms[0], placed.requirements)
             if counts:
                 domains.change(placed.node, by)
 
     def rejecting(self) -> Callable[[NodeInfo], Rejections]:
-        """Return what says why a pod may not be on a node, as things are now."""
+        """Return a check that rejects nodes in the present state."""
         limits = [
             (one.constraint.topology_key, one.pods, one.constraint.max_skew + one.fewest() - one.own)
             for one in self._domains
@@ -136,9 +136,7 @@ class Spread:
 
 
 class PreferredSpread:
-    """Constraints of equal pods that are kept if possible. With `requires_keys`, as where a pod has constraints of its
-    own, nodes without one of the labels are left out.
-    """
+    """The preferred constraints of equal pods. With `requires_keys` nodes without all labels are ignored."""
 
     def __init__(
         self, asked: Requirements, constraints: Iterable[SpreadConstraint], state: ClusterState, *, requires_keys: bool
@@ -148,7 +146,7 @@ class PreferredSpread:
         self._domains = [Domains(one, asked, self._keys, state) for one in wanted]
 
     def scores(self, nodes: Sequence[NodeInfo], *, compares: bool) -> list[int]:
-        """Return how well each node suits, 0 to 100."""
+        """Return the score of each node, 0 to 100."""
         keys = self._keys
         counted = [all(key in node.labels for key in keys) for node in nodes] if keys else [True] * len(nodes)
         raw = [0.0] * len(nodes)
@@ -168,7 +166,7 @@ class PreferredSpread:
     def _add(
         domains: Domains, nodes: Sequence[NodeInfo], counted: Sequence[bool], raw: list[float], compares: bool
     ) -> None:
-        """Add what the pods of one constraint make of each node."""
+        """Add the raw scores of one constraint."""
         domains.refresh(compares=compares)
         key, more = domains.constraint.topology_key, float(domains.constraint.max_skew - 1)
         by_node: PodCount | None = domains.count if key == HOSTNAME else None

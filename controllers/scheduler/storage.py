@@ -1,4 +1,4 @@
-"""What there is of claims and volumes, as decisions look it up."""
+"""Lookups of claims and volumes for decisions."""
 
 from collections.abc import Callable, Iterable
 
@@ -21,9 +21,7 @@ def _none(_: str) -> Iterable[VolumeAttachment]:
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """What there is of claims and volumes. `attachments` are those to a node, `taken` names the volumes that are being
-    given to a claim.
-    """
+    """Lookups of claims and volumes. `attachments` are those to a node. `taken` are volumes being bound to a claim."""
 
     claim: Callable[[Key], PersistentVolumeClaim | None]
     volume: Callable[[str], PersistentVolume | None]

@@ -1,4 +1,4 @@
-"""What may be done before other work has its turn; counted, since decisions know no clock."""
+"""Limits the work before other coroutines run, by counting instead of a clock."""
 
 import math
 
@@ -6,15 +6,15 @@ import msgspec
 
 
 class TimeSlice(msgspec.Struct):
-    """Work that is left, in looks: what it takes to look at a node for the first time, some ten microseconds."""
+    """The remaining work, in units of one uncached filter check (some ten microseconds)."""
 
     left: float = math.inf
 
     @property
     def is_over(self) -> bool:
-        """Return whether it is the turn of others."""
+        """Return whether the slice is used up."""
         return self.left <= 0
 
     def spend(self, looks: float) -> None:
-        """So much was done. A piece of work that is begun may be finished."""
+        """Count work. Work that has begun may be finished."""
         self.left -= looks

@@ -1,4 +1,4 @@
-"""Has the claims of a pod get their volumes at the node that was chosen, before the pod is bound there."""
+"""Binds the volume claims of a pod on the chosen node before the pod is bound."""
 
 import msgspec
 
@@ -11,16 +11,16 @@ from .storage import Storage
 from .volumes import SELECTED_NODE, VolumePlan, is_bound
 
 LONGEST = 600.0
-"""Seconds that a pod waits for its volumes at a node."""
+"""Maximum seconds that a pod waits for its volumes."""
 
 
 class VolumesLostError(Exception):
-    """The volumes of a pod cannot be had at the node that was chosen; says why."""
+    """The volumes of a pod are not available on the chosen node; the message says why."""
 
 
 class VolumeBinding(msgspec.Struct):
-    """One pod on its way: what is to be done at `node`, until the time `until`. `seen` are the claims that were seen to
-    wait for that node.
+    """The volume binding of a pod on `node`, until the time `until`. `seen` are claims observed with that
+    selected node.
     """
 
     plan: VolumePlan
@@ -30,7 +30,7 @@ class VolumeBinding(msgspec.Struct):
     seen: set[Key] = set()
 
     async def go_on(self, client: Client, storage: Storage, now: float) -> bool:
-        """Do what is to be done, once; return whether all claims are bound. Raises `VolumesLostError`."""
+        """Perform the plan once. Return whether all claims are bound. Raises `VolumesLostError`."""
         if not self.written:
             await self._write(client)
             self.written = True

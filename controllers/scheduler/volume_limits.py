@@ -19,22 +19,22 @@ from .node_info import NodeInfo
 from .storage import Storage
 
 Handles = Mapping[str, str]
-"""The drivers of volumes, by what these are to them."""
+"""The driver of each volume, by volume handle."""
 
 
 def has_moved_volumes(pod: Pod) -> bool:
-    """Return whether a pod describes a volume itself whose driver moved to CSI."""
+    """Return whether a pod has inline volumes of a driver that moved to CSI."""
     return any(len(getattr(one, source)) for one in pod.spec.volumes for source in MOVED_SOURCES)
 
 
 def handles_of(pod: Pod, claims: Iterable[Key], storage: Storage) -> Handles:
-    """Return the volumes of a pod that uses these claims."""
+    """Return the CSI volumes of a pod with these claims."""
     found = dict(filter(None, (_of_claim(key, storage) for key in claims)))
     return {**found, **dict(_inline(pod))}
 
 
 def exceeds(wanted: Handles, node: NodeInfo, storage: Storage) -> bool:
-    """Return whether the drivers could not attach all of these volumes on a node, beside those that it has."""
+    """Return whether these volumes would exceed a driver's limit on a node."""
     limits = _limits(storage.csi_node(node.name))
     if limits.keys().isdisjoint(wanted.values()):
         return False

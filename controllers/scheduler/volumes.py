@@ -45,7 +45,7 @@ SELECTED_NODE = f"volume.{PLATFORM_DOMAIN}/selected-node"
 BIND_COMPLETED = f"pv.{PLATFORM_DOMAIN}/bind-completed"
 _BY_HAND = f"{PLATFORM_DOMAIN}/no-provisioner"
 _ONE_POD = "ReadWriteOncePod"
-# Looks that it takes to tell whether a node reaches a volume, and what a pod counts of the limits of a node.
+# Cost of matching a volume to a node, and of counting a pod's volumes, in units of a filter check.
 _REACH, _COUNT = 0.7, 0.9
 _LABELS = (ZONE, REGION, f"failure-domain.beta.{PLATFORM_DOMAIN}/zone", f"failure-domain.beta.{PLATFORM_DOMAIN}/region")
 _BETA = {_LABELS[0]: _LABELS[2], _LABELS[1]: _LABELS[3]}
@@ -59,8 +59,8 @@ _OTHER_ZONE = (Rejection(VOLUME_ZONE, "node(s) had no available volume zone", fi
 
 
 class VolumePlan(NamedTuple):
-    """What is to be done for a pod before it is bound: volumes to be given to claims, and claims for which some are to
-    be made at the node. `claims` are all that are to be bound then.
+    """The actions before a pod is bound: volumes to bind, and claims to provision on the node. `claims` are all that
+    must be bound.
     """
 
     given: tuple[tuple[PersistentVolume, PersistentVolumeClaim], ...] = ()
@@ -69,19 +69,21 @@ class VolumePlan(NamedTuple):
 
 
 def claims_of(pod: Pod) -> tuple[Key, ...]:
-    """Return the claims that a pod uses."""
+    """Return the claims of a pod."""
     names = (claim_name(pod, volume) for volume in pod.spec.volumes)
     return tuple(Key(pod.metadata.namespace, name) for name in dict.fromkeys(names) if name)
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim has its volume for good."""
+    """Return whether a claim is completely bound."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
 class PodVolumes:
-    """The volumes of one pod, as they are now. `hindrance` is what keeps the pod from every node. What was found out of
-    a node holds until that changes, but not if claims or volumes do.
+    """The volumes of one pod at present.
+
+    `hindrance` rejects every node. Results of a node are cached until it changes, but not across changes of claims or
+    volumes.
     """
 
     def __init__(self, pod: Pod, storage: Storage, state: ClusterState, disks: tuple[Disk, ...] = ()) -> None:
@@ -103,7 +105,7 @@ class PodVolumes:
         self._handles = handles_of(pod, claims_of(pod), storage) if self.hindrance is None else {}
 
     def look(self, node: NodeInfo, time: TimeSlice) -> Rejections | None:
-        """Return why the pod may not be on a node that is there; None if the time is over before that is known."""
+        """Return why the pod does not fit on a node; None if the time slice ends before that is known."""
         if self._is_used(node):
             return _USED
         known = self._found.get(node.name)
@@ -117,18 +119,18 @@ class PodVolumes:
         return found
 
     def rejects(self, node: NodeInfo) -> Rejections:
-        """Return why the pod may not be on a node, which may be only imagined; nothing if it may."""
+        """Return why the pod does not fit on a node, which may be hypothetical; empty if it fits."""
         return _USED if self._is_used(node) else self._against(node)
 
     def _is_used(self, node: NodeInfo) -> bool:
         return any(self._users(claim, node) > 0 for claim in self._exclusive)
 
     def _gather(self, time: TimeSlice) -> bool:
-        """Look at the volumes that claims could have; return whether that is done."""
+        """Examine the volumes for unbound claims. Return whether that is done."""
         return all(free.gather(time) for _, _, free in self._waiting)
 
     def _cost(self, node: NodeInfo) -> float:
-        """Return the looks that it takes to tell what is against a node."""
+        """Return the cost of checking a node."""
         counted = _COUNT * len(node.pods) if self._handles else 0.0
         return counted + _REACH * len(self._bound) + sum(free.cost(node) for _, _, free in self._waiting)
 
@@ -140,13 +142,13 @@ class PodVolumes:
         return self._unreachable(node) or self._unbindable(node)[0]
 
     def plan(self, node: NodeInfo) -> VolumePlan:
-        """Return what is to be done so that the pod can be on a node that does not reject it."""
+        """Return the volume plan for a feasible node."""
         _, given, made = self._unbindable(node)
         every = [key_of(claim) for claim, _, _ in self._waiting]
         return VolumePlan(tuple(given), tuple(made), tuple(every))
 
     def _users(self, claim: Key, node: NodeInfo) -> int:
-        """Return how many pods use a claim if there are those on a node that is maybe only imagined."""
+        """Return the number of pods that use a claim, given a possibly hypothetical node."""
         there, users = self._state.nodes.get(node.name), self._state.claims[claim]
         if there is None or there is node:
             return users
@@ -196,7 +198,7 @@ class PodVolumes:
     def _unbindable(
         self, node: NodeInfo
     ) -> tuple[Rejections, list[tuple[PersistentVolume, PersistentVolumeClaim]], list[PersistentVolumeClaim]]:
-        """Return why claims that wait cannot have volumes on a node; or those that they get, and who gets a new one."""
+        """Return why unbound claims cannot be bound on a node, the volumes to bind, and the claims to provision."""
         self._gather(TimeSlice())
         given: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
         made: list[PersistentVolumeClaim] = []
@@ -233,7 +235,7 @@ class PodVolumes:
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:
-    """Return the disks that a pod names itself; an image of Ceph once for each monitor, as pods share it by any."""
+    """Return the inline disks of a pod. A Ceph image is listed per monitor, since pods share it by any of them."""
     found = []
     for volume in pod.spec.volumes:
         for kind, raw, field_name in (
@@ -264,7 +266,7 @@ def _using(claim: Key, node: NodeInfo) -> int:
 
 
 def _is_in(labels: Mapping[str, str], label: str, values: Iterable[str]) -> bool:
-    """Return whether a node is in one of these zones, by the label of now or that of before."""
+    """Return whether a node is in one of these zones, by the present or the deprecated label."""
     other = _BETA.get(label) or next((new for new, old in _BETA.items() if old == label), label)
     if not any(one in labels for one in _LABELS):
         return True  # it says nothing of zones
@@ -272,7 +274,7 @@ def _is_in(labels: Mapping[str, str], label: str, values: Iterable[str]) -> bool
 
 
 def _offers(offer: CSIStorageCapacity, node: NodeInfo, size: Decimal) -> bool:
-    """Return whether so much can be made for a node."""
+    """Return whether a capacity can provision that size for a node."""
     limit = offer.maximum_volume_size or offer.capacity
     if limit is None or offer.node_topology is None:
         return False

@@ -1,4 +1,4 @@
-"""The pods beside which a pod is spread if it does not say: those of its services and of what controls it."""
+"""Default spread constraints of a pod: by its services and its controller."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _OWNERS = {one.kind: one for one in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CO
 
 
 class DefaultSpread:
-    """Finds the constraints that are assumed for pods, and remembers them until a workload or a service changes."""
+    """Finds the default constraints of pods, cached until a workload or a service changes."""
 
     def __init__(self, context: Context) -> None:
         self._services = context.informers.get(SERVICES)
@@ -23,13 +23,13 @@ class DefaultSpread:
         self._known: dict[tuple[Requirements, str, str], tuple[SpreadConstraint, ...]] = {}
 
     def note(self, change: Change[Any]) -> None:
-        """A workload or a service changed."""
+        """Clear the cache if a selector has changed."""
         before, after = change.before, change.after
         if before is None or after is None or before.spec.selector != after.spec.selector:
             self._known.clear()
 
     def of(self, pod: Pod, asked: Requirements) -> tuple[SpreadConstraint, ...]:
-        """Return the constraints of a pod; none if nothing selects it."""
+        """Return the default constraints of a pod; empty if nothing selects it."""
         owner = controller_of(pod)
         about = (asked, owner.kind, owner.name) if owner is not None else (asked, "", "")
         found = self._known.get(about)

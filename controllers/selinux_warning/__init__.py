@@ -1,4 +1,4 @@
-"""Warns of pods that share a volume with SELinux labels that cannot both be had; see `controller`."""
+"""SELinux warning controller: reports pods that share a volume with conflicting SELinux labels; see `controller`."""
 
 from .controller import SPECS
 

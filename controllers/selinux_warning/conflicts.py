@@ -1,4 +1,4 @@
-"""Who uses which volume with which SELinux label, and who is in whose way; pure."""
+"""Tracks which pods use which volumes with which SELinux label, and the conflicts between them; pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from .labels import conflict
 
 
 class Use(NamedTuple):
-    """The label that a pod wants for a volume, and how the volume gets it."""
+    """The label that a pod wants for a volume, and its change policy."""
 
     label: str
     change_policy: str
 
 
 class Conflict(NamedTuple):
-    """A property of a pod that another one has otherwise, so that both cannot have a volume on one node."""
+    """A property in which two pods differ, so that they cannot use a volume on the same node."""
 
     what: str
     pod: Key
@@ -26,17 +26,17 @@ class Conflict(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Return the reason of the event about it."""
+        """Return the reason of the event."""
         return f"{self.what}Conflict"
 
     @property
     def message(self) -> str:
-        """Return what is told of it; pods of other namespaces are not named."""
-        told = f'{self.what} "{self.value}" cannot be had together with'
+        """Return the message of the event. Pods of other namespaces are not named."""
+        prefix = f'{self.what} "{self.value}" cannot be had together with'
         what = "for the same volume: on one node, only one of the pods can use it"
         if self.pod.namespace != self.other.namespace:
-            return f"{told} what a pod of another namespace wants {what}"
-        return f'{told} the "{self.other_value}" of the pod {self.other.name} {what}'
+            return f"{prefix} what a pod of another namespace wants {what}"
+        return f'{prefix} the "{self.other_value}" of the pod {self.other.name} {what}'
 
 
 class VolumeUses:
@@ -46,11 +46,11 @@ class VolumeUses:
         self._uses: dict[str, dict[Key, Use]] = {}
         self._drivers: dict[str, str] = {}
         self._volumes: dict[Key, set[str]] = {}
-        # The conflicts of each volume, each seen from both sides.
+        # The conflicts of each volume, in both directions.
         self._conflicts: dict[str, list[Conflict]] = {}
 
     def add(self, volume: str, driver: str, pod: Key, use: Use) -> list[Conflict]:
-        """A pod uses a volume so; return the conflicts that are new by that."""
+        """Record that a pod uses a volume. Return the new conflicts."""
         uses = self._uses.setdefault(volume, {})
         self._drivers[volume] = driver
         self._volumes.setdefault(pod, set()).add(volume)
@@ -62,7 +62,7 @@ class VolumeUses:
         return found
 
     def remove(self, pod: Key) -> None:
-        """A pod uses nothing any more."""
+        """Remove all uses of a pod."""
         for volume in self._volumes.pop(pod, ()):
             self._keep(volume, _without(self._conflicts.get(volume, ()), pod))
             uses = self._uses[volume]
@@ -77,11 +77,11 @@ class VolumeUses:
                 yield from self._uses[volume]
 
     def has(self, conflict: Conflict) -> bool:
-        """Return whether there is a conflict."""
+        """Return whether a conflict still exists."""
         return any(conflict in self._conflicts.get(volume, ()) for volume in self._volumes.get(conflict.pod, ()))
 
     def conflicts(self) -> set[Conflict]:
-        """Return all conflicts that there are."""
+        """Return all conflicts."""
         return {one for found in self._conflicts.values() for one in found}
 
     def _keep(self, volume: str, conflicts: Iterable[Conflict]) -> None:
@@ -97,7 +97,7 @@ def _without(conflicts: Iterable[Conflict], pod: Key) -> list[Conflict]:
 
 
 def _between(pod: Key, use: Use, other: Key, its: Use) -> Iterator[Conflict]:
-    """Yield the conflicts of two uses of one volume, from both sides."""
+    """Yield the conflicts of two uses of a volume, in both directions."""
     if use.change_policy != its.change_policy:
         yield Conflict("SELinuxChangePolicy", pod, use.change_policy, other, its.change_policy)
         yield Conflict("SELinuxChangePolicy", other, its.change_policy, pod, use.change_policy)

@@ -1,4 +1,4 @@
-"""Finds pods that share a volume and want it with different SELinux labels, or labelled otherwise (KEP-1710)."""
+"""Reports pods that share a volume but want different SELinux labels or change policies (KEP-1710)."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -48,21 +48,21 @@ class SELinuxWarningOptions(Options):
 
 
 class Driver(NamedTuple):
-    """A driver that says since a moment that its volumes can be mounted with a label, or says so no more."""
+    """A CSI driver whose support of mounts with a label has changed."""
 
     name: str
 
 
-# Observed: a pod, the labels of its containers, its policy, and what is behind its volumes.
-# Decided of each volume that is mounted:                                      Done:
-#   containers mount it with different labels                                    an event says so
-#   its driver cannot mount with a label, the pod wants none or no such mount    the policy counts as Recursive
-#   another pod uses it with a label that differs, or by another policy          events on both pods say so
-# A pod that has ended, or is gone, uses nothing. Nodes are not looked at: pods may come to one later.
+# Observed: a pod, the labels of its containers, its policy, and its resolved volumes.
+# Decided about each mounted volume:                                    Done:
+#   containers mount it with different labels                           an event
+#   driver does not support labels, no label, or no such mount          the policy counts as Recursive
+#   another pod uses it with another label or policy                    events for both pods
+# Pods that have ended or are gone use nothing. Nodes are ignored, since pods may share one later.
 
 
 class SELinuxWarningController:
-    """Reconciles the uses that one pod makes of volumes, or of all pods with volumes of a `Driver`."""
+    """Reconciles the volumes of a pod, or of all pods with volumes of a `Driver`."""
 
     def __init__(self, context: Context, _: SELinuxWarningOptions) -> None:
         self._events = context.events
@@ -70,23 +70,23 @@ class SELinuxWarningController:
         self._drivers = context.informers.get(CSI_DRIVERS)
         self._specs = VolumeSpecs(context.informers)
         self._uses = VolumeUses()
-        # The pod that each key stood for when it was last looked at.
+        # The uid of the pod last observed under each key.
         self._uids: dict[Key, str] = {}
         context.runtime.registry.register(_Conflicts(self._uses))
 
     async def reconcile(self, key: Key | Driver) -> None:
-        """Tell of the conflicts that a pod causes, as far as they are new."""
+        """Report the new conflicts of a pod."""
         if isinstance(key, Driver):
             found = [one for pod in list(self._uses.pods_of_driver(key.name)) for one in self._look_at(pod)]
         else:
             self._warn(key)
             found = self._look_at(key)
-        # What is known of the others may be older than what is known of this one.
+        # The state of the other pods may be outdated.
         found += [one for pod in {it.other for it in found} for one in self._look_at(pod)]
         self._tell(one for one in found if self._uses.has(one))
 
     def _warn(self, key: Key) -> None:
-        """Tell of volumes that containers of one pod mount with different labels."""
+        """Report volumes that containers of one pod mount with different labels."""
         pod = self._pods.get(key)
         if pod is None or is_pod_terminal(pod):
             return
@@ -97,7 +97,7 @@ class SELinuxWarningController:
                 self._events.warning(pod, "MultipleSELinuxLabels", why)
 
     def _look_at(self, key: Key) -> list[Conflict]:
-        """Take down how a pod uses volumes; return the conflicts that are new by that."""
+        """Record the volumes that a pod uses. Return the new conflicts."""
         pod = self._pods.get(key)
         uid = pod.metadata.uid if pod is not None and not is_pod_terminal(pod) else ""
         if self._uids.pop(key, uid) != uid:
@@ -131,17 +131,17 @@ class SELinuxWarningController:
 
 
 class _Conflicts(Collector):
-    """The conflicts there are, read when Prometheus asks."""
+    """The present conflicts, read when Prometheus scrapes."""
 
     def __init__(self, uses: VolumeUses) -> None:
         self._uses = uses
 
     def describe(self) -> Iterable[Metric]:
-        """The family without its samples."""
+        """Return the family without samples."""
         return (Shown(_CONFLICTS),)
 
     def collect(self) -> Iterable[Metric]:
-        """Return a sample of each conflict."""
+        """Return one sample per conflict."""
         found = self._uses.conflicts()
         return (Shown(_CONFLICTS, [((it.what, *it.pod, it.value, *it.other, it.other_value), 1.0) for it in found]),)
 
@@ -154,7 +154,7 @@ def use_of(label: str, policy: str, *, mounts_labelled: bool) -> Use:
 
 
 def _changed_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """Yield a pod with volumes as it comes, ends or goes: what else matters of it never changes."""
+    """Yield a pod with volumes that was added, has ended or was deleted. Its other facts are immutable."""
     before, after = change.before, change.after
     ends = before is None or after is None or is_pod_terminal(before) != is_pod_terminal(after)
     if ends and has_volumes(change.object):
@@ -162,7 +162,7 @@ def _changed_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
 
 
 def _pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the pods of a claim that is bound to a volume now."""
+    """Yield the pods of a claim that was just bound."""
     before, after = change.before, change.after
     facts = [(one.spec.volume_name, one.status.phase) if one is not None else None for one in (before, after)]
     if after is not None and after.spec.volume_name and facts[0] != facts[1]:
@@ -170,7 +170,7 @@ def _pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) 
 
 
 def _pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
-    """Yield the pods of the claim that a volume is bound to now."""
+    """Yield the pods of the claim to which a volume was just bound."""
     before, after = change.before, change.after
     now = after.spec.claim_ref if after is not None else None
     if now is None or not now.uid:
@@ -181,7 +181,7 @@ def _pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> I
 
 
 def _turned_drivers(_: Informers, change: Change[CSIDriver]) -> Iterator[Driver]:
-    """Yield a driver whose volumes can be mounted with a label now, or no more."""
+    """Yield a driver whose support of mounts with a label has changed."""
     able = [one is not None and one.spec.se_linux_mount is True for one in (change.before, change.after)]
     if able[0] != able[1]:
         yield Driver(change.key.name)

@@ -1,7 +1,7 @@
 """The SELinux labels that a pod wants for its volumes; pure.
 
-A container has the options of its pod unless it has its own. A label is user, role, type and level with colons between;
-what is not given is left empty, since only nodes know their defaults.
+Container options override those of the pod. A label is user, role, type and level, joined by colons. Missing parts
+stay empty, since only nodes know their defaults.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,23 +43,23 @@ class _Spec(Model):
 
 
 class SecuredPod(Object):
-    """A pod as far as SELinux is concerned; read of the bytes of a pod, so that no other controller keeps all this."""
+    """The SELinux fields of a pod, decoded from its bytes so that other controllers do not store them."""
 
     spec: _Spec = _Spec()
 
     @classmethod
     def of(cls, pod: Pod) -> "SecuredPod":
-        """Return a pod as it is seen here."""
+        """Return the SELinux fields of a pod."""
         return cls.decode(pod.raw, keep=False)
 
     @property
     def change_policy(self) -> str:
-        """Return how volumes get their label: by the option of a mount, or one file after the other."""
+        """Return the policy by which volumes get their label: by mount option or recursively."""
         context = self.spec.security_context
         return (context.se_linux_change_policy if context is not None else None) or MOUNT_OPTION
 
     def labels(self) -> Mapping[str, frozenset[str]]:
-        """Return by the name of each volume that is mounted the labels of the containers that mount it and have one."""
+        """Return the labels of the containers that mount each volume, by volume name."""
         found: dict[str, set[str]] = {}
         for container in self._containers():
             options = self._options(container)
@@ -84,15 +84,15 @@ MOUNT_OPTION, RECURSIVE = "MountOption", "Recursive"
 
 
 def label_of(options: SELinuxOptions) -> str:
-    """Return the label of some options; empty if none is given."""
+    """Return the label of options, or an empty string."""
     label = f"{options.user}:{options.role}:{options.type}:{options.level}"
     return label if label != ":::" else ""
 
 
 def conflict(one: str, other: str) -> bool:
-    """Return whether a volume cannot have both labels at once.
+    """Return whether two labels conflict on a volume.
 
-    Levels must be equal. A user, role or type that is not given may be any.
+    Levels must be equal. An empty user, role or type matches any.
     """
     (*first, level), (*second, other_level) = _parts(one), _parts(other)
     return level != other_level or any(a and b and a != b for a, b in zip(first, second, strict=True))

@@ -1,6 +1,6 @@
-"""Certificate requests (PKCS #10, RFC 2986), and the rules of the built-in signers about them.
+"""Certificate requests (PKCS #10, RFC 2986), and the rules that the built-in signers apply to them.
 
-The rules look at plain values; only `read_request` needs a library, which is loaded by whoever calls it.
+The rules work on plain values. Only the functions that read a request import `cryptography`, when they are called.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,11 +23,11 @@ DNS, EMAIL, IP, URI = "DNS", "email", "IP", "URI"
 
 
 class UnusableRequest(ValueError):
-    """No certificate can be made of it, ever; the message says why."""
+    """No certificate can ever be issued for this request. The message says why."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The subject and the alternative names (texts by kind) somebody wants to be certified."""
+    """The subject and the alternative names (texts by kind) that a request asks for."""
 
     common_name: str = ""
     organizations: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 Check = Callable[[Asked, Collection[str]], str]
-"""Says what is wrong with what is asked for, and with the usages; empty if nothing."""
+"""Returns the problem with a request and its usages, or an empty string."""
 
 
 # Signer             subject                      names              usages
@@ -46,7 +46,7 @@ Check = Callable[[Asked, Collection[str]], str]
 
 
 def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Return what is wrong with the request of a client that is no node; empty if nothing."""
+    """Return the problem with a client certificate request that is not from a node, or an empty string."""
     if problem := admin_problem(asked, usages):
         return problem
     others = sorted(set(usages) - {_CLIENT, _SIGNATURE, _ENCIPHERMENT})
@@ -56,14 +56,14 @@ def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
 
 
 def node_client_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Return what is wrong with the request of a node that speaks to the API server; empty if nothing."""
+    """Return the problem with a request for a node's client certificate (kubelet to API server), or an empty string."""
     present = next((kind for kind in (DNS, EMAIL, IP, URI) if asked.names.get(kind)), "")
     names = f"a node's client certificate must have no {present} subjectAltName" if present else ""
     return _subject_problem(asked) or names or _usages_problem(usages, _CLIENT)
 
 
 def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Return what is wrong with the request of a node that is spoken to; empty if nothing."""
+    """Return the problem with a request for a node's serving certificate, or an empty string."""
     present = next((kind for kind in (EMAIL, URI) if asked.names.get(kind)), "")
     names = f"a node's serving certificate must have no {present} subjectAltName" if present else ""
     if not asked.names.get(DNS) and not asked.names.get(IP):
@@ -72,7 +72,7 @@ def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
 
 
 def admin_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Return what is wrong with a request of whomever: those who may do everything are certified by nobody's asking."""
+    """Return the problem that applies to every requester: no signer certifies a member of the admin group."""
     return f"no member of {ADMIN_GROUP} is certified" if ADMIN_GROUP in asked.organizations else ""
 
 
@@ -82,7 +82,7 @@ CHECKS: Mapping[str, Check] = {
     NODE_SERVING: node_serving_problem,
     LEGACY_UNKNOWN: admin_problem,
 }
-"""The rules by signer."""
+"""The rule of each signer."""
 
 
 def _subject_problem(asked: Asked) -> str:
@@ -92,14 +92,16 @@ def _subject_problem(asked: Asked) -> str:
 
 
 def _usages_problem(usages: Collection[str], purpose: str) -> str:
-    """Keys that cannot encipher, such as elliptic ones, do without that usage."""
+    """Return the problem with the usages. Encipherment is optional, because keys such as elliptic ones cannot
+    encipher.
+    """
     if set(usages) - {_ENCIPHERMENT} == {_SIGNATURE, purpose}:
         return ""
     return f"the usages must be {_SIGNATURE}, {purpose} and maybe {_ENCIPHERMENT}"
 
 
 def read_request(pem: bytes) -> "CertificateSigningRequest":
-    """The request, whose sender has shown to have its key. Raises UnusableRequest."""
+    """Return the parsed request after checking its key and its signature. Raises UnusableRequest."""
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
@@ -117,7 +119,7 @@ def read_request(pem: bytes) -> "CertificateSigningRequest":
 
 
 def asked_for(request: "CertificateSigningRequest") -> Asked:
-    """Return what a request asks for, in plain values. Of several common names the last counts."""
+    """Return the subject and the names of a request as plain values. The last of several common names counts."""
     from cryptography.x509.oid import NameOID
 
     common = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -130,7 +132,7 @@ def asked_for(request: "CertificateSigningRequest") -> Asked:
 
 
 def alternative_names(request: "CertificateSigningRequest") -> list[tuple[str, "GeneralName"]]:
-    """The alternative names with their kinds; those of other kinds are passed over."""
+    """Return the alternative names with their kinds. Names of other kinds are ignored."""
     from cryptography import x509
 
     kinds: dict[type, str] = {
@@ -171,7 +173,10 @@ def _check_signature(request: "CertificateSigningRequest") -> None:
 
 
 def _is_signed_with_sha1(request: "CertificateSigningRequest") -> bool:
-    """Old tools sign so. It is enough to show that one has a key, but the library leaves it to us to say that."""
+    """Return whether the SHA-1 signature of the request is valid.
+
+    Old tools still use SHA-1. It suffices to prove possession of the key, but the library does not verify it for us.
+    """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15

@@ -1,4 +1,4 @@
-"""Claims of pods as several controllers see them: the claims behind their volumes, and the pods of a claim."""
+"""Claims of pods: the claims of their volumes, and the pods of a claim."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -12,15 +12,15 @@ from controller_manager.common.api.storage import STORAGE, PersistentVolumeClaim
 from controller_manager.framework.controller import Change, Informers, Key, controller_of, key_of
 
 PRE_RESIZE_CAPACITY = f"volume.alpha.{PLATFORM_DOMAIN}/pre-resize-capacity"
-"""The annotation of a volume that says what it had before it was made larger, until the node has followed."""
+"""The annotation of a volume with its capacity before an expansion, until the node has resized the file system."""
 
 _CLAIM = "claim"
 
 
 def claim_name(pod: Pod, volume: Volume) -> str:
-    """Return the name of the claim that a volume of a pod is of, empty if it is of none.
+    """Return the name of the claim of a pod's volume, or an empty string.
 
-    That of a generic ephemeral volume follows from pod and volume (KEP-1698).
+    The claim name of a generic ephemeral volume is derived from pod and volume (KEP-1698).
     """
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
@@ -28,7 +28,7 @@ def claim_name(pod: Pod, volume: Volume) -> str:
 
 
 def is_for_pod(claim: PersistentVolumeClaim, pod: Pod) -> bool:
-    """Return whether a claim is the one that was made for a generic ephemeral volume of the pod."""
+    """Return whether a claim was created for a generic ephemeral volume of the pod."""
     owner = controller_of(claim)
     return owner is not None and owner.uid == pod.metadata.uid
 
@@ -40,22 +40,22 @@ def _claims_of(pod: Pod) -> Iterator[str]:
             yield f"{pod.metadata.namespace}/{name}"
 
 
-# What a controller that uses the function below declares of its watch of pods.
+# The index that a controller declares for its watch of pods if it uses the function below.
 PODS_BY_CLAIM: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_CLAIM: _claims_of})
 
 
 def pods_with_claim(informers: Informers, claim: Key) -> list[Pod]:
-    """Return the pods that name a claim, or have an ephemeral volume whose claim has that name."""
+    """Return the pods that refer to a claim, by name or by the derived name of an ephemeral volume."""
     return informers.get(PODS).by_index(_CLAIM, str(claim))
 
 
 def pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the keys of the pods that name a claim."""
+    """Yield the keys of the pods that refer to a claim."""
     return (key_of(pod) for pod in pods_with_claim(informers, change.key))
 
 
 def size_of(amounts: Mapping[str, str] | None) -> Decimal:
-    """Return the bytes of storage that requests or a capacity name; 0 where they name none."""
+    """Return the bytes of storage in requests or in a capacity; 0 if they do not contain storage."""
     return _bytes((amounts or {}).get(STORAGE, "0"))
 
 

@@ -1,4 +1,4 @@
-"""How controllers work with the cloud: calls that end, and nodes that load balancers lead to."""
+"""Helpers of the controllers that use a cloud provider: calls with a deadline, and the backends of load balancers."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
@@ -17,13 +17,14 @@ TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
-# How what is asked of a cloud or of the server may fail.
+# The exceptions that calls of a cloud provider or of the API server may raise.
 FAILURES = (ApiError, OSError)
 
 
 async def answer_of(call: Awaitable[T]) -> T:
-    """Await a call of a provider. Raises TimeoutError if it takes too long, and what providers may raise: whatever else
-    one raises becomes a CloudError.
+    """Await a call of a provider. Raises TimeoutError after the deadline.
+
+    OSError, ImplementedElsewhere and RetryLater pass through. Any other exception becomes a CloudError.
     """
     try:
         async with asyncio.timeout(DEADLINE):
@@ -35,13 +36,18 @@ async def answer_of(call: Awaitable[T]) -> T:
 
 
 def is_included(node: Node) -> bool:
-    """Return whether the labels of a node let load balancers lead to it; a value that is none excludes it."""
+    """Return whether load balancers may send traffic to a node, by its labels. A label value that is not a boolean
+    excludes it.
+    """
     labels = node.metadata.labels or {}
     return EXCLUDED not in labels or labels[EXCLUDED] in _FALSE
 
 
 def backends(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that load balancers lead to, by name: whether they are ready, their own health checks find out."""
+    """Return the nodes that load balancers may send traffic to, by name.
+
+    Readiness is left to the health checks of the load balancer.
+    """
     found = [
         node
         for node in nodes
@@ -53,5 +59,5 @@ def backends(nodes: Iterable[Node]) -> list[Node]:
 
 
 def identities(nodes: Iterable[Node]) -> Mapping[str, str]:
-    """The names of nodes with what the cloud calls them: of a node nothing else matters."""
+    """Return the provider IDs of nodes by node name: the only facts of a node that matter here."""
     return {node.metadata.name: node.spec.provider_id for node in nodes}

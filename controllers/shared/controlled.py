@@ -1,4 +1,4 @@
-"""Objects by who controls them: what an owner has or may adopt, and which owners a change concerns."""
+"""Objects by their controller: what an owner controls or may adopt, and which owners a change affects."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -38,42 +38,42 @@ def _orphans(namespace: str) -> str:
     return f"nobody in {namespace}"  # no uid has spaces
 
 
-# What a controller that uses the functions below declares of its watch of the objects.
+# The index that a controller declares for its watch of the objects if it uses the functions below.
 BY_CONTROLLER: Mapping[str, Callable[[Object], Iterable[str]]] = MappingProxyType({_CONTROLLER: _controller})
 
 
 def controlled_by(objects: Informer[T], uid: str) -> list[T]:
-    """The objects whose controller has that uid."""
+    """Return the objects whose controller has that uid."""
     return objects.by_index(_CONTROLLER, uid)
 
 
 def claimable_by(objects: Informer[T], owner: Object) -> list[T]:
-    """The objects that `owner` controls, and those of its namespace that nobody does: what it may keep or adopt."""
+    """Return the objects that `owner` controls and the orphans of its namespace, which it may adopt."""
     mine = objects.by_index(_CONTROLLER, owner.metadata.uid)
     return mine + objects.by_index(_CONTROLLER, _orphans(owner.metadata.namespace))
 
 
 def stale_syncs(controller: str) -> Family:
-    """Return the family in which a controller of that name counts reconciles for which a local copy was too old."""
+    """Return the metric family in which a controller counts reconciles that found the cache stale."""
     return Family(
         f"{controller}_controller_stale_sync_skips_total",
-        "Reconciles that asked the server, since a local copy lacked what the controller had written, by what that is "
-        "a copy of.",
+        "Number of reconciles that listed from the server because the cache lacked a write of the controller, "
+        "by resource.",
         "counter",
         ("group", "resource"),
     )
 
 
-# Whether the local copy of objects shows what was written.
+# Returns whether the cache shows a write.
 Seen = Callable[[], bool]
 
 
 class OwnedObjects(Generic[T]):
-    """The objects of owners by the local copy, and by the server where the copy is known to lack what was written.
+    """The objects of owners from the cache, or from the API server if the cache is known to lack a write of ours.
 
-    The framework holds a key back until the copy shows what its last run wrote; where that takes too long, or a write
-    got no answer, an owner that went by the copy would write once more what is there already. `stale`, of the family
-    `stale_syncs`, counts how often the server is asked. The controller needs `list` on the objects.
+    The framework delays a key until the cache shows the writes of the last run. After a timeout, or a write without a
+    response, an owner that relies on the cache would create the same objects again. `stale`, of the family
+    `stale_syncs`, counts the lists sent to the server. The controller needs `list` on the objects.
     """
 
     def __init__(
@@ -86,8 +86,10 @@ class OwnedObjects(Generic[T]):
         self._unseen: dict[Key, tuple[Seen, ...]] = {}
 
     async def claimable_by(self, owner: Object, selector: LabelSelector) -> list[T]:
-        """Return what `owner` controls and what it may adopt. The server is asked for what it selects; what it is to
-        release, since it selects that no more, is known from the copy.
+        """Return the objects that `owner` controls and those that it may adopt.
+
+        If the cache is stale, the server lists the objects that match the selector. Objects to release do not match
+        it, so they come from the cache.
         """
         key, uid = key_of(owner), owner.metadata.uid
         if all(seen() for seen in self._unseen.get(key, ())):
@@ -96,7 +98,7 @@ class OwnedObjects(Generic[T]):
         if self._stale is not None:
             self._stale.add(self._resource.group, self._resource.plural)
         listing = await self._client.list(self._resource, key.namespace, labels=str(selector))
-        # This is behind all that was awaited.
+        # The list is newer than all writes that were waited for.
         self._unseen[key] = (
             partial(self._objects.has_seen, WriteResult(self._resource, key, listing.resource_version)),
         )
@@ -107,12 +109,12 @@ class OwnedObjects(Generic[T]):
         return [*found, *(obj for obj in others if not selector.matches(obj.metadata.labels))]
 
     def wrote(self, owner: Object, *objects: T) -> None:
-        """Expect the copy to show these objects, as they were written for `owner`."""
+        """Expect the cache to show these objects, which were written for `owner`."""
         writes = (WriteResult(self._resource, key_of(obj), obj.metadata.resource_version) for obj in objects)
         self.expect(owner, *(partial(self._objects.has_seen, write) for write in writes))
 
     def deleted(self, owner: Object, *objects: T) -> None:
-        """Expect the copy to show that these objects of `owner` are being deleted, or are gone."""
+        """Expect the cache to show that these objects of `owner` are being deleted or gone."""
         self.expect(owner, *(partial(self._is_gone, obj) for obj in objects))
 
     def _is_gone(self, obj: T) -> bool:
@@ -120,16 +122,16 @@ class OwnedObjects(Generic[T]):
         return now is None or now.metadata.uid != obj.metadata.uid or now.metadata.deletion_timestamp is not None
 
     def doubt(self, owner: Object) -> None:
-        """Go by the server next time: what was written for `owner` is not known."""
+        """List from the server next time, because the result of a write for `owner` is unknown."""
         self.expect(owner, _never)
 
     def expect(self, owner: Object, *seen: Seen) -> None:
-        """Go by the copy only once all of these are so."""
+        """Trust the cache only once all of these functions return true."""
         if seen:
             self._unseen[key_of(owner)] = (*self._unseen.get(key_of(owner), ()), *seen)
 
     def forget(self, key: Key) -> None:
-        """There is no such owner any more."""
+        """Drop the expectations of an owner that was deleted."""
         self._unseen.pop(key, None)
 
 
@@ -138,7 +140,7 @@ def _never() -> bool:
 
 
 def may_be_done(error: Exception | None) -> bool:
-    """Return whether a request that failed may have been carried out nevertheless."""
+    """Return whether a failed request may have taken effect nevertheless."""
     return isinstance(error, TransportError) or (isinstance(error, ApiError) and error.code >= 500)
 
 
@@ -146,7 +148,7 @@ Selecting = Deployment | DaemonSet | StatefulSet
 
 
 def selector_of(owner: Selecting) -> LabelSelector:
-    """Return the selector of an owner, which may be empty. Raises TerminalError for one that cannot be read."""
+    """Return the selector of an owner, which may be empty. Raises TerminalError for an invalid one."""
     try:
         return owner.spec.selector.selector()
     except KeyError as error:
@@ -154,7 +156,7 @@ def selector_of(owner: Selecting) -> LabelSelector:
 
 
 def selects(owner: Selecting, obj: Object) -> bool:
-    """Return whether an owner selects an object by its labels; one whose selector is empty selects nothing."""
+    """Return whether an owner selects an object by its labels. An empty selector selects nothing."""
     try:
         selector = owner.spec.selector.selector()
     except KeyError:
@@ -165,11 +167,11 @@ def selects(owner: Selecting, obj: Object) -> bool:
 def owners_concerned(
     kind: Resource[O], selects: Callable[[O, T], bool], facts: Callable[[T], object] | None = None
 ) -> Callable[[Informers, Change[T]], Iterator[Key]]:
-    """Return the `keys` of a `Mapped` watch of objects whose owners are of `kind`: the owners that a change concerns.
+    """Return the `keys` of a `Mapped` watch: the owners of `kind` that a change of an object affects.
 
-    That is who controls the object or did until now. An object that nobody controls, and that is new, was released or
-    has other labels than before, concerns all who might adopt it, by `selects(owner, obj)`; at the start all owners are
-    looked at anyway. A change of none of the `facts` of an object concerns nobody.
+    These are the present and the previous controller of the object. An orphan that is new, was released or has new
+    labels affects every owner that may adopt it, by `selects(owner, obj)`, except in the initial list, when all owners
+    are reconciled anyway. A change that leaves the `facts` of an object equal affects no owner.
     """
 
     def keys(informers: Informers, change: Change[T]) -> Iterator[Key]:
@@ -188,7 +190,7 @@ def owners_concerned(
 
 
 def _is_free(before: Object | None, after: Object) -> bool:
-    """Return whether an object has just become one that may be adopted."""
+    """Return whether an object has just become adoptable."""
     if after.metadata.deletion_timestamp is not None or controller_of(after) is not None:
         return False
     return before is None or controller_of(before) is not None or before.metadata.labels != after.metadata.labels

@@ -1,7 +1,7 @@
-"""Volumes of drivers that once were part of Kubernetes, as the CSI drivers see them that took their place (KEP-625).
+"""Translates volumes of former in-tree drivers to their CSI drivers (KEP-625).
 
-Handles, names and attributes are those that the drivers expect: a volume that was attached under one is found under no
-other.
+Handles, names and attributes are those that the drivers expect. A volume that was attached under one handle cannot be
+found under another.
 
 source                  driver                     handle
 awsElasticBlockStore    ebs.csi.aws.com            the id, without `aws://zone/`
@@ -9,7 +9,7 @@ azureDisk               disk.csi.azure.com         the URI; managed disks only
 azureFile               file.csi.azure.com         resource group, account, share, name of the volume and namespace of
                                                    the secret, with `#` between
 cinder                  cinder.csi.openstack.org   the id
-gcePersistentDisk       pd.csi.storage.gke.io      the path of the disk, by the zones that labels tell
+gcePersistentDisk       pd.csi.storage.gke.io      the path of the disk, with the zones of its labels
 portworxVolume          pxd.portworx.com           the id
 vsphereVolume           csi.vsphere.vmware.com     the path
 """
@@ -37,11 +37,11 @@ _MANAGED = "Managed"
 
 
 class Untranslatable(Exception):
-    """A source that no CSI driver can be asked for; says why."""
+    """A source that cannot be translated for a CSI driver. The message says why."""
 
 
 class Owner(NamedTuple):
-    """The name of a volume, or of a volume within its pod; where secrets are looked for; labels and annotations."""
+    """The metadata of a volume, or of a volume within a pod. `namespace` is where its secrets are."""
 
     name: str
     namespace: str = ""
@@ -50,7 +50,9 @@ class Owner(NamedTuple):
 
 
 class CSISource(NamedTuple):
-    """A volume as its CSI driver knows it; `tree` has further fields of its source, `title` is its name in events."""
+    """A volume as its CSI driver identifies it. `tree` has further fields of its source, `title` is its name
+    in events.
+    """
 
     driver: str
     handle: str
@@ -161,7 +163,7 @@ MOVED_SOURCES = tuple(name for name, _ in _TRANSLATIONS)
 
 
 def source_of(volume: VolumeSources, name: str) -> FrozenTree | None:
-    """Return one of the sources of a volume, if it has that one."""
+    """Return the source with that field name of a volume, or None."""
     raw: msgspec.Raw = getattr(volume, name)
     found = msgspec.json.decode(raw) if len(raw) else None
     return found if isinstance(found, dict) else None
@@ -176,9 +178,9 @@ def _translated(volume: VolumeSources, owner: Callable[[], Owner]) -> CSISource 
 
 
 def translate_volume(volume: PersistentVolume) -> CSISource | None:
-    """Return the source of a persistent volume as a CSI driver knows it; None if it is of no driver that moved.
+    """Return the CSI source of a persistent volume, or None if its driver did not move to CSI.
 
-    Raises Untranslatable. Of the access modes, disks of GCE keep only what the driver can do.
+    Raises Untranslatable. The access modes of GCE disks are reduced to those that the driver supports.
     """
     meta, claim = volume.metadata, volume.spec.claim_ref
     namespace = claim.namespace if claim is not None else ""
@@ -192,14 +194,14 @@ def translate_volume(volume: PersistentVolume) -> CSISource | None:
 
 
 def translate_inline(volume: Volume, namespace: str) -> CSISource | None:
-    """Return the same of a volume that a pod of that namespace describes itself. Raises Untranslatable."""
+    """Return the CSI source of an inline volume of a pod in that namespace. Raises Untranslatable."""
     return _translated(volume, lambda: Owner(volume.name, namespace or "default"))
 
 
 def inline_spec(source: CSISource) -> FrozenTree:
-    """Return the spec of a persistent volume that stands for a volume of a pod, as VolumeAttachments have it.
+    """Return the spec of a persistent volume for an inline volume, as VolumeAttachments contain it.
 
-    Fields that are empty are left out.
+    Empty fields are omitted.
     """
     further = {name: value for name, value in source.tree.items() if value}
     csi = {"driver": source.driver, "volumeHandle": source.handle, **further}

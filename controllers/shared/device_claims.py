@@ -1,5 +1,5 @@
-"""Pods and their claims to devices (KEP-4381): which claim an entry means, and whether a pod may use it; what claims
-were given, and the pools of which; rules for taints of devices; pure.
+"""Pods and their device claims (KEP-4381): claims of a pod, allocated devices, current pools, device taint
+rules; pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _CLAIM = "resource claim"
 
 
 def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
-    """The entries of a pod whose claims are known, each with the name of its claim."""
+    """Yield the entries of a pod whose claims are known, each with the name of its claim."""
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
         name = entry.resource_claim_name or (made.get(entry.name) if entry.resource_claim_template_name else None)
@@ -29,7 +29,7 @@ def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
 
 
 def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
-    """Return whether a claim of the right name is the one that the entry means: if made of a template, for this pod."""
+    """Return whether a claim of that name belongs to the entry. A claim of a template must be owned by this pod."""
     if entry.resource_claim_name:
         return True
     controller = controller_of(claim)
@@ -37,17 +37,17 @@ def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
 
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether the pod is among those for which the claim is reserved."""
+    """Return whether the claim is reserved for the pod."""
     return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
 
 
 def is_of_pod(consumer: ConsumerReference) -> bool:
-    """Return whether it is a pod that a claim is reserved for."""
+    """Return whether the consumer of a claim is a pod."""
     return (consumer.api_group, consumer.resource) == ("", "pods")
 
 
 def is_over(pod: Pod) -> bool:
-    """Return whether no container of the pod runs, nor ever will: it has ended, or was deleted before it had a node."""
+    """Return whether no container of the pod runs or will run: it has ended, or was deleted before it was bound."""
     return is_pod_terminal(pod) or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
 
 
@@ -55,29 +55,29 @@ def _claims_of(pod: Pod) -> Iterable[str]:
     return [f"{pod.metadata.namespace}/{name}" for _, name in known_claims(pod)] if pod.spec.resource_claims else ()
 
 
-# What a controller that uses the function below declares of its watch of pods.
+# The index that a controller declares for its watch of pods if it uses the function below.
 PODS_BY_CLAIM: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_CLAIM: _claims_of})
 
 
 def pods_with_claim(pods: Informer[Pod], claim: Key) -> list[Pod]:
-    """The pods with an entry that means the claim of that key."""
+    """Return the pods with an entry for the claim of that key."""
     return pods.by_index(_CLAIM, str(claim))
 
 
 def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
-    """The devices that a claim was given."""
+    """Return the devices that are allocated to a claim."""
     allocation = claim.status.allocation
     return allocation.devices.results if allocation is not None else ()
 
 
 def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
-    """Return the slices of a pool that are not out of date."""
+    """Return the slices of the newest generation of a pool."""
     newest = max((one.spec.pool.generation for one in pool), default=0)
     return [one for one in pool if one.spec.pool.generation == newest]
 
 
 def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
-    """Return the pools that slices make, by driver and name: of each the slices that are not out of date."""
+    """Return the current slices of each pool, by driver and pool name."""
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for one in slices:
         pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
@@ -85,7 +85,7 @@ def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
 
 
 def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
-    """Return the function that says which devices a rule selects: none without a selector."""
+    """Return a predicate for the devices that a rule selects. A rule without a selector selects none."""
     wanted = rule.spec.device_selector
     return lambda device: wanted is not None and _selects(wanted, device)
 

@@ -1,4 +1,4 @@
-"""Namespaces, for controllers that keep something in every one."""
+"""Namespaces, for controllers that maintain an object in each of them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from controller_manager.framework.controller import Change, Informers, Key
 
 
 def takes_content(namespace: Namespace | None) -> bool:
-    """Return whether something may be created in it: it is there, and not being deleted."""
+    """Return whether objects can be created in a namespace: it exists and is not being deleted."""
     return (
         namespace is not None
         and namespace.metadata.deletion_timestamp is None
@@ -17,5 +17,5 @@ def takes_content(namespace: Namespace | None) -> bool:
 
 
 def namespace_of(_: Informers, change: Change[Any]) -> Iterable[Key]:
-    """The namespace of an object that changed."""
+    """Return the namespace of an object that changed."""
     return (Key("", change.key.namespace),)

@@ -1,4 +1,4 @@
-"""Flags of the ranges of addresses that nodes have for their pods, and of the routes to these; reading of ranges."""
+"""Flags of the pod CIDRs of nodes and of the routes to them, and parsing of CIDRs."""
 
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -12,12 +12,12 @@ from controller_manager.common.options import Duration, Int32, Options, flag
 Network = IPv4Network | IPv6Network
 
 _MASKS = {4: 24, 6: 64}
-# The most bits between the mask of a cluster's range and that of a node's: so many nodes can be told apart.
+# The maximum number of bits between the cluster's prefix and a node's prefix. It limits the number of nodes.
 _WIDEST = {4: 24, 6: 16}
 
 
 class NodeRangeOptions(Options):
-    """Flags of the address ranges of nodes."""
+    """Flags of the pod CIDRs of nodes."""
 
     title = "Address ranges of nodes"
 
@@ -90,22 +90,22 @@ class NodeRangeOptions(Options):
 
     @property
     def cluster_networks(self) -> list[Network]:
-        """The ranges that nodes have parts of."""
+        """Return the CIDRs from which nodes get their pod CIDRs."""
         return networks(self.cluster_cidr)
 
     @property
     def node_masks(self) -> Mapping[int, int]:
-        """The length of the mask of a node's part, by family."""
+        """Return the prefix length of a node's pod CIDR, by IP family."""
         single = {4: self.node_cidr_mask_size_ipv4, 6: self.node_cidr_mask_size_ipv6}
         return {version: self.node_cidr_mask_size or single[version] or _MASKS[version] for version in _MASKS}
 
 
 def networks(text: str) -> list[Network]:
-    """Read ranges that are divided by commas; raises ValueError."""
+    """Parse CIDRs that are separated by commas. Raises ValueError."""
     return [ip_network(part.strip(), strict=False) for part in text.split(",")] if text.strip() else []
 
 
 def ranges_of(node: Node) -> tuple[str, ...]:
-    """The ranges that a node has for its pods, of each family one."""
+    """Return the pod CIDRs of a node, one per IP family."""
     spec = node.spec
     return spec.pod_cidrs or ((spec.pod_cidr,) if spec.pod_cidr else ())

@@ -1,18 +1,18 @@
-"""Which pods of an owner go first when it has too many; pure.
+"""Ranks the pods of an owner that has too many; pure.
 
-For replica sets (`first_to_go`) the first difference between two pods decides; the one that is named first is deleted
-first:
+For replica sets (`first_to_go`) the first difference between two pods decides. The pod listed here is deleted first:
 
-1. it is bound to no node                    5. more active pods of the same workload are on its node
+1. it is not bound to a node                 5. more active pods of the same workload are on its node
 2. it is pending; then in an unknown phase   6. it has been ready for a shorter time (*)
 3. it is not ready                           7. its containers were restarted more often; then its sidecars
 4. its deletion cost is lower                8. it is younger (*)
 
-(*) Times are compared by the logarithm of how long ago they are; of pods that are equal then the one with the lower uid
-goes, which is as good as at random (KEP-2185). Where times are the same to the second the original takes whichever its
-copy of the pods tells of first, by chance; here the lower uid goes then, too. What has no time is deleted first.
-Deletion costs are those of KEP-2255. Pods of jobs (`progress_of`) are compared likewise, but for 4 and 5, and with
-times as they are.
+(*) Times are compared by the logarithm of their age. Between equal ages the lower uid is deleted first, which is as
+good as random (KEP-2185). Pods without a time are deleted first. If times are equal to the second,
+kube-controller-manager depends on the order in its cache. Here the lower uid is deleted first.
+
+Deletion costs are those of KEP-2255. Pods of jobs (`progress_of`) are ranked in the same way, but without rules 4 and
+5 and with exact times.
 """
 
 import math
@@ -38,20 +38,21 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def first_to_go(pods: Sequence[Pod], count: int, related: Iterable[Pod], now: datetime) -> Sequence[Pod]:
-    """Return the `count` of `pods` that are deleted first.
+    """Return the `count` pods that are deleted first.
 
-    `related` are all pods of the workload, with those of its other owners, by which nodes with many of them are known.
+    `related` are all pods of the workload, including those of its other owners. They determine how many pods each node
+    has.
     """
     if count >= len(pods):
         return pods
     crowds = Counter(pod.spec.node_name for pod in related if is_active(pod))
     in_turn = sorted(pods, key=lambda pod: pod.metadata.uid)  # of equals the lower uid goes, whatever the order was
-    ranked = sorted((_standing(pod, crowds[pod.spec.node_name], now) for pod in in_turn), key=cmp_to_key(_compare))
+    ranked = sorted((_rank(pod, crowds[pod.spec.node_name], now) for pod in in_turn), key=cmp_to_key(_compare))
     return [one.pod for one in ranked[:count]]
 
 
 def progress_of(pod: Pod) -> tuple[bool, int, bool, float, tuple[int, int], float]:
-    """Return what sorts the pods of a job that got least far, or are youngest, first."""
+    """Return a sort key that puts the pods of a job with the least progress, then the youngest, first."""
     condition = condition_of(pod.status.conditions, "Ready")
     ready = condition is not None and condition.status == "True"
     return (
@@ -65,20 +66,20 @@ def progress_of(pod: Pod) -> tuple[bool, int, bool, float, tuple[int, int], floa
 
 
 def _later_first(text: str | None) -> float:
-    """Return what is less for later times; least for none."""
+    """Return a number that is lower for later times, and lowest if the time is missing."""
     moment = time_of(text)
     return -moment.timestamp() if moment is not None else -math.inf
 
 
 class _Age(NamedTuple):
-    """A time, and the logarithm of how long ago that is; `time` is empty if there is none."""
+    """A time, and the logarithm of its age. `time` is empty if it is missing."""
 
     time: str
     rank: int
 
 
-class _Standing(NamedTuple):
-    """What decides about a pod; of the parts that are tuples the smaller one goes first."""
+class _Rank(NamedTuple):
+    """The sort criteria of a pod. Lower tuples are deleted first."""
 
     pod: Pod
     early: tuple[bool, int, bool, int, int]
@@ -87,11 +88,11 @@ class _Standing(NamedTuple):
     created: _Age
 
 
-def _standing(pod: Pod, crowd: int, now: datetime) -> _Standing:
+def _rank(pod: Pod, crowd: int, now: datetime) -> _Rank:
     condition = condition_of(pod.status.conditions, "Ready")
     ready = condition is not None and condition.status == "True"
     since = condition.last_transition_time if condition is not None else None
-    return _Standing(
+    return _Rank(
         pod,
         (bool(pod.spec.node_name), _PHASES.get(pod.status.phase, 0), ready, _deletion_cost(pod), -crowd),
         _age(since, now) if ready else None,
@@ -100,8 +101,8 @@ def _standing(pod: Pod, crowd: int, now: datetime) -> _Standing:
     )
 
 
-def _compare(one: _Standing, other: _Standing) -> int:
-    """Return less than 0 if `one` goes before `other`."""
+def _compare(one: _Rank, other: _Rank) -> int:
+    """Return a negative number if `one` is deleted before `other`."""
     if one.early != other.early:
         return -1 if one.early < other.early else 1
     if one.ready is not None and other.ready is not None and one.ready.time != other.ready.time:
@@ -111,7 +112,7 @@ def _compare(one: _Standing, other: _Standing) -> int:
     return 0 if one.created.time == other.created.time else _younger(one, one.created, other, other.created)
 
 
-def _younger(one: _Standing, age: _Age, other: _Standing, other_age: _Age) -> int:
+def _younger(one: _Rank, age: _Age, other: _Rank, other_age: _Age) -> int:
     if not (age.time and other_age.time):
         return 1 if age.time else -1
     if age.rank != other_age.rank:
@@ -129,14 +130,14 @@ def _age(text: str | None, now: datetime) -> _Age:
 
 
 def _deletion_cost(pod: Pod) -> int:
-    """Return the cost that an annotation gives; 0 if there is none, or none of 32 bits in its usual form."""
+    """Return the deletion cost of the annotation; 0 if it is missing or not a canonical 32-bit integer."""
     text = (pod.metadata.annotations or {}).get(DELETION_COST, "0")
     cost = int(text) if len(text) < 20 and _COST.fullmatch(text) else 0
     return cost if -_LIMIT <= cost < _LIMIT else 0
 
 
 def _restarts(pod: Pod) -> tuple[int, int]:
-    """Return how often the container of a pod that was restarted most was, and the sidecar; less than 0, to sort."""
+    """Return the highest restart count of the containers and of the sidecars, negated for sorting."""
     sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
     started_again = [one for one in pod.status.init_container_statuses if one.name in sidecars]
     return -_most(pod.status.container_statuses), -_most(started_again)

@@ -1,6 +1,4 @@
-"""Pods as several controllers see them: by index, by their readiness, addresses, ports and names behind a service, and
-with the condition of disruption.
-"""
+"""Helpers about pods: indexes, readiness, addresses, ports, DNS names and the DisruptionTarget condition."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,13 +29,13 @@ from controller_manager.common.base import clock
 from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.framework.controller import Change, Informer, Informers, Key
 
-# The condition that a pod is given before it is deleted, so that its owner learns why; pure.
+# The condition that is set before a pod is deleted, so that its owner can see the reason; pure.
 
 DISRUPTED = "DisruptionTarget"
 
 
 def disruption(pod: Pod, reason: str, message: str, now: datetime) -> Condition | None:
-    """The condition that says why the pod is deleted (KEP-3329); None if it says so already."""
+    """Return the DisruptionTarget condition of the pod (KEP-3329), or None if the pod has it already."""
     new = Condition(
         type=DISRUPTED,
         status="True",
@@ -53,24 +51,26 @@ def disruption(pod: Pod, reason: str, message: str, now: datetime) -> Condition 
 
 
 def status_patch(pod: Pod, **status: object) -> Mapping[str, Any]:
-    """A strategic merge patch of the pod's status that is refused (409) unless the pod is still as it was seen."""
+    """Return a strategic merge patch of the pod's status. The server rejects it (409) if the pod has changed
+    meanwhile.
+    """
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     changes = {name: msgspec.to_builtins(value) for name, value in status.items() if value}
     return {"metadata": seen, "status": changes}
 
 
 class Eviction(Enum):
-    """The outcome of an attempt to evict a pod."""
+    """The result of an attempt to evict a pod."""
 
     DONE = auto()
     GONE = auto()
-    """Somebody else was faster."""
+    """The pod was deleted by another client."""
     CHANGED = auto()
-    """The pod is not as it was seen any more."""
+    """The pod has changed since it was read."""
 
 
 async def evict(client: Client, pod: Pod, reason: str, message: str) -> Eviction:
-    """Tell a pod why and delete it, if it is still as it was seen."""
+    """Set the DisruptionTarget condition and delete the pod, if it has not changed since it was read."""
     key, why = key_of(pod), disruption(pod, reason, message, clock.utc_now())
     try:
         if why is not None:
@@ -85,11 +85,11 @@ async def evict(client: Client, pod: Pod, reason: str, message: str) -> Eviction
     return Eviction.DONE
 
 
-# Pods as the controllers of workloads count them; pure.
+# How workload controllers count pods; pure.
 
 
 def is_active(pod: Pod) -> bool:
-    """Return whether a pod counts as one of its owner: it has not ended, and is not being deleted."""
+    """Return whether a pod counts as a replica: it has not ended and is not being deleted."""
     return pod.metadata.deletion_timestamp is None and not is_pod_terminal(pod)
 
 
@@ -104,16 +104,19 @@ def is_available(pod: Pod, min_ready: int, now: datetime) -> bool:
 
 
 def until_available(pod: Pod, min_ready: int, now: datetime) -> float:
-    """Return the seconds until a pod has been ready for so many; 0 if it has, infinite while it is not ready."""
+    """Return the seconds until a pod has been ready for `min_ready` seconds: 0 if it has, infinite while it is not
+    ready.
+    """
     ready = condition_of(pod.status.conditions, "Ready")
     since = time_of(nonzero_time(ready.last_transition_time)) if ready is not None and ready.status == "True" else None
     return math.inf if since is None else max(0.0, min_ready - (now - since).total_seconds())
 
 
 def until_next_available(pods: Iterable[Pod], min_ready: int, now: datetime) -> float | None:
-    """Return the seconds until the next of these pods has been ready for so many; None if no ready one has yet to.
+    """Return the seconds until the next ready pod has been ready for `min_ready` seconds, or None if there is no such
+    pod.
 
-    Whose clock is ahead is looked at no later for that.
+    The result is at most `min_ready`, even if the clock of a node is ahead.
     """
     if min_ready <= 0:
         return None
@@ -122,14 +125,14 @@ def until_next_available(pods: Iterable[Pod], min_ready: int, now: datetime) -> 
 
 
 def workload_facts(pod: Pod) -> object:
-    """Return what of a pod the controller of a workload looks at, but for what merely ranks it."""
+    """Return the facts of a pod that workload controllers depend on, except those that only rank pods."""
     meta = pod.metadata
     ready = condition_of(pod.status.conditions, "Ready")
     since = (ready.status, ready.last_transition_time) if ready is not None else None
     return meta.uid, meta.labels, meta.owner_references, meta.deletion_timestamp, pod.status.phase, since
 
 
-# Pods by index: which ones a service selects, which services one concerns, which are bound to a node.
+# Indexes: the pods of a service, the services of a pod, the pods of a node.
 
 _LABEL = "label"
 _SELECTOR = "selector"
@@ -140,7 +143,7 @@ _MOST_LABELS = 100  # that a pod is found by
 
 
 def _labels_of(pod: Pod) -> Iterable[str]:
-    """Return the values of a pod in the index by labels; the namespace alone if it has too many labels."""
+    """Return the keys of a pod in the label index; only the namespace if it has too many labels."""
     space, labels = pod.metadata.namespace, pod.metadata.labels or {}
     if len(labels) > _MOST_LABELS:
         return (f"{space}/",)
@@ -148,7 +151,7 @@ def _labels_of(pod: Pod) -> Iterable[str]:
 
 
 def _selector_of(service: Service) -> tuple[str, ...]:
-    """One label of the selector stands for it: the one whose value says most."""
+    """Return the index key of a service: the one label of its selector with the longest value."""
     selector = service.spec.selector
     if not selector:
         return ()
@@ -156,27 +159,27 @@ def _selector_of(service: Service) -> tuple[str, ...]:
     return (f"{service.metadata.namespace}/{name}={value}",)
 
 
-# What a controller that uses the functions below declares of its watches.
+# The indexes that a controller declares for its watches if it uses the functions below.
 PODS_BY_LABEL: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_LABEL: _labels_of})
 SERVICES_BY_SELECTOR: Mapping[str, Callable[[Service], Iterable[str]]] = MappingProxyType({_SELECTOR: _selector_of})
 
 
 def pods_with_label(pods: Informer[Pod], namespace: str, name: str, value: str) -> list[Pod]:
-    """Return the pods of a namespace that have a label; the informer has the index `PODS_BY_LABEL`."""
+    """Return the pods of a namespace that have a label. The informer needs the index `PODS_BY_LABEL`."""
     found = pods.by_index(_LABEL, f"{namespace}/{name}={value}")
     crowded = pods.by_index(_LABEL, f"{namespace}/")
     return [*found, *(pod for pod in crowded if (pod.metadata.labels or {}).get(name) == value)] if crowded else found
 
 
 def pods_of(pods: Informer[Pod], service: Service) -> list[Pod]:
-    """The pods that a service with a selector selects."""
+    """Return the pods that a service with a selector selects."""
     selector, space = service.spec.selector or {}, service.metadata.namespace
     few = min((pods_with_label(pods, space, name, value) for name, value in selector.items()), key=len)
     return few if len(selector) == 1 else [pod for pod in few if _selects(selector, pod.metadata.labels)]
 
 
 def services_for(services: Informer[Service], pod: Pod) -> Iterator[Key]:
-    """The services that select a pod."""
+    """Yield the services that select a pod."""
     if len(pod.metadata.labels or ()) > _MOST_LABELS:
         for service in services.list(pod.metadata.namespace):
             if service.spec.selector and _selects(service.spec.selector, pod.metadata.labels):
@@ -189,7 +192,7 @@ def services_for(services: Informer[Service], pod: Pod) -> Iterator[Key]:
 
 
 def services_of_pod(facts: Callable[[Pod], object], informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """The services that select a pod or did until now, if one of those `facts` has changed that matter to them."""
+    """Yield the services that select a pod or selected it before, if one of the `facts` has changed."""
     before, after = change.before, change.after
     if before is not None and after is not None and facts(before) == facts(after):
         return
@@ -208,12 +211,12 @@ def _node_of(pod: Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-# What a controller that uses the function below declares of its watch of pods.
+# The index that a controller declares for its watch of pods if it uses the function below.
 PODS_BY_NODE: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_NODE: _node_of})
 
 
 def pods_on(pods: Informer[Pod], node: str) -> list[Pod]:
-    """The pods bound to the node of that name, whether there is such a node or not."""
+    """Return the pods bound to the node of that name, even if the node does not exist."""
     return pods.by_index(_NODE, node)
 
 
@@ -223,24 +226,24 @@ LEADER = f"control-plane.alpha.{PLATFORM_DOMAIN}/leader"
 
 
 def is_headless(service: Service) -> bool:
-    """Return whether the service has no address of its own."""
+    """Return whether the service has no cluster IP."""
     return service.spec.cluster_ip in ("", "None")
 
 
 def addresses_of(pod: Pod, family: str) -> tuple[str, ...]:
-    """The addresses of a pod of one family, IPv4 or IPv6."""
+    """Return the addresses of a pod of one family, IPv4 or IPv6."""
     six = family == "IPv6"
     own = [entry.ip for entry in pod.status.pod_ips] or [pod.status.pod_ip]
     return tuple([ip for ip in own if ip and (":" in ip) is six])
 
 
 def hostname_of(pod: Pod, service: Service) -> str:
-    """The name by which DNS knows the pod below the service; empty if it has none there."""
+    """Return the DNS name of the pod below the service, or an empty string."""
     return pod.spec.hostname if pod.spec.subdomain == service.metadata.name else ""
 
 
 def offered_ports(pod: Pod) -> Mapping[tuple[str, str], int]:
-    """The ports of the containers of a pod, by name and protocol; of several the first counts."""
+    """Return the ports of the containers of a pod, by name and protocol. The first of several counts."""
     sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
     offered: dict[tuple[str, str], int] = {}
     for container in (*pod.spec.containers, *sidecars):
@@ -250,7 +253,7 @@ def offered_ports(pod: Pod) -> Mapping[tuple[str, str], int]:
 
 
 def target_port(port: ServicePort, offered: Mapping[tuple[str, str], int]) -> int | None:
-    """The number `port` leads to in a pod with these `offered_ports`; None when it offers none of that name."""
+    """Return the number of the target port in a pod with these `offered_ports`, or None if no port has that name."""
     if not isinstance(port.target_port, str):
         return port.target_port or port.port
     return offered.get((port.target_port, port.protocol or TCP))
@@ -259,11 +262,11 @@ def target_port(port: ServicePort, offered: Mapping[tuple[str, str], int]) -> in
 def trigger_time(
     service: Service, pods: Iterable[Pod], before: Mapping[str, bool] | None, after: Mapping[str, bool]
 ) -> str | None:
-    """The earliest of the changes a write carries: the measure of how late it comes.
+    """Return the earliest time of the changes in a write, from which the programming latency is measured.
 
-    `before` and `after` say by uid which pods are listed, and whether they are ready. Endpoints made anew (`before` is
-    None) come of the service's creation, however old the pods are; a pod that is new in the list, or turned, changed
-    with its readiness; one that stops, or is gone, tells no time. Times are `Time`s, whose text sorts as they do.
+    `before` and `after` map the uids of listed pods to their readiness. New endpoints (`before` is None) take the
+    creation time of the service. A pod that was added or whose readiness changed takes the time of that change. A pod
+    that was removed has no time. Times are RFC 3339 texts, which sort chronologically.
     """
     if before is None:
         return service.metadata.creation_timestamp
@@ -273,18 +276,18 @@ def trigger_time(
 
 
 def facts_of(pod: Pod) -> object:
-    """Return what of a pod the endpoints of its services depend on."""
+    """Return the facts of a pod that the endpoints of its services depend on."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     placed = (spec.node_name, spec.hostname, spec.subdomain, status.pod_ip, status.pod_ips)
     return (meta.labels, meta.uid, meta.deletion_timestamp is None, *placed, status.phase, is_pod_ready(pod))
 
 
-# The services whose endpoints a change of a pod may alter.
+# The services whose endpoints a change of a pod may affect.
 services_served_by = partial(services_of_pod, facts_of)
 
 
 async def is_gone(client: Client, resource: Resource[Any], key: Key) -> bool:
-    """Return whether there is no such object, by the word of the server: one local copy may lag behind another."""
+    """Return whether the server has no such object. Caches of different resources may lag behind each other."""
     try:
         await client.get(resource, key)
     except NotFound:

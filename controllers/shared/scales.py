@@ -1,4 +1,4 @@
-"""Finds out which resource has the objects of a kind, and reads and writes the scale of one of them."""
+"""Maps kinds to resources by discovery, and reads and writes the scale of an object."""
 
 import asyncio
 import contextlib
@@ -19,12 +19,12 @@ from controller_manager.common.base import clock
 from controller_manager.framework.client import Client
 from controller_manager.framework.client.discovery import ServedResource, resources
 
-# Discovery is asked again after so many seconds at the earliest, when something is missing in what it said.
+# Minimum seconds between two discovery requests when a kind is missing.
 _REREAD = 30.0
 _AGAIN = 3
 _ROOTS = frozenset({"/api", "/apis"})
-# Scales of one resource that are read at the same time, and seconds to read or to write one: what hangs, maybe in a
-# webhook that converts a custom resource, holds up no other resource.
+# Maximum concurrent reads of scales per resource, and the deadline in seconds of one read or write. A request that
+# hangs, for example in the conversion webhook of a custom resource, does not block other resources.
 READS = 100
 DEADLINE = 30.0
 
@@ -32,22 +32,22 @@ _Kind = tuple[str, str]
 
 
 class NoSuchKind(Exception):
-    """The server has no resource for a kind; says so."""
+    """The server has no resource for a kind."""
 
 
 class RESTMapper:
-    """The resources of the server by group and kind, as discovery said when something was missing last."""
+    """The resources of the server by group and kind. A missing kind triggers discovery."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._found: Mapping[_Kind, tuple[ServedResource, ...]] = {}
         self._read_at = float("-inf")
         self._doubted = False
-        # Whoever finds nothing waits for the one who asks already.
+        # Callers that miss a kind wait for the discovery that is in progress.
         self._turn = asyncio.Semaphore(1)
 
     async def of(self, reference: ObjectInNamespace) -> tuple[ServedResource, ...]:
-        """The resources with objects of a kind, that of the version it names first. Raises NoSuchKind."""
+        """Return the resources of a kind, starting with the API version of the reference. Raises NoSuchKind."""
         if reference.api_version.count("/") > 1:
             raise NoSuchKind(f"{reference.api_version!r} is not an API version")
         kind = reference.group, reference.kind
@@ -59,7 +59,7 @@ class RESTMapper:
         return tuple(sorted(found, key=lambda each: each.resource.api_version != reference.api_version))
 
     def doubt(self) -> None:
-        """Have discovery asked again: what was found may not be there any more."""
+        """Refresh discovery at the next call, because a resource may have been removed."""
         self._doubted = True
 
     async def _read_again(self) -> None:
@@ -76,7 +76,7 @@ class RESTMapper:
 
 
 class Scales:
-    """The scales of objects of any kind that has them."""
+    """Reads and writes the scale of objects of any kind."""
 
     def __init__(self, client: Client, mapper: RESTMapper) -> None:
         self._client = client
@@ -84,7 +84,9 @@ class Scales:
         self._turns: defaultdict[ScaleResource, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(READS))
 
     async def get(self, namespace: str, reference: ObjectInNamespace) -> tuple[ScaleResource, Scale]:
-        """The scale of an object, and where it was found. Raises NoSuchKind, ApiError and OSError."""
+        """Return the scale of an object and the resource where it was found. Raises NoSuchKind, ApiError and
+        OSError.
+        """
         scalable = [each for each in await self._mapper.of(reference) if "scale" in each.subresources]
         if not scalable:
             raise NoSuchKind(f"a {reference.kind} can't be scaled")
@@ -104,9 +106,9 @@ class Scales:
             return await self._client.get(resource, key, subresource="scale")
 
     async def set(self, resource: ScaleResource, scale: Scale, replicas: int) -> None:
-        """Have the target scaled, unless it has been meanwhile: then Conflict is raised, and nothing done.
+        """Scale the target. Raises Conflict if its replicas have changed meanwhile.
 
-        Raises ApiError too, and OSError when nobody knows what was done.
+        Raises ApiError too, and OSError if the result of the write is unknown.
         """
         async with _in_time(f"nothing came of scaling {resource.plural} {key_of(scale)}"):
             await self._set(resource, scale, replicas)
@@ -127,7 +129,7 @@ class Scales:
 
 @contextlib.asynccontextmanager
 async def _in_time(what: str) -> AsyncIterator[None]:
-    """Raise TimeoutError, which says `what` happened, once there was no answer for too long."""
+    """Raise TimeoutError with the text `what` after the deadline."""
     try:
         async with asyncio.timeout(DEADLINE):
             yield

@@ -1,6 +1,4 @@
-"""What controllers of service accounts share: flags, secrets that keep tokens, the authorities that pods are told to
-trust.
-"""
+"""Shared by the controllers of service accounts: flags, token secrets, and the root CAs published to pods."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +11,11 @@ from controller_manager.common.options import Int32, Options, flag
 from controller_manager.framework.client import ConfigError
 
 TYPE = "kubernetes.io/service-account-token"
-"""The type of secrets that keep a token of a service account."""
+"""The type of secrets that hold a service account token."""
 OF_TYPE = f"type={TYPE}"
 ACCOUNT_NAME, ACCOUNT_UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 LOOK_EVERY = 10.0
-"""Seconds between two looks at the file of the authorities."""
+"""Seconds between two checks of the root CA file."""
 
 
 class ServiceAccountOptions(Options):
@@ -40,18 +38,18 @@ class ServiceAccountOptions(Options):
 
 
 def account_of(secret: Secret) -> Key | None:
-    """Return the account that a secret is for; None if it names none."""
+    """Return the service account of a token secret, or None if it has no annotation."""
     name = (secret.metadata.annotations or {}).get(ACCOUNT_NAME)
     return Key(secret.metadata.namespace, name) if name else None
 
 
 def uid_of(secret: Secret) -> str:
-    """Return the uid of that account, if the secret says it."""
+    """Return the uid of the service account in the annotation of a secret, or an empty string."""
     return (secret.metadata.annotations or {}).get(ACCOUNT_UID, "")
 
 
 class RootCAs:
-    """The authorities: what is in the file, or what `default` returns if none is named. Raises ConfigError."""
+    """The root CAs: the content of the file, or the result of `default` without a file. Raises ConfigError."""
 
     def __init__(self, file: str, default: Callable[[], bytes], log: Logger) -> None:
         self._file = file
@@ -61,7 +59,7 @@ class RootCAs:
         self.text = self._read()
 
     def changed(self) -> bool:
-        """Look again; return whether there are other authorities than before. A file of no use changes nothing."""
+        """Read the file again and return whether the CAs have changed. An invalid file changes nothing."""
         try:
             text, problem = self._read(), ""
         except ConfigError as error:
@@ -76,7 +74,7 @@ class RootCAs:
 
 
 def read_root_cas(file: str) -> str:
-    """The content of the file that --root-ca-file names. Raises ConfigError unless it holds certificates."""
+    """Return the content of --root-ca-file. Raises ConfigError unless it holds certificates."""
     from cryptography import x509  # not for --help, nor for whoever has no such file
 
     try:

@@ -1,4 +1,4 @@
-"""Reads and writes the slices of one owner, and counts what was done, for the two controllers that keep slices."""
+"""Reads and writes the EndpointSlices of a service, with metrics; shared by two controllers."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from controller_manager.framework.controller import Change, Informer, Informers,
 from .slices import Arrangement, SliceWrites
 
 _SERVICE = "service"
-# Changes of slices are mostly our own: they are looked at once, a little later.
+# Most changes of slices are writes of our own. A short delay batches them into one reconcile.
 SETTLING = 1.0
 # 2, 4, 8, … 32768
 PER_SYNC = tuple(float(2**power) for power in range(1, 16))
@@ -37,18 +37,18 @@ def _service_of(slice_: EndpointSlice) -> tuple[str, ...]:
     return (str(key),) if key else ()
 
 
-# What a controller that uses the functions below declares of its watch of slices.
+# The index that a controller declares for its watch of slices if it uses the functions below.
 SLICES_BY_SERVICE: Mapping[str, Callable[[EndpointSlice], Iterable[str]]] = MappingProxyType({_SERVICE: _service_of})
 
 
 def service_of(slice_: EndpointSlice) -> Key | None:
-    """The service that a slice says it belongs to."""
+    """Return the service that a slice belongs to by its label."""
     name = (slice_.metadata.labels or {}).get(SERVICE_NAME)
     return Key(slice_.metadata.namespace, name) if name else None
 
 
 def slices_of(slices: Informer[EndpointSlice], service: Key, manager: str) -> list[EndpointSlice]:
-    """The slices of a service that `manager` keeps, without those that are being deleted."""
+    """Return the slices of a service with that `managed-by` label, except those that are being deleted."""
     return [
         slice_
         for slice_ in slices.by_index(_SERVICE, str(service))
@@ -57,7 +57,7 @@ def slices_of(slices: Informer[EndpointSlice], service: Key, manager: str) -> li
 
 
 def services_of_slice(manager: str, _: Informers, change: Change[EndpointSlice]) -> Iterator[Key]:
-    """The services of a slice that `manager` keeps or kept."""
+    """Yield the services of a slice that `manager` manages or managed."""
     for slice_ in (change.before, change.after):
         key = service_of(slice_) if slice_ is not None and _is_kept_by(manager, slice_) else None
         if key is not None:
@@ -65,7 +65,7 @@ def services_of_slice(manager: str, _: Informers, change: Change[EndpointSlice])
 
 
 def settling(batch_period: str) -> Callable[[Any], float]:
-    """Return how long changes of slices wait, by the option of that name."""
+    """Return a function from options to the delay of slice changes, by the name of the option."""
     return lambda options: max(SETTLING, getattr(options, batch_period))
 
 
@@ -74,7 +74,7 @@ def _is_kept_by(manager: str, slice_: EndpointSlice) -> bool:
 
 
 class _Held(NamedTuple):
-    """The numbers of one service: endpoints, slices, and how many slices it would take at least."""
+    """The numbers of one service: endpoints, slices, and the minimum number of slices."""
 
     endpoints: int
     slices: int
@@ -82,7 +82,7 @@ class _Held(NamedTuple):
 
 
 class SliceMetrics:
-    """The metrics of slices; the names of its families begin with `prefix`, as dashboards know them."""
+    """The metrics of slices. The names of the families begin with `prefix`, as dashboards expect."""
 
     def __init__(self, prefix: str, limit: int, registry: CollectorRegistry) -> None:
         self._limit = limit
@@ -94,7 +94,7 @@ class SliceMetrics:
         self._gauges = [Gauges(Family(prefix + name, text, "gauge"), registry) for name, text in _TOTALS.items()]
 
     def arranged(self, key: Key, arrangement: Arrangement) -> None:
-        """Note how the slices of a service are arranged now."""
+        """Record the present slices of a service."""
         self._added.observe(arrangement.added)
         self._removed.observe(arrangement.removed)
         sizes: dict[object, int] = {}
@@ -104,7 +104,7 @@ class SliceMetrics:
         self._note(key, _Held(sum(sizes.values()), len(arrangement.drafts), ideal))
 
     def gone(self, key: Key) -> None:
-        """Note that a service has no slices any more."""
+        """Record that a service has no slices."""
         self._note(key, None)
 
     def _note(self, key: Key, held: _Held | None) -> None:
@@ -129,14 +129,14 @@ _TOTALS = {
 
 
 class SliceWriter:
-    """Writes slices."""
+    """Creates, updates and deletes slices."""
 
     def __init__(self, client: Client, changes: Counters) -> None:
         self._client = client
         self._changes = changes
 
     async def write(self, writes: SliceWrites) -> None:
-        """New slices first, so that no endpoint is missing meanwhile."""
+        """Apply the writes. New slices come first, so that no endpoint is missing in between."""
         for slice_ in writes.create:
             await self._client.create(ENDPOINT_SLICES, slice_)
             self._changes.add("create")
@@ -146,7 +146,7 @@ class SliceWriter:
         await self.delete(writes.delete)
 
     async def delete(self, slices: Iterable[EndpointSlice]) -> None:
-        """Delete slices that may be gone already."""
+        """Delete slices. Slices that are gone already are ignored."""
         for slice_ in slices:
             with contextlib.suppress(NotFound):
                 await self._client.delete(ENDPOINT_SLICES, key_of(slice_), uid=slice_.metadata.uid)

@@ -1,13 +1,13 @@
-"""Cuts endpoints into slices so that few slices are written, and finds what is to be written; pure (KEP-752).
+"""Distributes endpoints over EndpointSlices with few writes, and computes the writes; pure (KEP-752).
 
-The slices of one service fall into groups: one for each family of addresses and each set of ports. A slice of a group
+The slices of a service form groups: one per address family and set of ports. A slice of a group
 
-    keeps     the endpoints that are still wanted, as they are wanted now, in their order
-    is filled with new endpoints if it is written anyway, the fullest first
-    takes in  all new endpoints that are left, if they fit; of several such slices the one that is full then
+keeps           the endpoints that are still wanted, updated and in their order
+is filled with  new endpoints if it is written anyway, the fullest slice first
+takes           all new endpoints that are left, if they fit; the fullest such slice is used
 
-and new slices hold the rest. Endpoints are never moved to even things out. A slice whose group is gone becomes one that
-would have to be made.
+New slices hold the rest. Endpoints are never moved to balance slices. A slice of a removed group is reused instead of
+a new one.
 """
 
 from collections import defaultdict, deque
@@ -21,7 +21,7 @@ from controller_manager.common.api.model import Object, ObjectMeta
 from controller_manager.common.api.resource import Resource
 from controller_manager.framework.controller import controller_ref
 
-# What tells endpoints apart: addresses, hostname, namespace and name of what is behind them.
+# Identifies an endpoint: addresses, hostname, namespace and name of its target.
 SliceIdentity = tuple[tuple[str, ...], str, str, str]
 
 
@@ -36,7 +36,7 @@ Wanted = Mapping[SliceGroup, Mapping[SliceIdentity, Endpoint]]
 
 
 class SliceDraft(NamedTuple):
-    """A slice as it should be, in the place of `current`, or to be made if that is None."""
+    """The desired state of a slice that replaces `current`, or of a new slice if `current` is None."""
 
     current: EndpointSlice | None
     group: SliceGroup
@@ -44,7 +44,7 @@ class SliceDraft(NamedTuple):
 
 
 class Arrangement(NamedTuple):
-    """All slices there should be, those that are not needed, and how many endpoints that adds and removes."""
+    """All desired slices, the unneeded ones, and how many endpoints are added and removed."""
 
     drafts: tuple[SliceDraft, ...]
     spare: tuple[EndpointSlice, ...]
@@ -66,14 +66,14 @@ class SliceWrites(NamedTuple):
 
 
 def identity(endpoint: Endpoint) -> SliceIdentity:
-    """Return what tells this endpoint apart from others."""
+    """Return the identity of an endpoint within its service."""
     ref = endpoint.target_ref
     behind = (ref.namespace, ref.name) if ref else ("", "")
     return (endpoint.addresses, endpoint.hostname or "", *behind)
 
 
 def group_of(slice_: EndpointSlice) -> SliceGroup:
-    """The group that a slice is of."""
+    """Return the group of a slice."""
     return SliceGroup(slice_.address_type, frozenset(slice_.ports or ()))
 
 
@@ -84,9 +84,9 @@ def arrange(
     is_due: Callable[[EndpointSlice], bool],
     placeholders: Iterable[str] = (),
 ) -> Arrangement:
-    """Place the `wanted` endpoints, at most `limit` in a slice; `is_due` says which slices are written anyway.
+    """Distribute the `wanted` endpoints, at most `limit` per slice. `is_due` marks slices that are written anyway.
 
-    Of the families in `placeholders` there is always a slice, if need be an empty one.
+    Each family in `placeholders` has at least one slice, which may be empty.
     """
     groups: dict[SliceGroup, list[EndpointSlice]] = defaultdict(list)
     for slice_ in sorted(current, key=lambda s: s.metadata.name):
@@ -116,7 +116,7 @@ def _pack(
     limit: int,
     is_due: Callable[[EndpointSlice], bool],
 ) -> tuple[list[list[Endpoint]], list[list[Endpoint]], int]:
-    """Return what each of the slices of one group holds then, what new ones hold, and how many endpoints are new."""
+    """Return the endpoints of each present slice, those of new slices, and the number of new endpoints of one group."""
     left = dict(endpoints)
     held: list[list[Endpoint]] = []
     for slice_ in slices:
@@ -151,9 +151,9 @@ def _pack(
 def _reuse(
     drafts: list[SliceDraft], spare: list[EndpointSlice]
 ) -> tuple[tuple[SliceDraft, ...], tuple[EndpointSlice, ...]]:
-    """Let slices that are not needed, those that hold least first, become those that would have to be made.
+    """Reuse unneeded slices, those with the fewest endpoints first, instead of creating new ones.
 
-    The family of a slice never changes.
+    The address family of a slice is immutable.
     """
     pools: dict[str, deque[EndpointSlice]] = defaultdict(deque)
     for slice_ in sorted(spare, key=lambda s: (len(s.endpoints or ()), s.metadata.name)):
@@ -167,11 +167,10 @@ def _reuse(
 
 
 class Style:
-    """The form of the slices of one owner, beside their endpoints.
+    """Labels, annotations and owner of the slices of one owner.
 
-    `owner` is of the resource `kind`. `labels` are what they have; `annotations` says what their annotations are, of
-    those they have now. Those that are written have the annotations that `stamp` tells as well, and no longer those
-    that are None there.
+    `owner` is of the resource `kind`. `labels` are the exact labels. `annotations` maps the present annotations to the
+    desired ones. Slices that are written also get the annotations of `stamp`. A value of None removes an annotation.
     """
 
     def __init__(
@@ -187,13 +186,13 @@ class Style:
         self._annotations = annotations
 
     def is_due(self, slice_: EndpointSlice) -> bool:
-        """Return whether labels or annotations of a slice are not as they should be."""
+        """Return whether labels or annotations of a slice have to be updated."""
         meta = slice_.metadata
         now = meta.annotations or {}
         return meta.labels != self._labels or self._annotations(now) != now
 
     def differs(self, draft: SliceDraft) -> bool:
-        """Return whether there is something to write of a slice."""
+        """Return whether a slice has to be written."""
         current = draft.current
         return (
             current is None
@@ -203,7 +202,7 @@ class Style:
         )
 
     def writes(self, arrangement: Arrangement, stamp: Callable[[], Mapping[str, str | None]]) -> SliceWrites:
-        """Return what is to be written for an arrangement to be there."""
+        """Return the writes that produce an arrangement."""
         changed = [draft for draft in arrangement.drafts if self.differs(draft)]
         marks = stamp() if changed else {}
         return SliceWrites(

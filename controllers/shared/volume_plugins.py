@@ -1,4 +1,4 @@
-"""The plugins of volumes by the source of a volume, and those whose work CSI drivers have taken over."""
+"""The plugin of each volume source, and the CSI drivers that replace in-tree plugins."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from controller_manager.common.api.core import VolumeSources
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 
 IN_TREE = f"{PLATFORM_DOMAIN}/"
-"""The prefix of the names of plugins that are part of the control plane."""
+"""The prefix of the names of in-tree plugins."""
 HOST_PATH, NFS = f"{IN_TREE}host-path", f"{IN_TREE}nfs"
 
 _SOURCES: Mapping[str, str] = MappingProxyType(
@@ -34,9 +34,9 @@ MIGRATED: Mapping[str, str] = MappingProxyType(
         f"{IN_TREE}vsphere-volume": "csi.vsphere.vmware.com",
     }
 )
-"""The CSI driver that does the work of a plugin (KEP-625)."""
+"""The CSI driver that replaces a plugin (KEP-625)."""
 
 
 def plugin_of(volume: VolumeSources) -> str:
-    """Return the name of the plugin of the source of a volume; empty if it is none of those above."""
+    """Return the name of the plugin of a volume source, or an empty string for an unknown source."""
     return next((plugin for source, plugin in _SOURCES.items() if bytes(getattr(volume, source))), "")

@@ -1,11 +1,11 @@
-"""What is behind the volumes of pods: the one name of each that can be attached, its driver, and who may share it.
+"""Resolves the volumes of pods to attachable volumes: the unique name, the driver, and whether one node at a time may
+use them.
 
-volume of a pod                                    is
-of a claim that is bound to a volume that is       that volume: of CSI, or of a driver that moved there, FC, iSCSI, or
-  bound to it; an ephemeral one's is the pod's       of a FlexVolume driver
-FC, iSCSI, of a driver that moved to CSI, or of    itself
-  a FlexVolume driver
-any other                                          nothing that is attached
+volume of a pod                                      resolves to
+claim bound to a persistent volume that is bound     the persistent volume, if it is CSI, migrated to CSI, FC,
+  to it; an ephemeral claim must be the pod's          iSCSI or of a FlexVolume driver
+inline FC, iSCSI, migrated to CSI, FlexVolume        itself
+any other                                            nothing
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -46,10 +46,11 @@ _OF_DRIVERS = f"{PLATFORM_DOMAIN}/"
 
 
 class VolumeSpec(NamedTuple):
-    """A volume that can be attached; `name` is unique in a cluster, and nodes list it so in their status.
+    """A volume that can be attached. `name` is unique in the cluster and appears in the node status.
 
-    `title` is its name in events; `volume` that of the persistent volume, or `inline` is the spec of one. `exclusive`
-    tells that it is attached to one node at a time. `options` is what a FlexVolume driver is told of it, as JSON.
+    `title` is its name in events. `volume` is the name of the persistent volume, or `inline` is the spec of an inline
+    volume. `exclusive` means that it can be attached to only one node at a time. `options` are the JSON options for a
+    FlexVolume driver.
     """
 
     name: str
@@ -65,19 +66,19 @@ class VolumeSpec(NamedTuple):
 
     @property
     def is_flex(self) -> bool:
-        """Return whether the plug-in is a FlexVolume driver."""
+        """Return whether the plugin is a FlexVolume driver."""
         return self.plugin not in (CSI, FC, ISCSI)
 
     @property
     def kind(self) -> str:
-        """Return the plug-in as metrics name it, with the driver."""
+        """Return the plugin name of the metrics, with the driver."""
         return f"{self.plugin}:{self.driver}" if self.driver else self.plugin
 
 
 def spec_of_name(name: str, flex_drivers: Container[str] = ()) -> VolumeSpec | None:
-    """Return what the unique name alone tells of a volume, which is enough to detach it; None if it tells nothing.
+    """Return the volume of a unique name, which is enough to detach it, or None for an unknown name.
 
-    Nothing is known of who may share it. Names of other plugins are of none but these drivers.
+    Its access modes are unknown. Of other plugins only those in `flex_drivers` are recognized.
     """
     flex, _, _ = name.rpartition("/")
     if flex in flex_drivers:
@@ -92,9 +93,10 @@ def spec_of_name(name: str, flex_drivers: Container[str] = ()) -> VolumeSpec | N
 
 
 def spec_of_volume(volume: PersistentVolume, *, read_only: bool = False) -> VolumeSpec | None:
-    """Return a persistent volume as it is attached; None if it never is, or if its driver cannot be asked for it.
+    """Return the attachable volume of a persistent volume, or None if it is not attachable or cannot be translated to
+    CSI.
 
-    That it is `read_only`, as the pod says, matters to FlexVolume drivers.
+    `read_only` is the setting of the pod, which FlexVolume drivers receive.
     """
     spec, title = volume.spec, volume.metadata.name
     exclusive = bool(spec.access_modes) and not {MANY, READ_ONLY}.intersection(spec.access_modes)
@@ -111,7 +113,7 @@ def spec_of_volume(volume: PersistentVolume, *, read_only: bool = False) -> Volu
 
 
 def spec_of_inline(volume: Volume, namespace: str) -> VolumeSpec | None:
-    """Return a volume that a pod describes itself as it is attached; None if it never is."""
+    """Return the attachable volume of an inline volume of a pod, or None."""
     try:
         moved = translate_inline(volume, namespace)
     except Untranslatable:
@@ -132,7 +134,7 @@ def _moved(source: CSISource) -> VolumeSpec:
 
 
 def _of_fabric(volume: VolumeSources, title: str) -> VolumeSpec | None:
-    """Return a volume that nodes reach by themselves, but wait for as if it were attached."""
+    """Return a volume that nodes connect to by themselves but still wait for as if it were attached."""
     iscsi = source_of(volume, "iscsi")
     if iscsi is not None:
         target = f"{iscsi.get('targetPortal', '')}:{iscsi.get('iqn', '')}:{iscsi.get('lun', 0)}"
@@ -147,22 +149,22 @@ def _of_fabric(volume: VolumeSources, title: str) -> VolumeSpec | None:
 
 
 def _of_flex(volume: VolumeSources, title: str, *, read_only: bool = False) -> VolumeSpec | None:
-    """Return a volume of a FlexVolume driver: what the source says itself goes before what is said beside it."""
+    """Return a volume of a FlexVolume driver. Options of the source override the built-in ones."""
     flex = source_of(volume, "flex_volume")
     if flex is None:
         return None
-    told = {
+    options = {
         f"{_OF_DRIVERS}fsType": flex.get("fsType", ""),
         f"{_OF_DRIVERS}pvOrVolumeName": title,
         f"{_OF_DRIVERS}readwrite": "ro" if read_only or (isinstance(volume, Volume) and flex.get("readOnly")) else "rw",
         **(flex.get("options") or {}),
     }
     driver = flex.get("driver", "")
-    return VolumeSpec(f"{driver}/{title}", driver, title, options=msgspec.json.encode(told, order="sorted").decode())
+    return VolumeSpec(f"{driver}/{title}", driver, title, options=msgspec.json.encode(options, order="sorted").decode())
 
 
 def has_volumes(pod: Pod) -> bool:
-    """Return whether something may be behind the volumes of a pod: most pods have none but what comes with each."""
+    """Return whether a pod may have attachable volumes. Most pods have none."""
     return any(map(_may_be_attached, pod.spec.volumes))
 
 
@@ -173,7 +175,7 @@ def _may_be_attached(volume: Volume) -> bool:
 
 
 class VolumeSpecs:
-    """What is behind the volumes of pods, by local copies of claims, volumes and drivers."""
+    """Resolves the volumes of pods from the caches of claims, volumes and drivers."""
 
     def __init__(self, informers: Informers) -> None:
         self._claims: Informer[PersistentVolumeClaim] = informers.get(PERSISTENT_VOLUME_CLAIMS)
@@ -181,14 +183,14 @@ class VolumeSpecs:
         self._drivers: Informer[CSIDriver] = informers.get(CSI_DRIVERS)
 
     def of_pod(self, pod: Pod) -> Iterator[tuple[Volume, VolumeSpec]]:
-        """Yield those volumes of a pod of which it is known by now what is behind them, with that."""
+        """Yield the volumes of a pod that can be resolved, each with its attachable volume."""
         for volume in pod.spec.volumes:
             found = self.of(pod, volume)
             if found is not None:
                 yield volume, found
 
     def of(self, pod: Pod, volume: Volume) -> VolumeSpec | None:
-        """Return what is behind a volume of a pod; None if that is not known, or nothing that can be attached."""
+        """Return the attachable volume of a pod's volume, or None if it is unknown or not attachable."""
         name = claim_name(pod, volume)
         if not name:
             return spec_of_inline(volume, pod.metadata.namespace)
@@ -204,8 +206,6 @@ class VolumeSpecs:
         return spec_of_volume(found, read_only=source is not None and source.read_only)
 
     def is_attachable(self, spec: VolumeSpec) -> bool:
-        """Return whether a volume has to be attached before it is mounted, as its driver says; without a CSIDriver it
-        has to.
-        """
+        """Return whether a volume must be attached before it is mounted, by its CSIDriver. The default is true."""
         driver = self._drivers.get(Key("", spec.driver)) if spec.driver else None
         return driver is None or driver.spec.attach_required is not False

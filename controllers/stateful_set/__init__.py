@@ -1,4 +1,4 @@
-"""Keeps the pods of stateful sets, each with a number, a name and claims of its own."""
+"""StatefulSet controller: pods with a stable ordinal, name and claims."""
 
 from .controller import SPECS
 

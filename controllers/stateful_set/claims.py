@@ -1,13 +1,13 @@
-"""The claims of a pod of a stateful set: those to be created, and who owns them by the policy of the set; pure.
+"""The claims of a stateful set's pod: claims to create, and their owners by the retention policy; pure.
 
-whenScaled  whenDeleted  pod is to stay     pod is to go for good
-Retain      Retain       nobody             nobody
-Retain      Delete       the set            the set
-Delete      Retain       nobody             the pod
-Delete      Delete       the set            the pod
+whenScaled   whenDeleted   owner while the pod stays   owner when the pod is scaled down
+Retain       Retain        none                        none
+Retain       Delete        the set                     the set
+Delete       Retain        none                        the pod
+Delete       Delete        the set                     the pod
 
-An owner controls the claim, which is collected after it. Of a claim that refers to a set or pod of before, nothing is
-changed; one that somebody else controls is owned by neither, unless nothing is to be deleted anyway.
+The owner controls the claim, which is garbage collected after it. A claim that refers to a previous set or pod of the
+same name is not changed. A claim with another controller gets no owner, unless both policies are Retain.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,12 +25,12 @@ from controller_manager.framework.controller import controller_ref
 
 from .identity import claim_name, claim_names, ordinals, pod_name
 
-# The claim of that name in the namespace of the set, by the local copy.
+# Returns the cached claim of that name in the namespace of the set, or None.
 Find = Callable[[str], PersistentVolumeClaim | None]
 
 
 def new_claims(owner: StatefulSet, ordinal: int) -> Iterator[PersistentVolumeClaim]:
-    """Yield the claims of the pod of that number, which is to stay, to be created."""
+    """Yield the claims to create for the pod of an ordinal within the replicas."""
     policy = owner.spec.persistent_volume_claim_retention_policy
     references = (controller_ref(STATEFUL_SETS, owner),) if policy.when_deleted == DELETE else ()
     for template in owner.spec.volume_claim_templates:
@@ -55,7 +55,7 @@ def _new_claim(
 
 
 def is_any_stale(owner: StatefulSet, ordinal: int, find: Find) -> bool:
-    """Return whether a claim of the pod of that number, which is yet to be created, goes with the pod of before."""
+    """Return whether a claim of a missing pod still has the previous pod as owner, and is deleted with it."""
     if owner.spec.persistent_volume_claim_retention_policy.when_scaled != DELETE:
         return False
     name = pod_name(owner, ordinal)
@@ -64,13 +64,13 @@ def is_any_stale(owner: StatefulSet, ordinal: int, find: Find) -> bool:
 
 
 def is_any_missing(owner: StatefulSet, ordinal: int, find: Find) -> bool:
-    """Return whether the pod of that number has a claim that is not there, or is being deleted."""
+    """Return whether a claim of the pod is missing or being deleted."""
     claims = (find(claim) for _, claim in claim_names(owner, ordinal))
     return any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims)
 
 
 def disowned(owner: StatefulSet, pod: Pod, ordinal: int, find: Find) -> Iterator[PersistentVolumeClaim]:
-    """Yield the claims of a pod whose owners are not those of the policy, with those that are."""
+    """Yield the claims of a pod whose owners differ from the policy, with the owners of the policy."""
     for _, name in claim_names(owner, ordinal):
         claim = find(name)
         if claim is not None:
@@ -82,7 +82,7 @@ def disowned(owner: StatefulSet, pod: Pod, ordinal: int, find: Find) -> Iterator
 def owners_of_claim(
     owner: StatefulSet, pod: Pod, claim: PersistentVolumeClaim, *, stays: bool
 ) -> tuple[OwnerReference, ...]:
-    """Return the references that a claim is to have; those that it has where nothing is to be changed."""
+    """Return the desired owner references of a claim, which are the present ones if nothing has to change."""
     known = claim.metadata.owner_references
     pairs: tuple[tuple[Resource[Any], Object], ...] = ((STATEFUL_SETS, owner), (PODS, pod))
     ours = [one for one in known if any(_is_named(one, kind, obj.metadata.name) for kind, obj in pairs)]
@@ -104,7 +104,7 @@ def owners_of_claim(
 
 
 def has_other_controller(owner: StatefulSet, pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Return whether somebody else controls a claim that the policy of the set is about."""
+    """Return whether a claim that the policy applies to has another controller."""
     policy = owner.spec.persistent_volume_claim_retention_policy
     if DELETE not in (policy.when_scaled, policy.when_deleted):
         return False

@@ -1,4 +1,4 @@
-"""Creates, deletes and updates the pods of stateful sets, one after the other or all at once, with their claims."""
+"""Creates, deletes and updates the pods and claims of stateful sets, in order or in parallel."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -52,7 +52,7 @@ from .revisions import Recorded, Revisions
 from .status import next_look, status_of
 
 LIMITS = "MaxUnavailableStatefulSet"
-"""The gate of the number of pods that may be unavailable in an update; without it that is one."""
+"""The feature gate of `maxUnavailable` in updates. Without it the maximum is one pod."""
 
 _STALE = stale_syncs("statefulset")
 
@@ -63,20 +63,20 @@ class StatefulSetOptions(Options):
     concurrent_statefulset_syncs: Int32 = flag(5, "Stateful sets that are worked on at the same time.", minimum=1)
 
 
-# Observed: the set, its revisions, its claims, and the pods that it controls or may adopt, which are named as its own.
+# Observed: the set, its revisions, its claims, and the pods with its names that it controls or may adopt.
 # Decided:                                       Done:
-#   it is gone                                   nothing
-#   it is being deleted                          status alone; what it controls goes with it, or is orphaned
-#   its template has no revision                 create it; one of before becomes the newest again
-#   pods are missing, too many, have ended, or   the steps of `decide.py`
-#     are not as they should be, or of before
-#   a ready pod is not available yet             look again when it is
-# The status follows in the same look, with what was created and deleted, and then revisions beyond the history are
-# deleted. A failure is tried again.
+#   gone                                         nothing
+#   being deleted                                status alone; the garbage collector deletes or orphans its pods
+#   its template has no revision                 create one, or make an equal older one the newest
+#   pods are missing, surplus, ended, outdated   the actions of `decide.py`
+#     or different from the template
+#   a ready pod is not available yet             requeue when it is
+# The same sync writes the status, including the pods just created and deleted, and then deletes revisions beyond the
+# history limit. Failures are retried.
 
 
 class StatefulSetController:
-    """Reconciles one stateful set."""
+    """Reconciles stateful sets."""
 
     def __init__(self, context: Context, options: StatefulSetOptions) -> None:
         self._client = context.client
@@ -92,7 +92,7 @@ class StatefulSetController:
         self._metrics = StatefulSetMetrics(registry) if self._limits else None
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Take the next steps of stateful set `key`."""
+        """Take the next actions of stateful set `key`."""
         owner = self._owners.get(key)
         if owner is None:
             self._own.forget(key)
@@ -110,14 +110,14 @@ class StatefulSetController:
         return await self._sync(owner, recorded, pods)
 
     async def _record(self, owner: StatefulSet, selector: LabelSelector) -> Recorded | None:
-        """Return its revisions; of a set that is being deleted those that its status names."""
+        """Return the revisions of a set. For a set that is being deleted these are the ones in its status."""
         if owner.metadata.deletion_timestamp is not None:
             status = owner.status
             return Recorded(status.current_revision, status.update_revision, status.collision_count or 0)
         return await self._revisions.record(owner, selector, claimable_by(self._revision_informer, owner))
 
     async def _claim(self, owner: StatefulSet, selector: LabelSelector) -> list[Pod]:
-        """Return the pods that it controls, which are those with a name and labels of its own."""
+        """Return the pods that the set controls: those with a name of the set that match its selector."""
         manager = ControllerRefManager(self._client, STATEFUL_SETS, owner)
         pods = await self._own.claimable_by(owner, selector)
         return await manager.claim(PODS, pods, lambda pod: _is_member(owner, selector, pod))
@@ -145,7 +145,7 @@ class StatefulSetController:
     async def _carry_out(
         self, control: StatefulPodControl, rows: Sequence[PodActions], *, ordered: bool
     ) -> ApiError | TransportError | None:
-        """Take the steps; return the first failure, behind which there are no more."""
+        """Run the actions row by row. Return the first error, after which no further row is run."""
         for row in rows:
             done = await slow_start(row, control.take, largest=1 if ordered else LARGEST_BATCH)
             if done.error is not None:
@@ -157,7 +157,7 @@ class StatefulSetController:
 
 
 def pods_left(pods: Sequence[Pod], deleted: Sequence[Pod], now: datetime) -> Iterator[Pod]:
-    """Yield the pods that there are after some were deleted: those on a node are yet to stop, others are gone."""
+    """Yield the pods that remain after some were deleted. Those bound to a node are still terminating."""
     uids = {pod.metadata.uid for pod in deleted}
     for pod in pods:
         if pod.metadata.uid not in uids:
@@ -167,7 +167,7 @@ def pods_left(pods: Sequence[Pod], deleted: Sequence[Pod], now: datetime) -> Ite
 
 
 def owners_of_lost_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the stateful set that a claim which is gone was of, by its name: a pod may wait for another one."""
+    """Yield the stateful set of a deleted claim, by its name, because a pod may wait for a new claim."""
     if change.after is not None:
         return
     namespace, parts = change.key.namespace, change.key.name.split("-")

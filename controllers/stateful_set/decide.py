@@ -1,25 +1,25 @@
-"""The steps of a look at a stateful set, from what is there; pure.
+"""The actions of one sync of a stateful set; pure.
 
-Its pods stand in two rows: those that are to stay, by number, and those whose numbers are wanted no more, the highest
-first. OrderedReady goes through the first row from the lowest number on, and then through the second, up to the first
-pod that it has to wait for; Parallel waits for none.
+Pods are handled in two groups: ordinals within the replicas, ascending, then surplus ordinals, descending.
+OrderedReady stops at the first pod that it has to wait for. Parallel does not wait.
 
-a pod that is to stay                            step     OrderedReady waits for it
-has ended, and is not being deleted              DELETE   yes
-is missing, its claims go with that of before    none     yes
-is missing                                       CREATE   yes
-is pending, its claims are not as they should    REPAIR   yes
-is not available, or is being deleted            none     yes
-has not its identity, its volumes or its claims  REPAIR   no
-otherwise                                        none     no
+ordinal within the replicas                    action   OrderedReady waits
+has ended, not being deleted                   DELETE   yes
+missing, its claims go with the previous pod   none     yes
+missing                                        CREATE   yes
+pending, claims are missing or not owned       REPAIR   yes
+  as the policy says
+not available, or being deleted                none     yes
+identity, volumes or claim owners differ       REPAIR   no
+otherwise                                      none     no
 
-a pod that is to go                              step     OrderedReady waits for it
-its claims have other owners than policy says    REPAIR   no
-is being deleted                                 none     yes
-is not available, but runs, nor the lowest such  none     yes
-otherwise                                        DELETE   yes
+surplus ordinal                                action   OrderedReady waits
+owners of its claims differ from the policy    REPAIR   no
+being deleted                                  none     yes
+not available, not ended, not the lowest such  none     yes
+otherwise                                      DELETE   yes
 
-Who waits for none takes a step of the update (`_update`).
+If nothing has to be waited for, one step of the update follows (`_update`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,36 +37,36 @@ from ..shared.pods import is_available
 from .claims import Find, disowned, is_any_missing, is_any_stale
 from .identity import identity_patch, ordinal_of, ordinals, revision_of
 
-# Pods that one look creates at most.
+# Maximum number of pods that one sync creates.
 BURST = 500
 
 
 class PodVerb(Enum):
-    """What is done with one pod."""
+    """The action on one pod."""
 
     CREATE = auto()
-    """Create the claims that are missing, then the pod."""
+    """Create the missing claims, then the pod."""
     DELETE = auto()
     REPAIR = auto()
-    """See to the claims, the identity and the volumes; of a pod that is to go, to the owners of the claims alone."""
+    """Correct claims, identity and volumes. For a surplus pod only the owners of its claims are corrected."""
 
 
 class PodAction(NamedTuple):
-    """An action on the pod of that number, which is None if there is none yet."""
+    """An action on the pod of an ordinal. `pod` is None if it does not exist."""
 
     action: PodVerb
     ordinal: int
     pod: Pod | None = None
 
 
-# Steps that may be taken at the same time, unless the set is ordered.
+# Actions that may run in parallel, unless the set is ordered.
 PodActions = Sequence[PodAction]
 
 
 class StatefulSetState(msgspec.Struct, frozen=True):
-    """A stateful set, its pods by number, its claims by name, and the name of the revision of its present template.
+    """A stateful set, its pods by ordinal, a lookup of its claims, and the name of its update revision.
 
-    `limits` says whether more than one pod may be unavailable in an update (KEP-961).
+    `limits` enables maxUnavailable in updates (KEP-961).
     """
 
     owner: StatefulSet
@@ -78,11 +78,11 @@ class StatefulSetState(msgspec.Struct, frozen=True):
 
     @property
     def ordered(self) -> bool:
-        """Return whether pods come and go one after the other."""
+        """Return whether pods are created and deleted one at a time."""
         return self.owner.spec.pod_management_policy != PARALLEL
 
     def available(self, ordinal: int) -> bool:
-        """Return whether there is a pod of that number that has been ready for long enough and is to go on so."""
+        """Return whether the pod of an ordinal is available and not being deleted."""
         pod = self.pods.get(ordinal)
         return (
             pod is not None
@@ -93,7 +93,7 @@ class StatefulSetState(msgspec.Struct, frozen=True):
 
     @property
     def unavailable(self) -> int:
-        """The number of pods that are to be there and are not available."""
+        """Return the number of desired pods that are not available."""
         return self.owner.spec.replicas - sum(one in ordinals(self.owner) and self.available(one) for one in self.pods)
 
 
@@ -103,13 +103,13 @@ def is_running(pod: Pod) -> bool:
 
 
 def by_ordinal(owner: StatefulSet, pods: Iterable[Pod]) -> dict[int, Pod]:
-    """Return the pods of a set by number."""
+    """Return the pods of a set by ordinal."""
     found = ((ordinal_of(owner, pod), pod) for pod in pods)
     return {ordinal: pod for ordinal, pod in found if ordinal is not None}
 
 
 def decide(seen: StatefulSetState) -> Sequence[PodActions]:
-    """Return the steps of a look, in rows: one is begun once that before is done, and nothing of it failed."""
+    """Return the actions of a sync in rows. A row starts when the previous one is done without errors."""
     if seen.owner.metadata.deletion_timestamp is not None:
         return ()
     staying, waits = _staying(seen)
@@ -131,7 +131,7 @@ def max_unavailable(owner: StatefulSet) -> int:
 
 
 def _staying(seen: StatefulSetState) -> tuple[PodActions, bool]:
-    """Return the steps on pods that are to stay, and whether that is all for now."""
+    """Return the actions on pods within the replicas, and whether the sync stops after them."""
     steps: list[PodAction] = []
     missing = 0
     for ordinal in ordinals(seen.owner):
@@ -145,7 +145,7 @@ def _staying(seen: StatefulSetState) -> tuple[PodActions, bool]:
 
 
 def _action_on(seen: StatefulSetState, ordinal: int) -> tuple[PodVerb | None, bool]:
-    """Return what is done with a pod that is to stay, and whether the next one waits for it, if they are ordered."""
+    """Return the action on a pod within the replicas, and whether OrderedReady waits for the pod."""
     pod, owner = seen.pods.get(ordinal), seen.owner
     if pod is None:
         return None if is_any_stale(owner, ordinal, seen.find) else PodVerb.CREATE, True
@@ -166,7 +166,7 @@ def _is_disowned(seen: StatefulSetState, ordinal: int) -> bool:
 
 
 def _may_go(seen: StatefulSetState, condemned: Sequence[int]) -> Iterator[int]:
-    """Yield which of these numbers, the highest first, go now."""
+    """Yield the surplus ordinals to delete now, highest first."""
     if not seen.ordered:
         yield from (one for one in condemned if seen.pods[one].metadata.deletion_timestamp is None)
         return
@@ -178,10 +178,10 @@ def _may_go(seen: StatefulSetState, condemned: Sequence[int]) -> Iterator[int]:
 
 
 def _update(seen: StatefulSetState, staying: PodActions) -> Iterator[PodAction]:
-    """Yield the pods that are deleted since another template took the place of theirs, from the highest number on.
+    """Yield the outdated pods to delete, highest ordinal first.
 
-    One at a time, up to the first pod that is not available; its own is deleted whether it is or not. With `limits` it
-    is as many as may be unavailable beside those that are.
+    By default one pod is deleted at a time, and the update waits at the first unavailable pod. An outdated pod is
+    deleted even if it is unavailable. With `limits` the number is maxUnavailable minus the unavailable pods.
     """
     strategy = seen.owner.spec.update_strategy
     if strategy.type == ON_DELETE:

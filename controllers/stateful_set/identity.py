@@ -1,4 +1,4 @@
-"""The identity of a pod of a stateful set: its number, its name, what it is labelled with, and its volumes; pure."""
+"""The identity of a stateful set's pod: ordinal, name, labels and volumes; pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _LARGEST = (1 << 31) - 1
 
 
 def ordinal_of(owner: StatefulSet, pod: Pod) -> int | None:
-    """Return the number that a pod has by its name, None if that is none of a pod of this set."""
+    """Return the ordinal in a pod's name, or None if the name does not belong to the set."""
     found = _NAME.fullmatch(pod.metadata.name)
     if found is None or found[1] != owner.metadata.name or int(found[2]) > _LARGEST:
         return None
@@ -29,36 +29,36 @@ def ordinal_of(owner: StatefulSet, pod: Pod) -> int | None:
 
 
 def ordinals(owner: StatefulSet) -> range:
-    """Return the numbers that pods of a set are to have."""
+    """Return the desired ordinals of a set."""
     start = owner.spec.ordinals.start
     return range(start, start + owner.spec.replicas)
 
 
 def pod_name(owner: StatefulSet, ordinal: int) -> str:
-    """Return the name of the pod of that number."""
+    """Return the name of the pod of an ordinal."""
     return f"{owner.metadata.name}-{ordinal}"
 
 
 def claim_name(owner: StatefulSet, template: PersistentVolumeClaimTemplate, ordinal: int) -> str:
-    """Return the name of the claim that the pod of that number has of one of the templates."""
+    """Return the name of the claim of an ordinal for one of the claim templates."""
     return f"{template.metadata.name}-{owner.metadata.name}-{ordinal}"
 
 
 def claim_names(owner: StatefulSet, ordinal: int) -> Iterator[tuple[str, str]]:
-    """Yield for each template the name of the volume and that of the claim of the pod of that number."""
+    """Yield the volume name and the claim name of an ordinal for each claim template."""
     for template in owner.spec.volume_claim_templates:
         yield template.metadata.name, claim_name(owner, template, ordinal)
 
 
 def revision_of(pod: Pod) -> str:
-    """Return the name of the revision that a pod was made of; empty if it does not say."""
+    """Return the revision name in a pod's label, or an empty string."""
     return (pod.metadata.labels or {}).get(REVISION, "")
 
 
 def new_pod(owner: StatefulSet, template: PodTemplateSpec, ordinal: int, revision: str) -> Pod:
-    """Return the pod of that number, to be created, by the template of that revision.
+    """Return the pod to create for an ordinal, from the template of a revision.
 
-    Volumes of the template that are called as a claim template is give way to those of claims.
+    A volume of a claim template replaces a volume of the same name in the pod template.
     """
     name = pod_name(owner, ordinal)
     spec: dict[str, Any] = (msgspec.json.decode(template.spec) if bytes(template.spec) else None) or {}
@@ -74,14 +74,14 @@ def new_pod(owner: StatefulSet, template: PodTemplateSpec, ordinal: int, revisio
 
 
 def labels_of(owner: StatefulSet, ordinal: int) -> Mapping[str, str]:
-    """Return the labels by which services find the one pod of that number."""
+    """Return the labels with which a service can select the pod of an ordinal."""
     return {POD_NAME: pod_name(owner, ordinal), POD_INDEX: str(ordinal)}
 
 
 def identity_patch(owner: StatefulSet, pod: Pod, ordinal: int) -> Mapping[str, Any]:
-    """Return the strategic merge patch that gives a pod the identity and the volumes of that number.
+    """Return the strategic merge patch that corrects the identity and the volumes of a pod.
 
-    It is empty where the pod has them, which pods have that this controller made; one that was adopted may not.
+    It is empty if they are correct, as for all pods that this controller created. Adopted pods may differ.
     """
     is_named = (pod.metadata.labels or {}).get(POD_NAME) == pod.metadata.name
     known = {one.name: one.persistent_volume_claim for one in pod.spec.volumes}
@@ -92,7 +92,7 @@ def identity_patch(owner: StatefulSet, pod: Pod, ordinal: int) -> Mapping[str, A
 
 
 def _volumes(owner: StatefulSet, ordinal: int) -> list[dict[str, Any]]:
-    """Return the volumes of the claims of the pod of that number."""
+    """Return the volumes of the claims of an ordinal."""
     return [
         {"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claim_names(owner, ordinal)
     ]

@@ -1,4 +1,4 @@
-"""The metrics of the stateful set controller, by the names of kube-controller-manager."""
+"""The metrics of the stateful set controller, with the names of kube-controller-manager."""
 
 from prometheus_client import CollectorRegistry
 
@@ -24,21 +24,21 @@ _UNAVAILABLE = Family(
 
 
 class StatefulSetMetrics:
-    """The gauges of the limits of updates, by set."""
+    """The gauges about unavailable pods, by set."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._gauges = Gauges(_MOST, registry), Gauges(_UNAVAILABLE, registry)
         self._labels: dict[Key, tuple[str, str, str]] = {}
 
     def set(self, owner: StatefulSet, unavailable: int) -> None:
-        """So many pods of a set are not available."""
+        """Record the number of unavailable pods of a set."""
         key = Key(owner.metadata.namespace, owner.metadata.name)
         labels = self._labels[key] = (*key, owner.spec.pod_management_policy)
         for gauge, value in zip(self._gauges, (max_unavailable(owner), unavailable), strict=True):
             gauge.set(value, *labels)
 
     def forget(self, key: Key) -> None:
-        """There is no such set any more."""
+        """Remove the series of a set that was deleted."""
         labels = self._labels.pop(key, None)
         if labels is not None:
             for gauge in self._gauges:

@@ -1,4 +1,4 @@
-"""Carries out the steps on the pods of one stateful set, and tells of them in its events."""
+"""Performs the actions on the pods of a stateful set and records events."""
 
 from collections.abc import Callable
 
@@ -21,9 +21,9 @@ CONFLICTING_CONTROLLER = "ConflictingController"
 
 
 class StatefulPodControl:
-    """Writes the pods and the claims of `owner`, as `recorded` says; claims are found in a local copy.
+    """Writes the pods and the claims of `owner` with the revisions `recorded`; `find` returns cached claims.
 
-    `made` and `deleted` are the pods that it has created and deleted.
+    `made` and `deleted` are the pods that were created and deleted.
     """
 
     def __init__(self, client: Client, events: Recorder, owner: StatefulSet, recorded: Recorded, find: Find) -> None:
@@ -37,7 +37,7 @@ class StatefulPodControl:
         self.deleted: list[Pod] = []
 
     async def take(self, step: PodAction) -> None:
-        """Carry out a step. Raises what the server refuses, and Conflict where something has to be waited for."""
+        """Perform an action. Raises the error of the server, or Conflict if a claim is still being deleted."""
         match step:
             case PodAction(PodVerb.CREATE, ordinal):
                 await self._create(ordinal)
@@ -51,13 +51,13 @@ class StatefulPodControl:
         template, revision = self._recorded.template(self._owner, ordinal)
         pod = new_pod(self._owner, template, ordinal, revision)
         await self._create_claims(pod, ordinal)
-        await self._see_to_owners(pod, ordinal)
+        await self._set_claim_owners(pod, ordinal)
         made = await self._control.create(self._owner, pod)
         if made is not None:
             self.made.append(made)
 
     async def _create_claims(self, pod: Pod, ordinal: int) -> None:
-        """Create the claims of a pod that are missing. Raises Conflict, once the others are there, if one goes."""
+        """Create the missing claims of a pod. Raises Conflict afterwards if another claim is being deleted."""
         going = ""
         for claim in new_claims(self._owner, ordinal):
             there = self._find(claim.metadata.name)
@@ -74,38 +74,38 @@ class StatefulPodControl:
     async def _create_claim(self, pod: Pod, claim: PersistentVolumeClaim) -> None:
         what = f"claim {claim.metadata.name} of pod {pod.metadata.name}"
 
-        def tell(error: ApiError) -> None:
+        def on_failure(error: ApiError) -> None:
             self._events.warning(self._owner, FAILED_CREATE, f"Error creating {what}: {error.message}")
 
-        if await try_write(self._client.create(PERSISTENT_VOLUME_CLAIMS, claim), tell):
+        if await try_write(self._client.create(PERSISTENT_VOLUME_CLAIMS, claim), on_failure):
             self._events.normal(self._owner, SUCCESSFUL_CREATE, f"Created {what}")
 
     async def _repair(self, pod: Pod, ordinal: int) -> None:
         if ordinal not in ordinals(self._owner):
-            await self._see_to_owners(pod, ordinal)
+            await self._set_claim_owners(pod, ordinal)
             return
         change = identity_patch(self._owner, pod, ordinal)
         if pod.status.phase == "Pending" or "spec" in change:
             await self._create_claims(pod, ordinal)
-        is_new = await self._see_to_owners(pod, ordinal)
+        is_new = await self._set_claim_owners(pod, ordinal)
         if change:
-            is_new = await try_write(self._control.patch(pod, change), self._tell_of_update(pod))
+            is_new = await try_write(self._control.patch(pod, change), self._update_failed(pod))
         if is_new:
             self._events.normal(self._owner, SUCCESSFUL_UPDATE, f"Updated pod: {pod.metadata.name}")
 
-    async def _see_to_owners(self, pod: Pod, ordinal: int) -> bool:
-        """Give the claims of a pod the owners of the policy; return whether one had others."""
+    async def _set_claim_owners(self, pod: Pod, ordinal: int) -> bool:
+        """Set the owners of a pod's claims according to the policy. Return whether any has changed."""
         is_new = False
         for claim in disowned(self._owner, pod, ordinal, self._find):
             if has_other_controller(self._owner, pod, claim):
                 message = f"Claim {claim.metadata.name} has another controller, so that its policy has no effect"
                 self._events.warning(self._owner, CONFLICTING_CONTROLLER, message)
-            is_new |= await try_write(self._client.update(PERSISTENT_VOLUME_CLAIMS, claim), self._tell_of_update(pod))
+            is_new |= await try_write(self._client.update(PERSISTENT_VOLUME_CLAIMS, claim), self._update_failed(pod))
         return is_new
 
-    def _tell_of_update(self, pod: Pod) -> Callable[[ApiError], None]:
-        def tell(error: ApiError) -> None:
+    def _update_failed(self, pod: Pod) -> Callable[[ApiError], None]:
+        def on_failure(error: ApiError) -> None:
             message = f"Error updating pod {pod.metadata.name}: {error.message}"
             self._events.warning(self._owner, FAILED_UPDATE, message)
 
-        return tell
+        return on_failure

@@ -1,4 +1,4 @@
-"""The history of a stateful set: the revision of its present template, and that which its pods are to be of before."""
+"""The revisions of a stateful set: that of its present template, and that of pods not yet updated."""
 
 from collections.abc import Iterable, Sequence
 
@@ -34,8 +34,9 @@ _STATE = Decoder(_RecordedState)
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The names of the revision that pods are of while an update has not reached them, and of that of the present
-    template; the number of collisions of names; and all revisions, in order.
+    """The current revision (of pods not yet updated) and the update revision (of the present template).
+
+    `collisions` is the collision count of names. `revisions` are all revisions, in order.
     """
 
     current: str
@@ -44,7 +45,7 @@ class Recorded(msgspec.Struct, frozen=True):
     revisions: Sequence[ControllerRevision] = ()
 
     def template(self, owner: StatefulSet, ordinal: int) -> tuple[PodTemplateSpec, str]:
-        """Return what the pod of that number is made of now, and the name of the revision of that."""
+        """Return the template of the pod of an ordinal, and the name of its revision."""
         if self.current != self.update and is_before_update(owner, ordinal):
             for one in self.revisions:
                 if one.metadata.name == self.current:
@@ -53,21 +54,22 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Revisions:
-    """The revisions of stateful sets; what was found is remembered until a set, or one of them, changes."""
+    """The revisions of stateful sets, cached until the set or one of its revisions changes."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[Key, tuple[object, Sequence[ControllerRevision], str, int]] = {}
 
     def forget(self, key: Key) -> None:
-        """There is no such set any more."""
+        """Drop the cached revisions of a set that was deleted."""
         self._known.pop(key, None)
 
     async def record(
         self, owner: StatefulSet, selector: LabelSelector, found: Sequence[ControllerRevision]
     ) -> Recorded | None:
-        """See that the present template has a revision, which is the newest; `found` are those that the set controls or
-        may adopt. Returns None if nothing is created in its namespace any more.
+        """Ensure that the newest revision is that of the present template.
+
+        `found` are the revisions that the set controls or may adopt. Return None if its namespace is being deleted.
         """
         key, meta = key_of(owner), owner.metadata
         state = meta.uid, meta.generation, {(one.metadata.uid, one.metadata.resource_version) for one in found}
@@ -92,7 +94,7 @@ class Revisions:
         return Recorded(current, update, collisions, revisions)
 
     async def clean_up(self, owner: StatefulSet, recorded: Recorded, pods: Iterable[Pod]) -> None:
-        """Delete the oldest revisions beyond the limit of the history, but for those that pods are of."""
+        """Delete the oldest unused revisions beyond the history limit."""
         limit = owner.spec.revision_history_limit
         if limit is not None and limit >= 0 and len(recorded.revisions) > limit:
             live = {recorded.current, recorded.update, *map(revision_of, pods)}
@@ -100,7 +102,7 @@ class Revisions:
 
 
 def template_of(revision: ControllerRevision) -> PodTemplateSpec:
-    """Return the template that a revision keeps. Raises TerminalError if there is none to be read."""
+    """Return the template in a revision. Raises TerminalError if it cannot be decoded."""
     try:
         return _STATE.decode(revision.data).spec.template
     except msgspec.ValidationError as error:
@@ -108,8 +110,9 @@ def template_of(revision: ControllerRevision) -> PodTemplateSpec:
 
 
 def is_before_update(owner: StatefulSet, ordinal: int) -> bool:
-    """Return whether the pod of that number is to be of the current revision: it is below the partition, or, where no
-    partition is given, among as many as are of it.
+    """Return whether the pod of an ordinal should have the current revision.
+
+    These are the ordinals below the partition or, without a partition, below the number of current replicas.
     """
     strategy = owner.spec.update_strategy
     if strategy.type != ROLLING_UPDATE:

@@ -15,9 +15,9 @@ from .revisions import Recorded
 
 
 def status_of(owner: StatefulSet, pods: Iterable[Pod], recorded: Recorded, now: datetime) -> StatefulSetStatus:
-    """Return the status of a set with these pods; those that were just deleted say so.
+    """Return the status of a set with these pods, including those just deleted.
 
-    Once all pods are of the present template and ready, its revision is the current one.
+    Once all pods are updated and ready, the update revision becomes the current one.
     """
     pods = list(pods)
     running = [pod for pod in pods if is_running(pod)]
@@ -41,5 +41,5 @@ def status_of(owner: StatefulSet, pods: Iterable[Pod], recorded: Recorded, now: 
 
 
 def next_look(owner: StatefulSet, pods: Iterable[Pod], now: datetime) -> float | None:
-    """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
+    """Return the seconds until the next ready pod becomes available, or None if all are."""
     return until_next_available(filter(is_running, pods), owner.spec.min_ready_seconds, now)

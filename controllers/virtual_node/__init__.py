@@ -1,4 +1,4 @@
-"""Virtual nodes: nodes that register, heartbeat and have pods go through their lives, without a machine."""
+"""Virtual nodes: nodes that register, send heartbeats and simulate the lifecycle of pods, without a machine."""
 
 from .controller import SPECS
 

@@ -1,4 +1,4 @@
-"""Addresses that are given once: those of pods, from the ranges of their nodes, and those of nodes."""
+"""Allocates addresses: those of pods from the CIDRs of their nodes, and those of nodes."""
 
 import ipaddress
 from collections.abc import Hashable, Iterable, Sequence
@@ -7,7 +7,7 @@ _SKIPPED = 2  # the address of a network, and that of its gateway
 
 
 class Range:
-    """The addresses of a network that are in use, and those that come next."""
+    """The used addresses of a network, and the next ones."""
 
     def __init__(self, network: str) -> None:
         found = ipaddress.ip_network(network, strict=False)
@@ -17,7 +17,7 @@ class Range:
         self._next = _SKIPPED
 
     def take(self) -> str:
-        """Return an address that nobody has; empty if there is none left."""
+        """Return an unused address, or an empty string."""
         for _ in range(len(self._used) + _SKIPPED + 1):
             offset, self._next = self._next, self._next + 1
             if self._next >= self._count:
@@ -28,11 +28,11 @@ class Range:
         return ""
 
     def mark(self, address: str) -> None:
-        """Somebody has that address."""
+        """Mark an address as used."""
         self._used.add(self._offset(address))
 
     def release(self, address: str) -> None:
-        """Nobody has that address any more."""
+        """Release an address."""
         self._used.discard(self._offset(address))
 
     def __contains__(self, address: str) -> bool:
@@ -49,7 +49,7 @@ class Range:
 
 
 class Addresses:
-    """Who has which addresses, of which ranges; where no ranges are known, they are of the `default` one."""
+    """The addresses by holder and range. Without known ranges the `default` one is used."""
 
     def __init__(self, default: str) -> None:
         self._default = default
@@ -57,8 +57,8 @@ class Addresses:
         self._held: dict[Hashable, tuple[tuple[str, str], ...]] = {}
 
     def of(self, holder: Hashable, networks: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the addresses of a holder, one of each network, given now if it has none; none while one of the
-        networks has none left.
+        """Return the addresses of a holder, one per network, allocated if necessary; empty if a network is
+        exhausted.
         """
         held = self._held.get(holder)
         if held is not None and tuple(network for network, _ in held) != (tuple(networks) or (self._default,)):
@@ -73,7 +73,7 @@ class Addresses:
         return tuple(address for _, address in held)
 
     def mark(self, holder: Hashable, addresses: Iterable[str], networks: Sequence[str] = ()) -> None:
-        """A holder was given these before, as far as they are of these networks."""
+        """Record the addresses that a holder already has in these networks."""
         ranges = {network: self._range(network) for network in networks or (self._default,)}
         held = tuple((net, one) for one in addresses for net, among in ranges.items() if one in among)
         for network, address in held:
@@ -82,7 +82,7 @@ class Addresses:
             self._held[holder] = held
 
     def release(self, holder: Hashable) -> None:
-        """A holder is gone."""
+        """Release the addresses of a holder."""
         self._give_back(self._held.pop(holder, ()))
 
     def _give_back(self, held: tuple[tuple[str, str], ...]) -> None:

@@ -1,19 +1,17 @@
-"""Whether a node takes a pod that was bound to it, as kubelets decide that; pure.
+"""Decides whether a node admits a pod that was bound to it, as the kubelet does; pure.
 
-what is so, the first of which counts                                    reason with which the pod fails
-the node is short of disk or of process numbers                          Evicted, but for critical pods
-it is short of memory, and the pod requests none and does not mind       Evicted, but for critical pods
-the pod is for another system, by its label or by its field `os`         PodOSSelectorNodeLabelDoesNotMatch,
-                                                                         PodOSNotSupported
-pods, CPU, memory, or something else of it is not left                   OutOfpods, OutOfcpu, OutOfmemory, OutOf…
-the pod asks for other nodes, by labels or fields                        NodeAffinity
-one of its ports of the host is taken                                    NodePorts
-it does not tolerate a NoExecute taint of the node                       TaintToleration
+condition (the first match counts)                                reason of the failed pod
+node has disk or PID pressure                                     Evicted, except critical pods
+memory pressure, and a best-effort pod without toleration         Evicted, except critical pods
+pod is for another OS, by its label or its field `os`             PodOSSelectorNodeLabelDoesNotMatch,
+                                                                  PodOSNotSupported
+pods, CPU, memory or another resource exhausted                   OutOfpods, OutOfcpu, OutOfmemory, OutOf…
+node selector or affinity does not match                          NodeAffinity
+a host port is taken                                              NodePorts
+a NoExecute taint is not tolerated                                TaintToleration
 
-A critical pod that only lacks resources has others end for it (`critical_pods.py`).
-
-Extended resources that a node says nothing of, or that the pod has been given devices for, are none of its business:
-who gives them is elsewhere.
+If a critical pod only lacks resources, other pods are preempted (`critical_pods.py`). Extended resources that the node
+does not declare, or that are provided by devices, are ignored.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,9 +58,7 @@ _DETAILS = Decoder(_Details)
 
 
 class Refusal(NamedTuple):
-    """Why a node does not take a pod: the reason for programs, and a sentence for people. `lacking` is how much of what
-    a critical pod would need, if nothing else is against it.
-    """
+    """Why a node rejects a pod: reason and message. `lacking` are the missing resources, if nothing else is wrong."""
 
     reason: str
     message: str
@@ -70,7 +66,7 @@ class Refusal(NamedTuple):
 
 
 class _Shortage(NamedTuple):
-    """A resource of which a pod wants more than is left."""
+    """A resource of which a pod requests more than is left."""
 
     resource: str
     wanted: int
@@ -79,7 +75,7 @@ class _Shortage(NamedTuple):
 
     @property
     def refusal(self) -> Refusal:
-        """Return how that is told."""
+        """Return the rejection for this shortage."""
         name, unit = self.resource, " thousandths" if self.resource == "cpu" else ""
         said = f"the pod asks for {self.wanted}{unit} of {name}, and {self.taken} of {self.most} are taken"
         return Refusal(f"OutOf{name}", said)
@@ -88,9 +84,9 @@ class _Shortage(NamedTuple):
 def refusal_of(
     pod: Pod, node: Node, room: Room, others: Sequence[Requirements], *, compares: bool = False
 ) -> Refusal | None:
-    """Return why a node with that room, where there are these pods, does not take another one; None if it does.
+    """Return why a node with that room and these pods rejects another pod, or None.
 
-    `compares` lets tolerations compare numbers.
+    `compares` enables numeric comparison in tolerations.
     """
     asked, details = requirements_of(pod), _DETAILS.decode(pod.raw)
     is_best_effort = details.status.qos_class == "BestEffort"
@@ -109,20 +105,20 @@ def refusal_of(
 
 
 class AdmittedPods:
-    """What those pods ask for that nodes have taken, whether or not the local copy of pods shows that already."""
+    """The requirements of admitted pods, even if the cache does not show the admission yet."""
 
     def __init__(self) -> None:
         self._known: dict[str, Requirements] = {}
         self._uids: dict[Key, str] = {}
-        # Those that end for another one, by uid.
+        # The uids of preempted pods.
         self._ended: set[str] = set()
 
     def has(self, pod: Pod) -> bool:
-        """Return whether a pod was taken."""
+        """Return whether a pod was admitted."""
         return bool(pod.status.start_time) or pod.metadata.uid in self._known
 
     def add(self, pod: Pod) -> Requirements:
-        """A pod is taken, or asks for something else by now."""
+        """Record an admitted pod, or its new requirements."""
         key, uid = key_of(pod), pod.metadata.uid
         if self._uids.get(key) != uid:
             self.forget(key)
@@ -131,21 +127,21 @@ class AdmittedPods:
         return found
 
     def forget(self, key: Key) -> None:
-        """A pod is gone."""
+        """Drop a deleted pod."""
         uid = self._uids.pop(key, "")
         self._known.pop(uid, None)
         self._ended.discard(uid)
 
     def end(self, pod: Pod) -> None:
-        """A pod ends for another one."""
+        """Record that a pod is preempted."""
         self._ended.add(pod.metadata.uid)
 
     def ends(self, pod: Pod) -> bool:
-        """Return whether a pod ends for another one, and has not yet."""
+        """Return whether a pod is being preempted and has not ended."""
         return pod.metadata.uid in self._ended and not is_pod_terminal(pod)
 
     def taken(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Return those of some pods that were taken and have not ended."""
+        """Return the admitted pods that have not ended."""
         known, ended = self._known, self._ended
         return [
             pod
@@ -156,12 +152,12 @@ class AdmittedPods:
         ]
 
     def requirements(self, pods: Iterable[Pod]) -> list[Requirements]:
-        """Return what those of some pods ask for that were taken and have not ended."""
+        """Return the requirements of the admitted pods that have not ended."""
         known = self._known
         return [known.get(pod.metadata.uid) or self.add(pod) for pod in self.taken(pods)]
 
     def occupants(self, pods: Iterable[Pod]) -> list[Occupant]:
-        """Return the same pods with what they ask for."""
+        """Return the same pods with their requirements."""
         taken = self.taken(pods)
         return [Occupant(*one) for one in zip(taken, self.requirements(taken), strict=True)]
 
@@ -213,7 +209,7 @@ def _ports_of(others: Iterable[Requirements]) -> Mapping[HostPort, int]:
 
 
 def _by_devices(pod: Pod) -> Collection[str]:
-    """Return the extended resources that devices were given for."""
+    """Return the extended resources that are provided by devices."""
     status = pod.status.extended_resource_claim_status
     return {one.resource_name for one in status.request_mappings} if status is not None else ()
 
@@ -229,5 +225,5 @@ def _misplaced(asked: Requirements, node: Node, others: Sequence[Requirements], 
 
 
 def _is_extended(name: str) -> bool:
-    """Return whether a resource is one that Kubernetes itself knows nothing of."""
+    """Return whether a resource is an extended resource."""
     return "/" in name and f"{PLATFORM_DOMAIN}/" not in name

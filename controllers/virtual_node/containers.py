@@ -1,4 +1,4 @@
-"""The states of one container, and how it comes from one to the next; pure. Times are texts of the API."""
+"""The states of one container and the transitions between them; pure. Times are texts of the API."""
 
 import hashlib
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _EMPTY = ContainerState()
 
 
 def state_of(status: ContainerStatus, *, stops: bool) -> str:
-    """Return the state that stages lead from; `stops` says that it is to end if it runs."""
+    """Return the state for the stages; `stops` means that a running container has to end."""
     state = status.state
     if state.terminated is not None:
         return "terminated"
@@ -40,7 +40,7 @@ def state_of(status: ContainerStatus, *, stops: bool) -> str:
 
 
 def not_begun(container: Container, *, after_others: bool) -> ContainerStatus:
-    """Return the status of a container before anything happens, maybe since others have to end first."""
+    """Return the initial status of a container. `after_others` means that init containers have to end first."""
     waiting = Waiting(reason="PodInitializing" if after_others else "ContainerCreating")
     return ContainerStatus(
         name=container.name,
@@ -57,7 +57,7 @@ def not_begun(container: Container, *, after_others: bool) -> ContainerStatus:
 
 
 def allotted(container: Container) -> Resources:
-    """Return what a container has of what it asks for: all of it."""
+    """Return the resources of a container: all that it requests."""
     return Resources(limits=container.resources.limits, requests=container.resources.requests)
 
 
@@ -68,14 +68,14 @@ def blocked(status: ContainerStatus, stage: LifecycleStage) -> ContainerStatus:
 
 
 def held_back(status: ContainerStatus) -> ContainerStatus:
-    """Return the status of a container that has ended and will start again."""
+    """Return the status of an ended container before its restart."""
     message = f"the next start is held back for {back_off(status):g}s, since the container ended"
     waiting = Waiting(reason=_BACK_OFF, message=message)
     return replace(status, state=ContainerState(waiting=waiting), last_state=status.state)
 
 
 def begun(uid: str, container: Container, status: ContainerStatus, now: str) -> ContainerStatus:
-    """Return the status of a container of a pod that starts, or starts again."""
+    """Return the status of a container that starts or restarts."""
     ended = status.last_state.terminated
     restarts = status.restart_count + (1 if ended is not None else 0)
     number = hashlib.sha256(f"{uid}/{container.name}/{restarts}".encode()).hexdigest()
@@ -112,7 +112,7 @@ def ended(
 
 
 def restarts(pod: VirtualPod, kind: ContainerKind, container: Container, status: ContainerStatus) -> bool:
-    """Return whether a container that has ended is started again, as long as its pod is to run."""
+    """Return whether an ended container is restarted, as long as its pod should run."""
     end = status.state.terminated
     if end is None or kind == "ephemeral":
         return False

@@ -1,4 +1,4 @@
-"""Runs virtual nodes and their pods: registers the nodes, keeps them alive, and writes what comes of their pods."""
+"""Runs virtual nodes and their pods: registers nodes, renews leases, and writes pod statuses."""
 
 import asyncio
 import math
@@ -51,12 +51,12 @@ from .nodes import (
 from .pods import POD, VirtualPod, moment
 from .stages import load_stages
 
-# Networks for tests and for what is shared: nodes have no others here, and pods those of nodes without a range.
+# Networks for benchmarks and shared address space: used for nodes, and for pods of nodes without a CIDR.
 _NODE_NETWORK, _POD_NETWORK = "198.18.0.0/15", "100.64.0.0/10"
-# What API servers on this machine call the addresses that mean it.
+# How an API server on this machine addresses the local host.
 _LOCAL = {"127.0.0.1": "localhost", "::1": "localhost", "0.0.0.0": "localhost", "::": "localhost"}  # noqa: S104
 COMPARES = "TaintTolerationComparisonOperators"
-# Seconds of age before which no pod is refused, so that who makes others in its place makes them at a pace.
+# Minimum age in seconds before a pod is rejected, which limits the rate at which controllers recreate it.
 _PATIENCE = 2.0
 _NO_ADDRESS = 10.0  # seconds until a pod is looked at again for which there was no address
 
@@ -91,14 +91,14 @@ class VirtualNodeOptions(Options):
 
 
 # Observed: nodes with the label of a pool; pods bound to them.
-# Decided (`nodes.py`, `lifecycle.py`):      Done:
-#   a node that is asked for is not there      it registers, and has a lease
-#   five minutes are over, or it is wrong      the node says how it is; leases: see `heartbeats.py`
-#   pods: see `lifecycle.py`                   one patch of the status for all that is due, or the last deletion
+# Decided (`nodes.py`, `lifecycle.py`):             Done:
+#   a configured node is missing                    register it, with a lease
+#   five minutes have passed, or status is wrong    update the node status; leases: see `heartbeats.py`
+#   pods: see `lifecycle.py`                        one patch of the status, or the final deletion
 
 
 class VirtualNodeController:
-    """Reconciles one node (a key without a namespace), or one pod."""
+    """Reconciles nodes (keys without a namespace) and pods."""
 
     def __init__(self, context: Context, options: VirtualNodeOptions) -> None:
         self._client = context.client
@@ -114,7 +114,7 @@ class VirtualNodeController:
         self._compares = context.enabled(COMPARES)
         self._node_addresses = Addresses(_NODE_NETWORK)
         self._heartbeats = Heartbeats(context.client, context.log)
-        # Nodes that are to register, with their numbers; those that are to go.
+        # Nodes to register, with their numbers, and nodes to delete.
         self._wanted: dict[str, int] = {}
         self._unwanted: set[str] = set()
         self._ready = asyncio.Event()
@@ -122,7 +122,7 @@ class VirtualNodeController:
         self._worker = context.runtime.worker
 
     async def run(self, add: Add) -> None:
-        """Have the nodes be there that are asked for, and no others of their pool; serve their logs."""
+        """Register the configured nodes, delete others of their pool, and serve the kubelet API."""
         self._add = add
         self._wanted = {name_of(number): number for number in range(self._options.virtual_nodes)}
         for node in self._nodes.list():
@@ -136,7 +136,7 @@ class VirtualNodeController:
 
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
-        """Serve what kubelets do, and know where."""
+        """Serve the kubelet API and record its address."""
         host = self._options.virtual_node_bind_address
         if not host:
             yield
@@ -156,11 +156,11 @@ class VirtualNodeController:
         return POD.decode(pod.raw) if pod is not None else None
 
     async def reconcile(self, key: Key) -> Requeue | None:
-        """Do what is due of a node or of a pod."""
+        """Reconcile a node or a pod."""
         await self._ready.wait()
         return await (self._pod(key) if key.namespace else self._node(key))
 
-    # Nodes.
+    # Nodes
 
     async def _node(self, key: Key) -> Requeue | None:
         node, name = self._nodes.get(key), key.name
@@ -201,12 +201,12 @@ class VirtualNodeController:
         await self._client.patch(NODES, key_of(node), body, STRATEGIC_MERGE_PATCH, subresource="status")
 
     def _address(self, node: Node) -> str:
-        """Return the address of a node: the one that it has, or else one that nobody has."""
+        """Return the address of a node: its present one, or a new one."""
         name = node.metadata.name
         self._node_addresses.mark(name, (one.address for one in node.status.addresses if one.type == "InternalIP"))
         return next(iter(self._node_addresses.of(name)), "")
 
-    # Pods.
+    # Pods
 
     async def _pod(self, key: Key) -> Requeue | None:
         pod = self._pods.get(key)
@@ -248,8 +248,9 @@ class VirtualNodeController:
         return await self._worker.run_if_large(len(pod.raw), step)
 
     async def _refusal(self, pod: Pod, node: Node) -> Refusal | None:
-        """Return why a pod may not be on its node. Before one is refused the server is asked for the node, of which the
-        local copy may be older than that of who chose it.
+        """Return why a pod is rejected by its node, or None.
+
+        The node is read from the server first, since the cache may be older than the scheduler's.
         """
         if self._admitted.has(pod) or pod.metadata.deletion_timestamp is not None or is_pod_terminal(pod):
             return None
@@ -263,7 +264,7 @@ class VirtualNodeController:
         return refusal
 
     def _make_room(self, pod: Pod, refusal: Refusal) -> Refusal | None:
-        """Have others end for a critical pod, which is taken at once; return why that does not help."""
+        """Preempt other pods for a critical pod, which is admitted at once. Return why that does not help."""
         assert self._add is not None
         there = self._admitted.occupants(pods_on(self._pods, pod.spec.node_name))
         victims = victims_for(requirements_of(pod), refusal.lacking, there)
@@ -294,7 +295,7 @@ class VirtualNodeController:
             self._changes.add("deletion")
 
     def _place(self, pod: Pod, view: VirtualPod, node: Node) -> Place:
-        """Return where a pod is: its addresses are those that it has, or those of its node, or own ones, given now."""
+        """Return the addresses of a pod: its present ones, those of its node, or newly allocated ones."""
         hosts = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
         hosts = hosts or (self._address(node),)
         if view.spec.host_network:
@@ -304,11 +305,11 @@ class VirtualNodeController:
 
     @property
     def _addresses(self) -> Addresses:
-        """Return who has which address, as far as pods that are there say so."""
+        """Return the address allocations, initialized from existing pods."""
         if self._pod_addresses is None:
             self._pod_addresses = Addresses(_POD_NETWORK)
             for pod in self._pods.list():
-                # A node that is not there may come back, and its pods go on.
+                # A missing node may come back, with its pods.
                 node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
                 given = [one.ip for one in pod.status.pod_ips]
                 self._pod_addresses.mark(key_of(pod), given, node.spec.pod_cidrs if node is not None else ())
@@ -316,14 +317,14 @@ class VirtualNodeController:
 
 
 def _pods_woken(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """A pod of a virtual node is looked at as it changes, and once more when it is gone."""
+    """Yield a pod of a virtual node that changed, and any deleted pod."""
     node = informers.get(NODES).get(Key("", change.object.spec.node_name)) if change.object.spec.node_name else None
     if (node is not None and VIRTUAL_POOL in (node.metadata.labels or {})) or change.after is None:
         yield change.key
 
 
 def _woken_by_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
-    """A virtual node is looked at as it changes, with its pods if it comes or is silent no longer."""
+    """Yield a changed virtual node, and its pods if it is new or no longer silent."""
     yield change.key
     before, after = change.before, change.after
     if after is not None and is_virtual(after) and not change.initial and (before is None or not is_virtual(before)):
@@ -359,5 +360,5 @@ SPECS = (
 
 
 def _check(options: VirtualNodeOptions) -> None:
-    """Raises ConfigError if the stages cannot be used."""
+    """Raise ConfigError for invalid stages."""
     load_stages(options.virtual_node_stages, instant=options.virtual_node_instant)

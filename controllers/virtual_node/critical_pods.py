@@ -1,8 +1,7 @@
-"""Which pods of a node end so that a critical pod has room there, as kubelets decide that; pure.
+"""Selects the pods that a node preempts for a critical pod, as the kubelet does; pure.
 
-Pods end that are less important, and of these best-effort ones rather than burstable ones, and those rather than
-guaranteed ones. Within one class that pod is next which leaves the least of what is lacking, and of equal ones the
-smaller one.
+Only less important pods are preempted: best-effort before burstable before guaranteed ones. Within a class the pod
+that leaves the least shortage comes next, and of equal ones the smaller.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from controller_manager.common.api.model import Model
 from ..scheduler.requirements import Requirements
 
 CRITICAL = 2_000_000_000
-"""The priority from which pods are critical, as those of the class system-cluster-critical."""
+"""The minimum priority of critical pods, such as those of system-cluster-critical."""
 _CLASSES = ("Guaranteed", "Burstable", "BestEffort")
 
 
@@ -31,18 +30,18 @@ _CLASSIFIED = Decoder(_Classified)
 
 
 class Occupant(NamedTuple):
-    """A pod that a node has taken."""
+    """A pod that a node has admitted."""
 
     pod: Pod
     requirements: Requirements
 
     @property
     def qos(self) -> str:
-        """Return the class of its quality of service."""
+        """Return its QoS class."""
         return _CLASSIFIED.decode(self.pod.raw).status.qos_class
 
     def has(self, resource: str) -> int:
-        """Return how much of a resource it takes."""
+        """Return its request of a resource."""
         requests = self.requirements.requests
         match resource:
             case "pods":
@@ -59,7 +58,7 @@ class Occupant(NamedTuple):
 def victims_for(
     asked: Requirements, lacking: Mapping[str, int], there: Iterable[Occupant]
 ) -> Sequence[Occupant] | None:
-    """Return the pods that end for one that asks for this, which lacks so much; None if that would not do."""
+    """Return the pods to preempt for a pod with that shortage, or None if it cannot be met."""
     less = [one for one in there if _gives_way(asked.priority, one.requirements.priority)]
     by_class = {name: [one for one in less if one.qos == name] for name in _CLASSES}
     if _remaining(lacking, less):
@@ -76,13 +75,13 @@ def _gives_way(priority: int, other: int) -> bool:
 
 
 def _remaining(lacking: Mapping[str, int], freed: Sequence[Occupant]) -> dict[str, int]:
-    """Return what is lacking still after some pods have ended."""
+    """Return the shortage that remains without some pods."""
     left = {name: amount - sum(one.has(name) for one in freed) for name, amount in lacking.items()}
     return {name: amount for name, amount in left.items() if amount > 0}
 
 
 def _closest(pods: Sequence[Occupant], lacking: dict[str, int]) -> list[Occupant]:
-    """Return the pods that free what is lacking, as few as a choice of one after the other finds."""
+    """Return few pods that free the shortage, chosen greedily."""
     left, chosen = list(pods), []
     while lacking:
         best = min(left, key=lambda one: (_distance(one, lacking), one.has("memory"), one.has("cpu")))

@@ -1,4 +1,4 @@
-"""The leases of virtual nodes, renewed spread over time, and beside all other work so that none delays them."""
+"""Renews the leases of virtual nodes, spread over time and independent of other work."""
 
 import asyncio
 import zlib
@@ -17,18 +17,18 @@ LEASE_SECONDS = 40
 _NAMESPACE = "kube-node-lease"
 _RENEW_EVERY, _LONGEST = 10.0, 20.0
 _MOST = 250.0
-"""Renewals a second from which on leases are renewed less often, as long as one may be missed."""
+"""Renewals per second above which the interval grows, up to a limit."""
 _AT_ONCE = 16
 _TICK = 1.0  # seconds, in which renewals that are due are gathered
 
 
 def renew_interval(count: int) -> float:
-    """Return the seconds between two renewals of the lease of one of so many nodes."""
+    """Return the seconds between two renewals of a lease, given the number of nodes."""
     return min(max(_RENEW_EVERY, count / _MOST), _LONGEST)
 
 
 class Heartbeats:
-    """Who is alive, and when that is said again (seconds of the clock that never runs backwards)."""
+    """The live nodes, and when each lease is renewed next (seconds of the monotonic clock)."""
 
     def __init__(self, client: Client, log: Logger) -> None:
         self._client = client
@@ -38,19 +38,19 @@ class Heartbeats:
         self._changed = asyncio.Event()
 
     def begin(self, name: str, uid: str) -> None:
-        """A node is alive; its first lease is due at once."""
+        """Add a node. Its first lease is due at once."""
         if self._uids.get(name) != uid:
             self._uids[name] = uid
             self._due[name] = clock.monotonic()
             self._changed.set()
 
     def end(self, name: str) -> None:
-        """A node is gone, or says nothing."""
+        """Remove a node that is gone or silent."""
         self._uids.pop(name, None)
         self._due.pop(name, None)
 
     async def run(self) -> None:
-        """Renew leases until cancelled; what fails is tried again with the next ones."""
+        """Renew leases until cancelled. Failed ones are retried with the next batch."""
         while True:
             if not self._due:
                 self._changed.clear()
@@ -63,7 +63,7 @@ class Heartbeats:
                 await asyncio.sleep(_TICK)
 
     def take(self, now: float) -> list[str]:
-        """Return the nodes whose leases are due, which they are again later: the first times spread them."""
+        """Return the nodes whose leases are due, and schedule the next renewals with jitter."""
         found = [name for name, at in self._due.items() if at <= now]
         interval = renew_interval(len(self._due))
         for name in found:
@@ -72,7 +72,7 @@ class Heartbeats:
         return found
 
     async def _renew(self, name: str) -> None:
-        """Renew a lease, which is made with the first renewal."""
+        """Renew a lease, or create it."""
         now, uid = format_micro(clock.utc_now()), self._uids.get(name)
         if uid is None:
             return

@@ -1,4 +1,4 @@
-"""What API servers ask kubelets for: simulated logs; commands and ports there are none of, which is said."""
+"""The kubelet API of virtual nodes: simulated logs. Exec, attach and port-forward are rejected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -26,8 +26,8 @@ FindPod = Callable[[Key], VirtualPod | None]
 
 
 class KubeletAPI:
-    """The kubelets of all virtual nodes at one port, over TLS with a certificate of their own; anybody may ask, since
-    nothing here is true.
+    """The kubelets of all virtual nodes on one port, over TLS with a self-signed certificate and without
+    authentication, since all data is simulated.
     """
 
     def __init__(self, host: str, port: int, find: FindPod) -> None:
@@ -37,7 +37,7 @@ class KubeletAPI:
 
     @property
     def port(self) -> int:
-        """Return the port, once it was started."""
+        """Return the port after the start."""
         return self._server.port
 
     async def start(self) -> None:
@@ -45,7 +45,7 @@ class KubeletAPI:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take no more requests, and end what is followed."""
+        """Stop accepting requests and end followed logs."""
         await self._server.stop(grace=1.0)
 
     async def handle(self, request: Request) -> Response:
@@ -76,7 +76,7 @@ class KubeletAPI:
     async def _follow(
         self, key: Key, container: str, run: ContainerRun, lines: Iterable[Line], options: LogOptions
     ) -> AsyncIterator[bytes]:
-        """Tell what is written until the run has ended."""
+        """Stream log lines until the run has ended."""
         last, left = clock.wall_seconds(), options.limit
         while True:
             body = b"".join(line.encode(timestamp=options.timestamps) for line in lines)

@@ -1,16 +1,17 @@
-"""The life of a pod on a node: what comes next and when, by its status and the stages alone; pure.
+"""The lifecycle of a pod on a node, derived from its status and the stages; pure.
 
-Observed: the pod as the server has it, the stages, the time (seconds since the epoch).
-Decided:                                                       by
-  it has no start time                                           it is admitted (`admission.py`): addresses, statuses of
-                                                                 all containers; or it fails
-  init containers one by one, sidecars, then the others start    stages from `waiting`
-  a container becomes started, ready, ends, is held back         stages
-  its deadline is over (activeDeadlineSeconds)                   all containers are killed, phase Failed
-  it is being deleted                                            stages from `stopping`, until its grace period is over
-  nothing of a pod that is being deleted runs                    it is deleted for good, its final status before that
-                                                                 if there are finalizers
-All that is due at once is one change of its status.
+Observed: the pod on the server, the stages, the time (seconds since the epoch).
+
+state                                                  decision
+no start time                                          admit it (`admission.py`): addresses and statuses of all
+                                                       containers; or fail it
+init containers in order, sidecars, then the others    stages from `waiting`
+a container starts, becomes ready, ends or backs off   stages
+activeDeadlineSeconds exceeded                         kill all containers, phase Failed
+being deleted                                          stages from `stopping`, until the grace period ends
+being deleted, and nothing runs                        delete it finally; with finalizers write the status first
+
+All changes that are due form one change of the status.
 """
 
 import math
@@ -32,11 +33,11 @@ from .pod_life import PodLife
 from .pods import Container, ContainerKind, ContainerStatus, PodStatus, VirtualPod, moment
 from .stages import LifecycleStage, Stages, back_off
 
-# Steps that one decision takes: stages may lead in a circle that takes no time.
+# Maximum steps per decision, because stages may form a loop without delay.
 _MOST_STEPS, _STEPS_PER_CONTAINER = 1000, 10
 _EXPIRED = "DeadlineExceeded"
 PREEMPTED = "Preempting"
-"""Why a pod ended whose room a critical one needs."""
+"""The reason of a pod that was preempted for a critical pod."""
 _CAMEL = {
     "observed_generation": "observedGeneration",
     "host_ip": "hostIP",
@@ -51,7 +52,7 @@ _CAMEL = {
 
 
 class Place(NamedTuple):
-    """The addresses of a node, and those that a pod has there."""
+    """The addresses of a node and of a pod on it."""
 
     host_ips: tuple[str, ...]
     pod_ips: tuple[str, ...]
@@ -66,8 +67,8 @@ class LifecycleEvent(NamedTuple):
 
 
 class PodDecision(NamedTuple):
-    """What changes in the status of a pod, by the names of its fields; when the next stage is due; whether the pod is
-    to be deleted for good; what there is to tell.
+    """The changed fields of a pod's status, the time of the next stage, whether to delete the pod finally, and
+    events.
     """
 
     status: Mapping[str, Any]
@@ -77,7 +78,7 @@ class PodDecision(NamedTuple):
 
 
 def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> PodDecision:
-    """Return what is due of a pod now; `due` is infinite if nothing more will be by itself."""
+    """Return the decision about a pod; `due` is infinite if nothing more follows without an event."""
     seen, text = pod.status, format_time(datetime.fromtimestamp(now, UTC))
     is_leaving = pod.metadata.deletion_timestamp is not None
     if pod.is_over:
@@ -95,7 +96,7 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> PodDeci
 
 
 def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[VirtualPod, float, list[LifecycleEvent]]:
-    """Return an admitted pod after all steps that are due, when the next one is, and the events of those taken."""
+    """Return an admitted pod after all due steps, the time of the next one, and the events."""
     if pod.status.reason == _EXPIRED:
         return pod, math.inf, []
     told: list[LifecycleEvent] = []
@@ -116,7 +117,7 @@ def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[V
 
 
 def _deadline_of(pod: VirtualPod) -> float:
-    """Return when a pod ends by its activeDeadlineSeconds; infinite for never."""
+    """Return the time of the activeDeadlineSeconds; infinite without one."""
     limit = pod.spec.active_deadline_seconds
     if limit is None or pod.metadata.deletion_timestamp is not None:
         return math.inf
@@ -124,7 +125,7 @@ def _deadline_of(pod: VirtualPod) -> float:
 
 
 def _changes(seen: PodStatus, status: PodStatus) -> dict[str, Any]:
-    """Return what of a status is not as it was."""
+    """Return the changed fields of a status."""
     changes = {_CAMEL.get(name, name): new for name, new in asdict(status).items() if new != getattr(seen, name)}
     if "conditions" in changes:  # which are merged by their types: those of others stay as they are
         changes["conditions"] = [_whole(one) for one in status.conditions if one not in seen.conditions]
@@ -132,7 +133,7 @@ def _changes(seen: PodStatus, status: PodStatus) -> dict[str, Any]:
 
 
 def refused(pod: VirtualPod, refusal: Refusal, now: float) -> PodDecision:
-    """Return what is to be said of a pod that its node does not take."""
+    """Return the decision for a rejected pod."""
     status = {
         "observedGeneration": pod.metadata.generation,
         "phase": "Failed",
@@ -144,7 +145,7 @@ def refused(pod: VirtualPod, refusal: Refusal, now: float) -> PodDecision:
 
 
 def preempted(pod: VirtualPod, place: Place, now: float) -> PodDecision:
-    """Return what is due of a pod that ends for a critical one."""
+    """Return the decision for a preempted pod."""
     text, said = format_time(datetime.fromtimestamp(now, UTC)), "the room of the pod is needed for a critical one"
     seen, pod = pod.status, _killed(_admitted(pod, place, text), text, PREEMPTED, said)
     disrupted = Condition(
@@ -166,7 +167,7 @@ def _runs(pod: VirtualPod) -> bool:
 
 
 def _is_removed(pod: VirtualPod) -> bool:
-    """Return whether a pod of which nothing runs is to be deleted: not again, where only finalizers keep it."""
+    """Return whether a stopped pod has to be deleted finally. A pod held only by finalizers is not deleted again."""
     return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_grace_period_seconds != 0
 
 
@@ -182,7 +183,7 @@ def _events(stage: LifecycleStage, status: ContainerStatus) -> list[LifecycleEve
 
 
 def _whole(condition: Condition) -> dict[str, Any]:
-    """Return a condition for a patch, in which what is empty is taken away."""
+    """Return a condition for a patch, in which empty fields are removed."""
     return {
         "type": condition.type,
         "status": condition.status,
@@ -193,11 +194,11 @@ def _whole(condition: Condition) -> dict[str, Any]:
     }
 
 
-# The status as a whole.
+# The whole status
 
 
 def _admitted(pod: VirtualPod, place: Place, now: str) -> VirtualPod:
-    """Return the pod with a status of each container, and what is known of it from the beginning."""
+    """Return the pod with a status of each container, and the initial fields."""
     status, spec = pod.status, pod.spec
     after_others = bool(spec.init_containers)
 
@@ -225,9 +226,7 @@ def _admitted(pod: VirtualPod, place: Place, now: str) -> VirtualPod:
 
 
 def _followed(pod: VirtualPod, now: str) -> VirtualPod:
-    """Return the pod with what was changed of containers that run: other resources, or another image, with which a
-    container starts again.
-    """
+    """Return the pod with changed resources and images of running containers. A new image restarts its container."""
     if pod.status.observed_generation == pod.metadata.generation:
         return pod
     statuses = [
@@ -252,7 +251,7 @@ def _followed_by(
 
 
 def _killed(pod: VirtualPod, now: str, reason: str, message: str) -> VirtualPod:
-    """Return the pod after its node has ended it."""
+    """Return the pod after its node has killed it."""
     statuses = [
         status if status.state.running is None else containers.ended(status, kind, KILLED, now)
         for (kind, _), status in zip(pod.containers(), pod.statuses(), strict=True)
@@ -262,7 +261,7 @@ def _killed(pod: VirtualPod, now: str, reason: str, message: str) -> VirtualPod:
 
 
 def _finished(pod: VirtualPod, now: str) -> VirtualPod:
-    """Return a pod that is gone from its node: containers that never ran end as unknown."""
+    """Return a deleted pod: containers that never ran end as unknown."""
     said = "the container did not run when its pod was deleted"
     statuses = [
         containers.ended(status, kind, KILLED, now, "ContainerStatusUnknown", said)
@@ -274,7 +273,7 @@ def _finished(pod: VirtualPod, now: str) -> VirtualPod:
 
 
 def _concluded(pod: VirtualPod, place: Place, now: str, *, is_final: bool) -> Any:
-    """Return the status with what follows from the states of the containers."""
+    """Return the status derived from the container states."""
     status = pod.status
     has_sandbox = any(one.state.waiting is None or state_of(one, stops=False) != "waiting" for one in pod.statuses())
     if not status.pod_ips and (has_sandbox or pod.spec.host_network):

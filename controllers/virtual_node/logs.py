@@ -1,4 +1,4 @@
-"""Simulated logs: what a container that does not exist would have said, by its status and the time; pure."""
+"""Simulated logs of containers, derived from their status and the time; pure."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,11 +10,11 @@ from controller_manager.common.api.timestamps import time_of
 from .pods import ContainerStatus, Terminated, VirtualPod, moment
 
 EVERY = 10.0
-"""Seconds between two lines of a container that runs."""
+"""Seconds between two lines of a running container."""
 
 
 class LogOptions(NamedTuple):
-    """What of a log is wanted: of the last run or the one before, so many of its last lines or bytes, of that age."""
+    """The options of a log request."""
 
     previous: bool = False
     follow: bool = False
@@ -25,26 +25,26 @@ class LogOptions(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a log, and when it was written (seconds since the epoch)."""
+    """A log line with its time (seconds since the epoch)."""
 
     at: float
     text: str
 
     def encode(self, *, timestamp: bool) -> bytes:
-        """Return it as it is sent."""
+        """Return the encoded line."""
         when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="microseconds")[:26]
         return f"{when}000Z {self.text}\n".encode() if timestamp else f"{self.text}\n".encode()
 
 
 class ContainerRun(NamedTuple):
-    """One run of a container, which may go on."""
+    """One run of a container, which may be in progress."""
 
     status: ContainerStatus
     began: float
     end: Terminated | None
 
     def lines(self, after: float, now: float) -> Iterator[Line]:
-        """Return the lines that were written after a time, until now."""
+        """Yield the lines after a time, until now."""
         last = moment(self.end.finished_at) if self.end is not None else now
         if self.began > after:
             yield Line(self.began, f"simulated: {self.status.name} starts, of the image {self.status.image}")
@@ -57,7 +57,7 @@ class ContainerRun(NamedTuple):
 
 
 def run_of(pod: VirtualPod, container: str, *, previous: bool) -> ContainerRun:
-    """Return the run of a container whose log is wanted. Raises BadRequest if there is none."""
+    """Return the requested run of a container. Raises BadRequest."""
     status = next((one for one in pod.statuses() if one.name == container), None)
     name = pod.metadata.name
     if status is None:
@@ -76,7 +76,7 @@ def run_of(pod: VirtualPod, container: str, *, previous: bool) -> ContainerRun:
 
 
 def log_of(run: ContainerRun, options: LogOptions, now: float) -> list[Line]:
-    """Return what there is of a log now."""
+    """Return the present lines of a log."""
     longest = 100_000  # lines, of some days
     first = max(options.since, (now if run.end is None else moment(run.end.finished_at)) - longest * EVERY, 0.0)
     found = list(run.lines(first, now))
@@ -84,7 +84,7 @@ def log_of(run: ContainerRun, options: LogOptions, now: float) -> list[Line]:
 
 
 def log_options(query: tuple[tuple[str, str], ...], now: float) -> LogOptions:
-    """Return what a query asks for. Raises BadRequest."""
+    """Return the options of a query. Raises BadRequest."""
     given = dict(query)
     since = time_of(given.get("sinceTime", ""))
     return LogOptions(

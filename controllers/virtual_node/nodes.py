@@ -1,4 +1,4 @@
-"""What a virtual node says of itself, and when: its object, its status, its lease; pure."""
+"""The object, status and lease of a virtual node, and when they are updated; pure."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from controller_manager.common.api.timestamps import time_of
 from .stages import DOMAIN
 
 OF_FLAGS = "flags"
-"""The pool of the nodes that --virtual-nodes asks for."""
+"""The pool of the nodes of --virtual-nodes."""
 SILENT = f"{DOMAIN}/silent"
-"""The annotation of a node that is to be as if it were cut off."""
+"""The annotation that makes a node appear disconnected."""
 STATUS_EVERY = 300.0
-"""Seconds between two reports of a node that nothing has happened to, as of kubelets."""
+"""Seconds between two status updates of an unchanged node, as of kubelets."""
 SAYS = f"{DOMAIN}/conditions"
-"""The annotation of a node that is not well, like `Ready=False,DiskPressure=True`."""
-# The conditions of a node by their types: the status of one that is well, and the reasons of True and False.
+"""The annotation with conditions of an unhealthy node, such as `Ready=False,DiskPressure=True`."""
+# The conditions by type: the healthy status, and the reasons of True and False.
 _CONDITIONS = {
     "MemoryPressure": ("False", {"True": "KubeletHasInsufficientMemory", "False": "KubeletHasSufficientMemory"}),
     "DiskPressure": ("False", {"True": "KubeletHasDiskPressure", "False": "KubeletHasNoDiskPressure"}),
@@ -29,7 +29,7 @@ _CONDITIONS = {
 
 
 class NodeSettings(NamedTuple):
-    """What virtual nodes have in common: what they have room for, where their kubelet is reached, where they are."""
+    """Settings of all virtual nodes: capacity, kubelet address, zones."""
 
     capacity: Mapping[str, str]
     hostname: str = ""
@@ -38,18 +38,18 @@ class NodeSettings(NamedTuple):
 
 
 def name_of(number: int) -> str:
-    """Return the name of a node that the flags ask for, by its number from 0."""
+    """Return the name of the node with that number, starting at 0."""
     return f"virtual-node-{number + 1}"
 
 
 def is_virtual(node: Node) -> bool:
-    """Return whether a node is one of these, and not silent."""
+    """Return whether a node is virtual and not silent."""
     meta = node.metadata
     return VIRTUAL_POOL in (meta.labels or {}) and (meta.annotations or {}).get(SILENT, "") != "true"
 
 
 def conditions_of(node: Node | None) -> dict[str, str]:
-    """Return the status of each condition that a node is to report: it is well, but for what its annotation says."""
+    """Return the statuses of the conditions: healthy ones, overridden by the annotation."""
     said = {kind: status for kind, (status, _) in _CONDITIONS.items()}
     given = (node.metadata.annotations or {}).get(SAYS, "") if node is not None else ""
     for kind, _, status in (one.strip().partition("=") for one in given.split(",")):
@@ -59,7 +59,7 @@ def conditions_of(node: Node | None) -> dict[str, str]:
 
 
 def registration(name: str, number: int, settings: NodeSettings, address: str, now: str) -> dict[str, Any]:
-    """Return the node that registers, complete with its status."""
+    """Return the node to register, including its status."""
     zone = settings.zones[number % len(settings.zones)] if settings.zones else ""
     places = {ZONE: zone, REGION: "virtual"} if zone else {}
     labels = {**labels_of(name), VIRTUAL_POOL: OF_FLAGS, **places}
@@ -68,7 +68,7 @@ def registration(name: str, number: int, settings: NodeSettings, address: str, n
 
 
 def labels_of(name: str) -> dict[str, str]:
-    """Return the labels that every node has."""
+    """Return the well-known labels of a node."""
     usual = {"os": "linux", "arch": "amd64"}
     return {
         HOSTNAME: name,
@@ -78,7 +78,7 @@ def labels_of(name: str) -> dict[str, str]:
 
 
 def status_of(node: Node | None, settings: NodeSettings, address: str, now: str) -> dict[str, Any]:
-    """Return what a node says of itself; what it has room for is left to who made it, if that said so."""
+    """Return the status of a node. Its capacity is kept if it is set."""
     known = node.status if node is not None else None
     has_room = known is not None and bool(known.allocatable)
     room = {} if has_room else {"capacity": dict(settings.capacity), "allocatable": dict(settings.capacity)}
@@ -108,9 +108,7 @@ def status_of(node: Node | None, settings: NodeSettings, address: str, now: str)
 
 
 def reports_now(node: Node, settings: NodeSettings, address: str, now: float) -> bool:
-    """Return whether a node has something to say of itself: nothing yet, nothing for long, or what is believed is
-    wrong.
-    """
+    """Return whether a status update is due: none yet, too old, or wrong."""
     status = node.status
     told = {one.type: one.address for one in status.addresses}
     if told.get("InternalIP") != address or told.get("InternalDNS", "") != settings.hostname or not status.allocatable:
@@ -127,7 +125,7 @@ def reports_now(node: Node, settings: NodeSettings, address: str, now: float) ->
 
 
 def until_report(node: Node, now: float) -> float:
-    """Return the seconds until a node says again how it is."""
+    """Return the seconds until the next status update."""
     ready = condition_of(node.status.conditions, "Ready")
     beat = time_of(ready.last_heartbeat_time) if ready is not None else None
     return STATUS_EVERY - (now - beat.timestamp()) if beat is not None else 0.0

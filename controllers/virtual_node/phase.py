@@ -1,4 +1,4 @@
-"""The phase and the conditions of a pod, by the states of its containers; pure."""
+"""The phase and the conditions of a pod, derived from its container states; pure."""
 
 from collections.abc import Iterator
 
@@ -11,23 +11,23 @@ _TRUE, _FALSE = "True", "False"
 
 
 def init_is_done(kind: ContainerKind, status: ContainerStatus) -> bool:
-    """Return whether those that wait for an init container may start: it has ended well, or a sidecar is up."""
+    """Return whether containers after an init container may start: it has succeeded, or the sidecar has started."""
     end = status.state.terminated
     return bool(status.started) if kind == "sidecar" else end is not None and end.exit_code == 0
 
 
 def init_is_over(pod: VirtualPod) -> bool:
-    """Return whether an init container has failed for good."""
+    """Return whether an init container has failed finally."""
     return any(init_has_failed(pod, kind, container, status) for kind, container, status in _inits(pod))
 
 
 def init_has_failed(pod: VirtualPod, kind: ContainerKind, container: Container, status: ContainerStatus) -> bool:
-    """Return whether an init container, which is no sidecar, has failed and is not started again."""
+    """Return whether an init container that is not a sidecar has failed and is not restarted."""
     return kind == "init" and _failed(status) and not restarts(pod, kind, container, status)
 
 
 def all_over(pod: VirtualPod) -> bool:
-    """Return whether all main containers have ended for good."""
+    """Return whether all main containers have ended finally."""
     mains = zip(pod.spec.containers, pod.status.container_statuses, strict=False)
     return all(
         status.state.terminated is not None and not restarts(pod, "main", container, status)
@@ -36,7 +36,7 @@ def all_over(pod: VirtualPod) -> bool:
 
 
 def phase_of(pod: VirtualPod, *, is_final: bool) -> str:
-    """Return the phase; a pod of which nothing runs, or ever will, has ended, if that `is_final`."""
+    """Return the phase. A pod without running containers has ended if `is_final`."""
     mains = pod.status.container_statuses
     sidecar_runs = any(one.state.running is not None for one in pod.status.init_container_statuses)
     over = all_over(pod) or init_is_over(pod)
@@ -51,7 +51,7 @@ def phase_of(pod: VirtualPod, *, is_final: bool) -> str:
 
 
 def conditions_of(pod: VirtualPod, *, has_sandbox: bool, now: str) -> tuple[Condition, ...]:
-    """Return the conditions, those of others included, with what this node says of the pod."""
+    """Return the conditions: those of this node, and foreign ones unchanged."""
     is_over = pod.is_over
     ready = _ready_containers(pod)
     conditions = (
@@ -73,7 +73,7 @@ def _inits(pod: VirtualPod) -> Iterator[tuple[ContainerKind, Container, Containe
 
 
 def _is_initialized(pod: VirtualPod) -> bool:
-    """Return whether the main containers may start, or have: sidecars that are down by then count as up."""
+    """Return whether the main containers may start or have started. Sidecars that stop later still count as started."""
     has_begun = any(one.container_id for one in pod.status.container_statuses)
     return all(init_is_done(kind, status) or (has_begun and kind == "sidecar") for kind, _, status in _inits(pod))
 
@@ -93,7 +93,7 @@ def _initialized(pod: VirtualPod) -> Condition:
 
 
 def _ready_containers(pod: VirtualPod) -> tuple[bool, str, str]:
-    """Return whether all containers are ready, or else why they are not."""
+    """Return whether all containers are ready, else the reason and message."""
     phase = pod.status.phase
     if phase == "Succeeded":
         return False, "PodCompleted", ""
@@ -105,7 +105,7 @@ def _ready_containers(pod: VirtualPod) -> tuple[bool, str, str]:
 
 
 def _with_gates(pod: VirtualPod, ready: tuple[bool, str, str]) -> Condition:
-    """Return the condition Ready: all containers are, and so say the readiness gates (KEP-580)."""
+    """Return the condition Ready: containers and readiness gates (KEP-580)."""
     if not ready[0]:
         return _condition(pod, "Ready", *ready)
     kinds = [gate.condition_type for gate in pod.spec.readiness_gates]

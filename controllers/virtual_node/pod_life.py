@@ -1,6 +1,6 @@
-"""The containers of a pod and the stage that each comes to next, kept up to date while stages are taken; no I/O.
+"""The containers of a pod and their next stages, updated while stages are applied; no I/O.
 
-A step costs the logarithm of the number of containers: pods may have thousands.
+A step takes logarithmic time in the number of containers, since pods may have thousands.
 """
 
 import math
@@ -18,7 +18,7 @@ from .stages import LifecycleStage, Stages
 
 
 class Step(NamedTuple):
-    """A stage that the container at `position` comes to at a time; `killed` if its grace period ends before that."""
+    """A stage of the container at `position` and its time. `killed` means that the grace period ends before that."""
 
     at: float
     stage: LifecycleStage
@@ -27,11 +27,10 @@ class Step(NamedTuple):
 
 
 class PodLife:
-    """An admitted pod while one decision is made: `next` returns the earliest step, `take` performs it.
+    """An admitted pod during one decision: `next` returns the earliest step, `take` applies it.
 
-    Steps wait in a heap. An entry may be too early, since others can put a step off or prevent it: `next` computes it
-    again. What makes a step possible, or earlier, queues it: its own change, an init container that is done, the end
-    of the main containers.
+    Steps wait in a heap. An entry may be too early, since other steps can delay or prevent it; `next` recomputes it. A
+    step is queued by a change of its container, a finished init container, or the end of the main containers.
     """
 
     def __init__(self, pod: VirtualPod, stages: Stages) -> None:
@@ -45,11 +44,11 @@ class PodLife:
         self._others = self._inits + len(pod.spec.containers)
         self._started_at = moment(pod.status.start_time)
         self._deadline, self._stop_at = _times_of_deletion(pod)
-        # How many main containers have not ended for good, and how many init containers have failed for good.
+        # The numbers of unfinished main containers and of failed init containers.
         self._running_mains = sum(map(self._is_unfinished_main, range(len(listed))))
         self._failed_inits = sum(map(self._is_failed_init, range(self._inits)))
         self._last_change = max(map(_done_at, self._statuses), default=0.0)
-        # For each of the first init containers, as long as they are done: when the last of those up to it was.
+        # For each leading finished init container: when the last one up to it finished.
         self._done: list[float] = []
         self._held: set[int] = set()  # containers that wait for init containers
         self._heap: list[tuple[float, int]] = []
@@ -60,7 +59,7 @@ class PodLife:
 
     @property
     def pod(self) -> VirtualPod:
-        """Return the pod as it is after the steps that were taken."""
+        """Return the pod after the applied steps."""
         return self._pod.with_statuses(self._statuses)
 
     def status(self, step: Step) -> ContainerStatus:
@@ -68,7 +67,7 @@ class PodLife:
         return self._statuses[step.position]
 
     def next(self) -> Step | None:
-        """Return the earliest step, if any comes by itself."""
+        """Return the earliest step, or None."""
         heap = self._heap
         while heap:
             at, index = heap[0]
@@ -86,7 +85,7 @@ class PodLife:
         return None
 
     def take(self, step: Step, now: str) -> None:
-        """Perform a step."""
+        """Apply a step."""
         index, stage = step.position, step.stage
         kind, container, status = self._kinds[index], self._containers[index], self._statuses[index]
         match stage.to:
@@ -130,7 +129,7 @@ class PodLife:
         return not self._running_mains or self._failed_inits > 0
 
     def _follow_init(self, index: int) -> None:
-        """Hold or release what waits for an init container that has changed."""
+        """Hold or release the containers that wait for a changed init container."""
         if index < len(self._done):
             if init_is_done(self._kinds[index], self._statuses[index]):
                 return
@@ -152,7 +151,7 @@ class PodLife:
             self._done.append(max(self._done[-1] if self._done else 0.0, _done_at(status)))
 
     def _queue(self, index: int) -> None:
-        """Have the next step of a container wait in the heap."""
+        """Queue the next step of a container."""
         step = self._step_of(index)
         self._queued[index] = None if step is None else step.at
         if step is not None:
@@ -162,7 +161,7 @@ class PodLife:
         return min(self._steps_of(index), key=lambda step: step.at, default=None)
 
     def _steps_of(self, index: int) -> Iterator[Step]:
-        """Each stage that a container may come to."""
+        """Yield the possible next stages of a container."""
         kind, container, status = self._kinds[index], self._containers[index], self._statuses[index]
         stops = self._deadline is not None or (kind == "sidecar" and self._are_over())
         state = state_of(status, stops=stops)
@@ -181,13 +180,13 @@ class PodLife:
             yield Step(min(at, last), stage, index, killed=at > last)
 
     def _is_blocked(self, index: int) -> bool:
-        """Return whether a stage still keeps a container from starting: its image, say, may be another one by now."""
+        """Return whether a stage still blocks the start of a container; its image may have changed."""
         status = self._statuses[index]
         found = self._stages.of("waiting", self._kinds[index], self._containers[index], status.restart_count)
         return any(stage.to == "blocked" for stage in found)
 
     def _since(self, index: int, state: str) -> float | None:
-        """Return since when a container is in its state; None where that leads nowhere."""
+        """Return since when a container is in its state, or None without a next stage."""
         status = self._statuses[index]
         if state == "stopping":
             return self._last_change if self._stop_at is None else self._stop_at
@@ -217,7 +216,7 @@ class PodLife:
 
 
 def _times_of_deletion(pod: VirtualPod) -> tuple[float | None, float | None]:
-    """Return until when the containers of a pod have to end, and since when they are asked to; None if they are not."""
+    """Return the deadline of a pod's containers, and when their stop was requested, or None."""
     meta = pod.metadata
     if meta.deletion_timestamp is None:
         return None, None
@@ -226,7 +225,7 @@ def _times_of_deletion(pod: VirtualPod) -> tuple[float | None, float | None]:
 
 
 def _done_at(status: ContainerStatus) -> float:
-    """Return when a container ended, or began if it still runs."""
+    """Return when a container ended, or started if it still runs."""
     state = status.state
     if state.terminated is not None:
         return moment(state.terminated.finished_at)

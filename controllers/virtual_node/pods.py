@@ -1,4 +1,4 @@
-"""Pods as a node sees them: what of their spec it goes by, and all of the status that it writes."""
+"""Models of pods for virtual nodes: the relevant spec, and the complete status that a node writes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -32,14 +32,14 @@ class ExitCodes(Model):
 
 
 class RestartRule(Model):
-    """What a container does by its exit code (KEP-5307)."""
+    """An action of a container by its exit code (KEP-5307)."""
 
     action: str = ""
     exit_codes: ExitCodes | None = None
 
 
 class Resources(Model):
-    """What a container asks for, and may take; complete."""
+    """The requests and limits of a container, complete."""
 
     claims: msgspec.Raw = EMPTY_RAW
     limits: Mapping[str, str] | None = None
@@ -67,7 +67,7 @@ class Container(Model):
 
     @property
     def init_kind(self) -> ContainerKind:
-        """What it is among the init containers."""
+        """Its kind among the init containers."""
         return "sidecar" if self.restart_policy == "Always" else "init"
 
 
@@ -108,7 +108,7 @@ class Terminated(Model):
 
     @property
     def seconds(self) -> float:
-        """How long it ran."""
+        """The duration of its run in seconds."""
         start, end = time_of(self.started_at), time_of(self.finished_at)
         return (end - start).total_seconds() if start is not None and end is not None else 0.0
 
@@ -122,7 +122,7 @@ class ContainerState(Model):
 
 
 class ContainerStatus(Model):
-    """`containerStatuses[]` and the like, complete: what others may have written is carried."""
+    """An entry of `containerStatuses` and similar lists, complete, including fields of other writers."""
 
     name: str
     ready: bool
@@ -142,7 +142,7 @@ class ContainerStatus(Model):
 
 
 class PodStatus(Model):
-    """The status, as far as a node writes it."""
+    """The fields of the status that a node writes."""
 
     observed_generation: int = 0
     phase: str = ""
@@ -168,7 +168,7 @@ class VirtualPod(Model):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether it has ended."""
         return self.status.phase in ("Succeeded", "Failed")
 
     def containers(self) -> Iterator[tuple[ContainerKind, Container]]:
@@ -181,13 +181,13 @@ class VirtualPod(Model):
             yield "ephemeral", one
 
     def statuses(self) -> Iterator[ContainerStatus]:
-        """Return the statuses of all containers, in the same order, once there is one of each."""
+        """Return the statuses of all containers in the same order, once each has one."""
         yield from self.status.init_container_statuses
         yield from self.status.container_statuses
         yield from self.status.ephemeral_container_statuses
 
     def with_statuses(self, statuses: Sequence[ContainerStatus]) -> "VirtualPod":
-        """Return the pod with these statuses of all containers, in the order of `containers`."""
+        """Return the pod with these container statuses, in the order of `containers`."""
         inits = len(self.spec.init_containers)
         others = inits + len(self.spec.containers)
         status = msgspec.structs.replace(
@@ -203,6 +203,6 @@ POD = Decoder(VirtualPod)
 
 
 def moment(text: str | None) -> float:
-    """Return a time of the API in seconds since the epoch; 0 for none."""
+    """Return an API time in seconds since the epoch; 0 if it is missing."""
     found: datetime | None = time_of(text)
     return found.timestamp() if found is not None else 0.0

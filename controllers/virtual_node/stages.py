@@ -1,4 +1,4 @@
-"""The stages of a container's life, as data: which containers they are for, when they come, and what comes of them."""
+"""The stages of a container's lifecycle as data: conditions, delays and results."""
 
 import math
 import re
@@ -23,11 +23,11 @@ DOMAIN = f"virtual-node.x-{GROUP_DOMAIN}"
 STATES = ("waiting", "blocked", "running", "started", "ready", "terminated", "back-off", "stopping")
 _TARGETS = ("blocked", "running", "started", "ready", "terminated", "killed", "back-off")
 STARTED_AFTER, UNHEALTHY_AFTER = f"{DOMAIN}/started-after", f"{DOMAIN}/unhealthy-after"
-"""The annotations of a pod that say from when, after their start, startup probes succeed and liveness probes fail."""
+"""The annotations with the seconds after start from which startup probes succeed and liveness probes fail."""
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 10.0, 300.0
 _LONG_RUN = 2 * _LONGEST_BACK_OFF
-"""Seconds of a run after which the next restart is not held back."""
-# What shells are told that says how long a command takes, and how it ends.
+"""A run of at least this many seconds resets the restart backoff."""
+# Shell commands that determine the duration and the exit code of a command.
 _SLEEP = re.compile(r"(?<![\w-])sleep\s+(\d{1,8}|inf(?:inity)?)(?![\w.])")
 _EXIT = re.compile(r"(?<![\w-])exit\s+(\d{1,3})(?!\w)|(?<![\w-])(false)(?![\w-])")
 _SEARCHED = 64 * 1024  # characters of a command line in which `sleep` and `exit` are looked for
@@ -38,7 +38,7 @@ _COMMAND = "command"
 
 
 class StageSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A stage as it is written; `stages.yaml` says what the fields mean."""
+    """A stage as configured; `stages.yaml` documents the fields."""
 
     name: str
     from_: tuple[str, ...] = msgspec.field(name="from")
@@ -63,7 +63,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class LifecycleStage:
-    """A stage of some containers. Raises ValueError saying what is wrong with the spec."""
+    """A stage of containers. Raises ValueError for an invalid spec."""
 
     def __init__(self, spec: StageSpec) -> None:
         self.spec = spec
@@ -80,12 +80,12 @@ class LifecycleStage:
         self._delay, self._jitter = _seconds(spec.delay, "delay"), _seconds(spec.jitter, "jitter")
 
     def without_delay(self) -> "LifecycleStage":
-        """Return the same stage as it is where nothing takes time, but for what is said never to come."""
+        """Return the stage without delay, unless its delay is infinite."""
         delay = self.spec.delay if self.spec.delay == _NEVER else "0s"
         return LifecycleStage(msgspec.structs.replace(self.spec, delay=delay, jitter="0s"))
 
     def fits_pod(self, pod: VirtualPod) -> bool:
-        """Return whether the stage is for containers of that pod."""
+        """Return whether the stage applies to that pod."""
         spec, meta = self.spec, pod.metadata
         if spec.annotations and not _has(spec.annotations, meta.annotations or {}):
             return False
@@ -96,7 +96,7 @@ class LifecycleStage:
         return self._selector.empty or self._selector.matches(meta.labels)
 
     def fits(self, kind: ContainerKind, container: Container, restarts: int) -> bool:
-        """Return whether the stage is for a container of a pod that it fits, after so many restarts."""
+        """Return whether the stage applies to a container of a matching pod, after that number of restarts."""
         spec = self.spec
         if spec.of and kind not in spec.of:
             return False
@@ -105,7 +105,7 @@ class LifecycleStage:
         return _any_fits(spec.containers, container.name) and _any_fits(spec.images, container.image)
 
     def seconds(self, pod: VirtualPod, container: Container, status: ContainerStatus) -> float:
-        """Return how long the container stays as it is before the stage comes; infinite for never."""
+        """Return the delay of the stage in seconds; infinite for never."""
         found = self._given(pod, container, status)
         if found is not None:
             return found
@@ -115,7 +115,7 @@ class LifecycleStage:
         return self._delay + self._jitter * zlib.crc32(who.encode()) / 2**32
 
     def exit_code(self, pod: VirtualPod, container: Container) -> int:
-        """Return the exit code that the stage ends a container with."""
+        """Return the exit code of a container ended by the stage."""
         if self.spec.exit_code_from == _COMMAND:
             found = exit_of((*container.command, *container.args))
             return self.spec.exit_code if found is None else found
@@ -144,8 +144,8 @@ class LifecycleStage:
 
 
 def success_of(probe: Probe | None, since: float = 0.0) -> float | None:
-    """Return the seconds until a probe succeeds that would from a time on; infinite if its command says that it fails,
-    None for no probe.
+    """Return the seconds until a startup or readiness probe succeeds; infinite if its command always fails, None
+    without a probe.
     """
     if probe is None:
         return None
@@ -153,9 +153,9 @@ def success_of(probe: Probe | None, since: float = 0.0) -> float | None:
 
 
 def failure_of(probe: Probe | None, since: float | None, begins: float = 0.0) -> float | None:
-    """Return the seconds until a probe that `begins` at a time has failed so often that its container is killed.
+    """Return the seconds until a liveness probe that `begins` at a time kills its container.
 
-    It fails from a time on; without one, always if its command says so, and else never. None for no probe.
+    It fails from a given time, always if its command fails, else never. None without a probe.
     """
     if probe is None:
         return None
@@ -170,7 +170,7 @@ def _always_fails(probe: Probe) -> bool:
 
 
 def _time_of_probe(probe: Probe, since: float) -> float:
-    """Return when a container is probed first from a time on; all are seconds since its start."""
+    """Return the time of the first probe from a time on, in seconds since the start."""
     if math.isinf(since):
         return since
     periods = math.ceil(max(0.0, since - probe.initial_delay_seconds) / max(1, probe.period_seconds))
@@ -178,7 +178,7 @@ def _time_of_probe(probe: Probe, since: float) -> float:
 
 
 def _annotated(pod: VirtualPod, annotation: str) -> float | None:
-    """Return the seconds of an annotation; None for none, or one that cannot be read: pods are not refused here."""
+    """Return the seconds in an annotation, or None if it is missing or invalid."""
     text = (pod.metadata.annotations or {}).get(annotation)
     if not text or len(text) > _LONGEST_DURATION:
         return None
@@ -189,13 +189,13 @@ def _annotated(pod: VirtualPod, annotation: str) -> float | None:
 
 
 def sleep_of(command: Sequence[str]) -> float | None:
-    """Return the seconds that a command sleeps, as far as it says so; None if it does not."""
+    """Return the seconds that a command sleeps, or None if unknown."""
     found = _SLEEP.findall(_text_of(command))
     return sum(math.inf if one.startswith("inf") else float(one) for one in found) if found else None
 
 
 def exit_of(command: Sequence[str]) -> int | None:
-    """Return the exit code that a command ends with, as far as it says so; None if it does not."""
+    """Return the exit code of a command, or None if unknown."""
     found = _EXIT.findall(_text_of(command))
     if not found:
         return None
@@ -204,12 +204,12 @@ def exit_of(command: Sequence[str]) -> int | None:
 
 
 def _text_of(command: Sequence[str]) -> str:
-    """Return the start of a command line, as much of it as is searched."""
+    """Return the start of a command line, up to the search limit."""
     return " ".join(command)[:_SEARCHED]
 
 
 def back_off(status: ContainerStatus) -> float:
-    """Return the seconds for which a kubelet holds back the next start of a container that has ended."""
+    """Return the restart backoff in seconds of an ended container, as of the kubelet."""
     ended = status.state.terminated or status.last_state.terminated
     if status.restart_count == 0 or (ended is not None and ended.seconds > _LONG_RUN):
         return 0.0
@@ -217,18 +217,18 @@ def back_off(status: ContainerStatus) -> float:
 
 
 class Stages:
-    """A table of stages, the most important first."""
+    """A list of stages by descending precedence."""
 
     def __init__(self, stages: Sequence[LifecycleStage]) -> None:
         self.listed = tuple(stages)
         self._by_state = {state: tuple(one for one in stages if state in one.spec.from_) for state in STATES}
 
     def for_pod(self, pod: VirtualPod) -> "Stages":
-        """Return the stages that fit a pod."""
+        """Return the stages that apply to a pod."""
         return Stages([one for one in self.listed if one.fits_pod(pod)])
 
     def of(self, state: str, kind: ContainerKind, container: Container, restarts: int) -> Iterable[LifecycleStage]:
-        """Return the stages that a container may come to from a state: the first that fits for each other state."""
+        """Return the possible stages of a container in a state: the first match per target state."""
         found: dict[str, LifecycleStage] = {}
         for stage in self._by_state[state]:
             if stage.to not in found and stage.fits(kind, container, restarts):
@@ -237,8 +237,9 @@ class Stages:
 
 
 def load_stages(file: str, *, instant: bool) -> Stages:
-    """Return the stages of a file, if one is named, before those that come with this program, which take no time if
-    they are to be `instant`. Raises ConfigError.
+    """Return the stages of a file, if given, followed by the built-in ones, without delays if `instant`.
+
+    Raises ConfigError.
     """
     own = _read(Path(file), "--virtual-node-stages: ") if file else []
     return Stages([*own, *_shipped(instant=instant)])
@@ -246,13 +247,13 @@ def load_stages(file: str, *, instant: bool) -> Stages:
 
 @lru_cache(maxsize=2)
 def _shipped(*, instant: bool) -> tuple[LifecycleStage, ...]:
-    """Return the stages that come with this program; reading them takes longer than a manager of a test to start."""
+    """Return the built-in stages, cached because parsing them is slow."""
     found = _read(Path(__file__).with_name("stages.yaml"), "")
     return tuple(one.without_delay() for one in found) if instant else tuple(found)
 
 
 def stages_of(tree: Any) -> list[LifecycleStage]:
-    """Return the stages of a document. Raises ValueError naming the stage, and what of it is wrong."""
+    """Return the stages of a document. Raises ValueError with the name of the stage and the problem."""
     listed = tree.get("stages") if isinstance(tree, Mapping) else None
     if not isinstance(listed, list):
         raise ValueError("stages: there is no list of stages")
