@@ -84,8 +84,7 @@ class ResourceRegistry:
         return self._resources.get((info.group, info.version, info.plural)) is info
 
     def equivalent_to(self, info: ResourceInfo) -> Sequence[ResourceInfo]:
-        """Return the resources with the same objects as `info` (all versions and groups), in the order they were added.
-        """
+        """Return the resources with the same objects as `info` (all versions and groups), in order of addition."""
         return [each for each in self._resources.values() if each.storage == info.storage]
 
     def all(self) -> Iterator[ResourceInfo]:

@@ -110,8 +110,7 @@ def _unmet_of(new: Tree, old: Tree | None, schema: Schema) -> list[Cause]:
 
 
 def unmet(tree: Tree, node: Schema) -> list[Cause]:
-    """Return the missing fields and the values that are not allowed. This checks each field without `complete`'s shape.
-    """
+    """Return the missing fields and the values that are not allowed. Checks each field without using a shape."""
     found = ErrorList()
     _object(tree, node, None, found)
     return found.causes

@@ -33,7 +33,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({
 _CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict, "array": list})
 
 MOST_TOLD = 200
-"""The most unknown fields, and the most wrong values, that a report names."""
+"""The maximum number of unknown fields, and of wrong values, in a report."""
 
 
 @dataclass(frozen=True, slots=True)

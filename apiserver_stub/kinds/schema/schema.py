@@ -94,8 +94,7 @@ class Schema:
 
     @cached_property
     def embeds(self) -> "Schema | None":
-        """Return the schema of objects inside a value of type any, single or in arrays. None if they may be anything.
-        """
+        """Return the schema of objects inside a value of type any, single or in arrays. None if any are allowed."""
         return self._node(self._raw["embeds"]) if "embeds" in self._raw else None
 
     @cached_property

@@ -115,8 +115,7 @@ def _full(node: Schema, shape: Shape) -> Shape:
 
 
 def complete(schema: Schema) -> Shape:
-    """Return the shape of values with all required fields and only allowed values. Any if the schema requires nothing.
-    """
+    """Return the shape of values with all required fields and only allowed values. Any if nothing is required."""
     return schema.derived(_complete, Nothing) if schema.type in _CONTAINERS else _complete(schema)
 
 
