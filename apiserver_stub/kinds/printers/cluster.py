@@ -1,4 +1,4 @@
-"""Rows of what governs a cluster: permissions, certificates, admission, priorities, flow control, device resources."""
+"""Rows of cluster configuration: RBAC, certificates, admission, priorities, flow control, device resources."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ _MIGRATION = ("Running", "Failed", "Succeeded")
 
 
 def _role_binding(tree: Tree) -> list[Any]:
-    """Return the cells of a binding of roles, cluster-wide or not."""
+    """Return the cells of a RoleBinding or ClusterRoleBinding."""
     role = part(tree, "roleRef")
     return [
         name(tree),

@@ -1,4 +1,4 @@
-"""The rules of admission policies in CEL and of their bindings; those of expressions are in `expressions.py`."""
+"""Validation of CEL admission policies and their bindings. Expressions are checked in `expressions.py`."""
 
 import re
 from functools import partial
@@ -82,7 +82,7 @@ _VALIDATION = record({"message": _message, "reason": one_of(*_REASONS)})
 
 
 def _expressions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """What a policy evaluates: variables, validations and annotations."""
+    """Check the expressions of a validating policy: variables, validations and audit annotations."""
     from apiserver_stub.kinds.rules import expressions
 
     spec, at = policy.get("spec") or {}, _SPEC
@@ -129,7 +129,7 @@ def _conditions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def _changed_conditions(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Match conditions are judged where they change, or what they may refer to."""
+    """Check match conditions if they, or what they may refer to, have changed."""
     if any(get_in(new, path) != get_in(old, path) for path in (("spec", "paramKind"), ("spec", "matchConditions"))):
         _conditions(new, None, errors)
 
@@ -141,7 +141,7 @@ def _field_reference(text: Any, at: FieldPath, errors: ErrorList) -> None:
     try:
         JSONPath(f".{text.strip().removeprefix('.')}")
     except ValueError as error:
-        why = str(error).partition(" in '")[0]  # without the path, which is told already
+        why = str(error).partition(" in '")[0]  # without the path, which the cause already has
         errors.invalid(at, text.strip(), f"invalid JSONPath: {why}")
 
 
@@ -153,7 +153,7 @@ _STATUS = outcome(within("status", record({
 
 
 def _mutable(match: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What is deleted cannot be mutated."""
+    """Reject the operation DELETE: a deleted object cannot be mutated."""
     for rule in match.get("resourceRules") or ():
         for operation in rule.get("operations") or ():
             one_of(*_MUTABLE)(operation, ((at, "resourceRules"), "operations"), errors)
@@ -166,7 +166,7 @@ _MUTATING = record({
 
 
 def _mutations(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """What a mutating policy evaluates: variables and mutations."""
+    """Check the expressions of a mutating policy: variables and mutations."""
     from apiserver_stub.kinds.rules import expressions
 
     spec, at = policy.get("spec") or {}, _SPEC

@@ -1,4 +1,4 @@
-"""The rules of definitions of custom resources, CustomResourceDefinition."""
+"""Validation of CustomResourceDefinitions."""
 
 from typing import Any
 
@@ -107,7 +107,7 @@ def _stored_versions(definition: Tree, errors: ErrorList) -> None:
         errors.invalid(at, None, "must have at least one stored version")
         return
     left = set(stored)
-    for version in versions:  # of two of one name, which may not be either, the first one counts
+    for version in versions:  # for duplicate names, which are invalid, the first one is used
         if version.get("storage") and version.get("name") not in left:
             errors.invalid(at, stored, f"must have the storage version {version.get('name')}")
         left.discard(version.get("name"))

@@ -1,4 +1,4 @@
-"""The rules of the endpoints behind services. What an update leaves as it was is not judged again."""
+"""Validation of Endpoints and EndpointSlices. Unchanged parts of an update are not checked again."""
 
 from functools import lru_cache
 from ipaddress import ip_address
@@ -36,7 +36,7 @@ _SPECIAL = (
 
 
 class _Judged(NamedTuple):
-    """The family of an address, if it is one, and why it may not be that of an endpoint."""
+    """The family of an IP address, empty if the text is invalid, and the reasons why an endpoint may not have it."""
 
     family: str
     problems: tuple[str, ...]
@@ -46,7 +46,7 @@ def _judge(text: str) -> _Judged:
     return _judge_short(text) if len(text) <= _LONGEST else _Judged("", (address(text),))
 
 
-@lru_cache(_JUDGED)  # the same addresses come again with every change of a service
+@lru_cache(_JUDGED)  # every change of a service repeats most addresses
 def _judge_short(text: str) -> _Judged:
     if why := address(text):
         return _Judged(family(text), (why,))
@@ -58,7 +58,7 @@ def _judge_short(text: str) -> _Judged:
 
 
 def reachable(text: Any, at: FieldPath, errors: ErrorList) -> None:
-    """An address that others can be reached at."""
+    """Check an address that other hosts can reach."""
     for why in _judge(text).problems:
         errors.invalid(at, text, why)
 
@@ -74,7 +74,7 @@ def _subset(subset: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _ADDRESS = each(record({"ip": reachable, "hostname": LABEL, "nodeName": SUBDOMAIN}))
 _ENDPOINT_PORT = record({"name": if_any(LABEL), "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
-# Of a slice nobody looks at the number: clients leave it open, or are told of it by another name.
+# The port number in a slice is not checked. It may be absent.
 _SLICE_PORT = record({"name": if_any(LABEL), "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
 _SUBSETS = each(record({"addresses": _ADDRESS, "notReadyAddresses": _ADDRESS, "ports": each(_ENDPOINT_PORT)}, _subset))
 _ENDPOINT = record({

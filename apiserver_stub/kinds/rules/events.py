@@ -1,8 +1,8 @@
-"""The rules of events, in both groups (API concepts, Event resource).
+"""Validation of events in both groups (API concepts, Event resource).
 
-An event with a time of its own says who reports what and why; one without is of the older sort, which may leave all
-that open. In `events.k8s.io`, only the series of an event goes on after it was made. Whatever the group, a real server
-tells of most fields under their names in the core group.
+An event with `eventTime` must have a reporter, an action and a reason. Older events without it may leave them out. In
+`events.k8s.io` only the series of an event may change. For both groups kube-apiserver reports most fields under their
+core/v1 names.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def _told(name: str) -> FieldPath:
 
 
 def _lives(event: Any, subject: str, errors: ErrorList) -> None:
-    """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
+    """Check that an event is in the namespace of its object, or in `default` for a cluster-scoped object."""
     about = (event.get(subject) or {}).get("namespace") or ""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
     if event.get("eventTime"):
@@ -45,7 +45,7 @@ def _lives(event: Any, subject: str, errors: ErrorList) -> None:
 
 
 def _event(subject: str, controller: str, note: str) -> ValueRule:
-    """Return the rule of events that name these things so."""
+    """Return the rule for events with these field names."""
     limits = {"reportingInstance": _SHORT, "action": _SHORT, "reason": _SHORT, note: _NOTE}
 
     def rule(event: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -72,7 +72,7 @@ def _series(event: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A new event in this group is none of the older sort; those that are there may go on."""
+    """Reject a new event of the older form. Stored ones may stay."""
     _series(event, at, errors)
     need("eventTime")(event, at, errors)
     if event.get("type") not in ("Normal", "Warning"):

@@ -1,7 +1,7 @@
-"""The rules of the status of a job: which parts go together, and what is not taken back (KEP-4368).
+"""Validation of the status of a Job: valid combinations of fields, and fields that never revert (KEP-4368).
 
-A rule is judged only where a part changes that it is about: a status that breaks it for another reason, such as that of
-a job that was made smaller since, can be written all the same.
+A rule only applies if a field it covers changes. A status that breaks it for another reason, for example because the
+Job was scaled down, can still be written.
 """
 
 import re
@@ -22,7 +22,7 @@ _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A job: its spec, and its status with the conditions that are true as parts by their type."""
+    """A job: its spec, its status, and the types of its true conditions, which count as fields of the status."""
 
     spec: Tree
     status: Tree
@@ -50,7 +50,7 @@ class _Said:
 
 
 class _Rule(NamedTuple):
-    """What is told of a field if a job is wrong, where one of these parts has changed."""
+    """The error of a field, and the fields whose change makes the rule apply."""
 
     parts: frozenset[str]
     wrong: Callable[[_Said], bool]
@@ -64,7 +64,7 @@ def _rule(parts: str, wrong: Callable[[_Said], bool], field: str, why: str, *, r
 
 
 def index_ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
-    """Return the ranges of a list of indexes below `completions`; None if it is no such list, in order."""
+    """Return the ranges of an index list below `completions`. None if it is not a sorted index list."""
     found: list[tuple[int, int]] = []
     for part in text.split(",") if text else ():
         limits = part.split("-")
@@ -162,7 +162,7 @@ _ALWAYS = (
 
 
 def _distinct_pods(pods: Any, at: Any, errors: ErrorList) -> None:
-    """A pod is told of once, whether it has succeeded or failed."""
+    """Check that a pod is listed once, as succeeded or as failed."""
     seen: set[str] = set()
     for name in ("succeeded", "failed"):
         for index, uid in enumerate(pods.get(name) or ()):
@@ -180,7 +180,7 @@ _STATUS = record({
 
 
 def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An update through the status subresource."""
+    """Validate an update through the status subresource."""
     _STATUS(new.get("status") or {}, _AT, errors)
     now, before = _Said.of(new), _Said.of(old)
     for rule in _RULES:
@@ -202,7 +202,9 @@ def _tell(rule: _Rule, said: _Said, errors: ErrorList) -> None:
 
 
 def _kept(now: _Said, before: _Said, errors: ErrorList) -> None:
-    """What ends a job stays, and counts do not go down, but that of an indexed job that is made smaller."""
+    """Check that final conditions stay and that counts do not decrease. `succeeded` may decrease in an elastic indexed
+    job.
+    """
     for name in _ENDS:
         if name in before and name not in now:
             errors.invalid((_AT, "conditions"), NO_VALUE, f"{name} may not be taken back")
@@ -224,7 +226,7 @@ def _times(now: _Said, before: _Said, resumes: bool, errors: ErrorList) -> None:
 
 
 def _resumes(new: Tree, old: Tree) -> bool:
-    """Return whether the status says just now that a job is suspended no more."""
+    """Return whether this update resumes a suspended job."""
     return _suspended(old) == "True" and _suspended(new) == "False"
 
 

@@ -1,4 +1,4 @@
-"""Warnings by kind: of a new object or of an update, of a status, and of a kind that nobody should use any more."""
+"""Warnings by kind: for a new object, an update, a status, and for deprecated kinds."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -31,18 +31,18 @@ _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 
 def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[str]:
-    """Return what to warn the writer of a new object of, or of an update of `old` through `subresource`."""
+    """Return the warnings for a new object, or for an update of `old` through `subresource`."""
     found = kind.warnings.get(subresource)
     return found(new, old) if found is not None else []
 
 
 def deprecated_kind(kind: ResourceInfo) -> str:
-    """Return the warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
+    """Return the warning for every request for a deprecated kind. Empty for other kinds."""
     return kind.deprecation
 
 
 def _templated(path: str, *, named: bool = True) -> Warn:
-    """Return a function that warns of what makes pods: its name, and its template while that is new or changed."""
+    """Return a function that warns about a workload: its name, and its pod template if that is new or changed."""
     names = tuple(path.split("."))
     at = place(path)
 

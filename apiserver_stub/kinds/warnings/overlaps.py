@@ -1,4 +1,4 @@
-"""Warnings of what hides each other in a pod: files in volumes made of configuration, secrets and tokens, and ports."""
+"""Warnings about overlaps in a pod: file paths in projected volumes, and ports."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,11 +8,11 @@ from apiserver_stub.common.error_list import FieldPath, render
 from apiserver_stub.kinds.warnings.common import tell
 from controller_manager.common.api.tree import Tree
 
-_DEEPEST = 64  # folders of a path that are looked at
+_DEEPEST = 64  # maximum number of folders checked in a path
 
 
 class _File(NamedTuple):
-    """A path in a volume, and what puts a file there."""
+    """A path in a volume and its source."""
 
     path: str
     source: str
@@ -22,7 +22,7 @@ class _File(NamedTuple):
 
 
 def of_volume(volume: Tree) -> Iterator[str]:
-    """Warn of each pair of paths of which one is, or lies in, the other."""
+    """Return warnings for each pair of equal or nested file paths."""
     name, projected = volume.get("name", ""), volume.get("projected")
     if projected is not None:
         files: list[_File] = []
@@ -69,7 +69,7 @@ def _of_source(source: Tree) -> list[_File]:
 
 def _overlaps(files: Iterable[_File], where: str) -> Iterator[str]:
     seen: dict[str, _File] = {}
-    inner: dict[str, _File] = {}  # the first file below each folder
+    inner: dict[str, _File] = {}  # folder -> the first file below it
     for file in files:
         if not file.path:
             continue
@@ -88,11 +88,11 @@ def _folders(path: str) -> list[str]:
 
 
 _MOST = 100
-"""The most warnings of ports; and the most others of its number that a port is compared with."""
+"""The maximum number of port warnings, and of ports with the same number that a port is compared with."""
 
 
 def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
-    """Warn of ports that occur twice, by number or by name, and addresses of nodes without a port of them."""
+    """Return warnings for duplicate ports or port names, and for host IPs without a host port."""
     ports = [
         (port, ((place, "ports"), index))
         for container, place in containers

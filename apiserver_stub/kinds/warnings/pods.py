@@ -1,4 +1,4 @@
-"""Warnings of pods and of what has a pod template in it."""
+"""Warnings about pods and pod templates."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -41,14 +41,14 @@ VOLUMES: Mapping[str, str] = MappingProxyType({
     "cephfs": "deprecated in v1.28, without effect since v1.31",
     "rbd": "deprecated in v1.28, without effect since v1.31",
 })  # fmt: skip
-_LONGEST_PREFIX, _DRAWN = 58, "x2x2x"  # of a name, and what may be appended
-_OLD = ".alpha.kubernetes.io/"  # in the names of all annotations that fields have replaced here
+_LONGEST_PREFIX, _DRAWN = 58, "x2x2x"  # maximum length of a generated name's prefix, and a sample suffix
+_OLD = ".alpha.kubernetes.io/"  # part of every annotation name that a field has replaced
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
 _AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def of_pod(pod: Tree, old: Tree | None) -> list[str]:
-    """Warn of a new pod; what can be changed of one that runs is nothing to warn of."""
+    """Return warnings for a new pod. Updates get none."""
     if old is not None:
         return []
     told, spec = of_name(pod, "it is the hostname of the pod"), pod.get("spec") or {}
@@ -57,14 +57,16 @@ def of_pod(pod: Tree, old: Tree | None) -> list[str]:
 
 
 def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with it") -> list[str]:
-    """Warn of a name that is to be a DNS label in another place; of one that is yet to be drawn, by how it begins."""
+    """Return warnings for a name that must also be a DNS label elsewhere. A name to be generated is checked by its
+    prefix.
+    """
     metadata = tree.get("metadata", {})
     wrong = names.label(metadata.get("name") or metadata.get("generateName", "")[:_LONGEST_PREFIX] + _DRAWN)
     return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
 
 
 def of_template(template: Any, at: FieldPath) -> list[str]:
-    """Warn of the template of pods at a place."""
+    """Return warnings for a pod template."""
     spec = (template or {}).get("spec") or {}
     told = _of_old_annotations(template, spec, at)
     finding = _SOUND.find(spec)
@@ -96,7 +98,7 @@ def _of_spec(spec: Tree, at: FieldPath) -> list[str]:
 
 
 def claim_spec(spec: Any, at: FieldPath) -> list[str]:
-    """Return what a claim asks for."""
+    """Return warnings for the spec of a claim."""
     resources = (spec or {}).get("resources") or {}
     return [
         text
@@ -127,7 +129,9 @@ def _said(template: Tree, name: str, at: FieldPath) -> list[str]:
 
 
 def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
-    """Warn of annotations of profiles that no field says yet. A pod is told of those that say more than its field."""
+    """Return warnings for AppArmor annotations without the corresponding field. Of a pod only annotations that differ
+    from its field are reported.
+    """
     annotations = (template or {}).get("metadata", {}).get("annotations") or ()
     if ANNOTATION not in "\n".join(annotations):
         return []
@@ -154,7 +158,7 @@ def _of_container(container: Tree, at: FieldPath) -> list[str]:
 
 
 def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
-    """Warn of variables of the same name, unless the later is made from the earlier."""
+    """Return warnings for duplicate variables, unless the later one refers to the earlier one."""
     if len({variable.get("name", "") for variable in variables}) == len(variables):
         return []
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Warnings of services, and of the addresses behind them."""
+"""Warnings about Services and endpoint addresses."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _SLICES = frozenset({"endpointslice-controller.k8s.io", "endpointslicemirroring-
 
 
 def of_service(service: Tree, _old: Tree | None) -> list[str]:
-    """Warn of fields that a service of its type ignores, deprecated ones, and unusual addresses."""
+    """Return warnings for fields that the type ignores, deprecated fields, and addresses that are not canonical."""
     spec = service.get("spec") or {}
     kind, told = spec.get("type", "ClusterIP"), []
     if annotation(service, _HINTS) is not None:
@@ -50,7 +50,7 @@ def _listed(spec: Tree, name: str) -> list[str]:
 
 
 def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
-    """Warn of unusual addresses, unless the controller wrote them."""
+    """Return warnings for addresses that are not canonical, unless the controller wrote them."""
     if _label(endpoints, "endpoints.kubernetes.io/managed-by") in _OURS:
         return []
     told = []
@@ -63,7 +63,7 @@ def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
 
 
 def of_slice(endpoint_slice: Tree, old: Tree | None) -> list[str]:
-    """Warn of endpoints that are names, and unusual addresses, unless a controller wrote them."""
+    """Return warnings for FQDN endpoints and addresses that are not canonical, unless a controller wrote them."""
     told = []
     if old is None and endpoint_slice.get("addressType") == "FQDN":
         told.append(tell(place("addressType"), "FQDN is deprecated"))
