@@ -22,8 +22,8 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """A cell that shows the time since `moment`, between two texts. It is formatted when the row is sent, so that an
-    unchanged object can keep its other cells.
+    """A cell with the time since `moment` between two texts. It is formatted for each response. The other cells of a
+    row only change with the object.
     """
 
     moment: str

@@ -154,7 +154,7 @@ def _ended(terminated: Tree) -> str:
 
 
 def _stated(status: Tree) -> str:
-    """Return the reason in the status, or else its phase."""
+    """Return the reason that the status gives: SchedulingGated, its `reason`, or its phase."""
     gated = any(c.get("type") == "PodScheduled" and c.get("reason") == _GATED for c in status.get("conditions", ()))
     return _GATED if gated else str(status.get("reason") or status.get("phase", ""))
 

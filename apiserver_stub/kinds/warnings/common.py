@@ -75,8 +75,7 @@ def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
 
 
 def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
-    """Return warnings for a node selector term. Values that no label can have are reported only if it is `preferred`.
-    """
+    """Return warnings for a node selector term. Values that no label can have count only if it is `preferred`."""
     told = of_expressions(term.get("matchExpressions"), at)
     for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
         for number, value in enumerate(expression.get("values") or ()):
