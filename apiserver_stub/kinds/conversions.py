@@ -52,8 +52,8 @@ def to_v1(metric: Tree, places: Places) -> Tree:
     found: Tree = {"type": metric.get("type", "")}
     for source, fields in places.items():
         if source in metric:
-            told = {field: get_in(metric[source], path) for field, path in fields.items()}
-            found[source] = {field: value for field, value in told.items() if value is not None}
+            values = {field: get_in(metric[source], path) for field, path in fields.items()}
+            found[source] = {field: value for field, value in values.items() if value is not None}
     return found
 
 
@@ -68,11 +68,11 @@ def to_v2(metric: Tree, places: Places) -> Tree:
     return found
 
 
-def _moved(told: Tree, fields: Mapping[str, tuple[str, ...]]) -> Tree:
+def _moved(metric: Tree, fields: Mapping[str, tuple[str, ...]]) -> Tree:
     found: Tree = {}
     for field, path in fields.items():
-        if told.get(field) is not None:
-            put_in(found, path, told[field])
+        if metric.get(field) is not None:
+            put_in(found, path, metric[field])
     return found
 
 

@@ -63,13 +63,13 @@ class ResourceRegistry:
         before = self._resources.get(key)
         if before is not info:
             self._resources[key] = info
-            self._tell(ResourceChange(before, info))
+            self._notify(ResourceChange(before, info))
 
     def remove(self, info: ResourceInfo) -> None:
         """Stop serving a resource. Do nothing if its group, version and plural is not served."""
         before = self._resources.pop((info.group, info.version, info.plural), None)
         if before is not None:
-            self._tell(ResourceChange(before, None))
+            self._notify(ResourceChange(before, None))
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` after each later change has taken effect. It must not raise."""
@@ -105,7 +105,7 @@ class ResourceRegistry:
         names = sorted(versions, key=lambda name: (bool(name), -priority_of(name, "").group, name))
         return tuple(Group(name, tuple(sorted(versions[name], key=version_rank))) for name in names)
 
-    def _tell(self, change: ResourceChange) -> None:
+    def _notify(self, change: ResourceChange) -> None:
         self.generation += 1
         self._in_order = None
         for listener in self._listeners:

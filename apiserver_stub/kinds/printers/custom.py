@@ -51,8 +51,8 @@ def _cost(path: str) -> int:
 
 
 def _column(column: Mapping[str, Any]) -> Column:
-    told = column.get("description") or f"Found in custom resources at the JSONPath {column['jsonPath']}"
-    return column["name"], column["type"], column.get("format") or "", column.get("priority") or 0, told
+    description = column.get("description") or f"Found in custom resources at the JSONPath {column['jsonPath']}"
+    return column["name"], column["type"], column.get("format") or "", column.get("priority") or 0, description
 
 
 def _row(cells: list[_Cell], tree: Tree) -> list[Any]:

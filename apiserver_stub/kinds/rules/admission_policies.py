@@ -98,17 +98,17 @@ def _expressions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
         _VALIDATION(validation, there, errors)
     if len(annotations) > _MOST_ANNOTATIONS:
         why = f"must not have more than {_MOST_ANNOTATIONS} auditAnnotations"
-        told = [
+        annotation_keys = [
             {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")} for each in annotations
         ]
-        errors.invalid((at, "auditAnnotations"), msgspec.Raw(msgspec.json.encode(told)), why)
+        errors.invalid((at, "auditAnnotations"), msgspec.Raw(msgspec.json.encode(annotation_keys)), why)
     named = partial(_annotation_key, (policy.get("metadata") or {}).get("name") or "")
     for index, annotation in enumerate(annotations):
         there = (at, "auditAnnotations"), index
         named(annotation.get("key") or "", (there, "key"), errors)
         expressions.check_annotation(annotation, composition, there, errors)
-    for index, told in duplicates(annotation.get("key") or "" for annotation in annotations):
-        errors.duplicate((((at, "auditAnnotations"), index), "key"), told)
+    for index, annotation_keys in duplicates(annotation.get("key") or "" for annotation in annotations):
+        errors.duplicate((((at, "auditAnnotations"), index), "key"), annotation_keys)
 
 
 def _annotation_key(policy: str, key: str, at: FieldPath, errors: ErrorList) -> None:
@@ -188,12 +188,12 @@ def _mutation(mutation: Any, composition: Any, at: FieldPath, errors: ErrorList)
     elif kind not in _PATCHES:
         errors.unsupported((at, "patchType"), kind, tuple(_PATCHES))
     for wanted, field in _PATCHES.items():
-        told = mutation.get(field)
-        if kind == wanted and told is None:
+        patch = mutation.get(field)
+        if kind == wanted and patch is None:
             errors.required((at, field), f"must be specified when patchType is {wanted}")
         elif kind == wanted:
-            expressions.check_mutation(wanted, told, composition, (at, field), errors)
-        elif kind in _PATCHES and told is not None:
+            expressions.check_mutation(wanted, patch, composition, (at, field), errors)
+        elif kind in _PATCHES and patch is not None:
             errors.invalid((at, field), f"{{{field}}}", f"must not be specified when patchType is {kind}")
 
 

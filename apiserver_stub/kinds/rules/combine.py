@@ -125,22 +125,22 @@ def if_any(rule: ValueRule) -> ValueRule:
 
 def at_least(low: int, why: str = "") -> ValueRule:
     """Return a rule that a number is at least `low`."""
-    told = why or f"must be greater than or equal to {low}"
+    message = why or f"must be greater than or equal to {low}"
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if value < low:
-            errors.invalid(at, value, told)
+            errors.invalid(at, value, message)
 
     return rule
 
 
 def between(low: int, high: int, why: str = "") -> ValueRule:
     """Return a rule that a number is between two bounds, inclusive."""
-    told = why or f"must be between {low} and {high}, inclusive"
+    message = why or f"must be between {low} and {high}, inclusive"
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if not low <= value <= high:
-            errors.invalid(at, value, told)
+            errors.invalid(at, value, message)
 
     return rule
 

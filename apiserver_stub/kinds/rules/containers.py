@@ -348,8 +348,8 @@ def volumes_exist(container: Any, at: FieldPath, errors: ErrorList, volumes: Any
         _not_both(device, "devicePath", here, mounted, "volumeMounts", errors)
 
 
-def _not_both(one: Any, path: str, at: FieldPath, others: Any, told: str, errors: ErrorList) -> None:
+def _not_both(one: Any, path: str, at: FieldPath, others: Any, others_name: str, errors: ErrorList) -> None:
     if one.get("name") in others:
-        errors.invalid((at, "name"), one.get("name"), f"must not already exist in {told}")
+        errors.invalid((at, "name"), one.get("name"), f"must not already exist in {others_name}")
     if one.get(path) in others.values():
-        errors.invalid((at, path), one.get(path), f"must not already exist as a path in {told}")
+        errors.invalid((at, path), one.get(path), f"must not already exist as a path in {others_name}")

@@ -190,17 +190,18 @@ def _root_of(at: FieldPath) -> str | int | None:
 
 
 def _version_names(versions: list[Tree], shared: set[str], errors: ErrorList) -> None:
-    at, told = (_SPEC, "versions"), [version.get("name", "") for version in versions]
+    at, version_names = (_SPEC, "versions"), [version.get("name", "") for version in versions]
     wrong = []
-    if len(set(told)) != len(told):
+    if len(set(version_names)) != len(version_names):
         wrong.append("must contain unique version names")
     if sum(version.get("storage", False) for version in versions) != 1:
         wrong.append("must have exactly one version marked as storage version")
     for why in wrong:
         own = [{name: part for name, part in version.items() if name not in shared} for version in versions]
         errors.invalid(at, shown([version_form(version) for version in own]), why)
-    if told and told[0] and (why := names.old_label(told[0])):  # the internal type has it twice
-        errors.malformed((_SPEC, "version"), told[0], why)
+    # The internal type also has the first version's name in `spec.version`.
+    if version_names and version_names[0] and (why := names.old_label(version_names[0])):
+        errors.malformed((_SPEC, "version"), version_names[0], why)
 
 
 def _has_default(schema: Any) -> bool:

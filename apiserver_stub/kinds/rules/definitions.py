@@ -39,25 +39,25 @@ def _group_and_scope(spec: Tree, errors: ErrorList) -> None:
         errors.unsupported((_SPEC, "scope"), scope, ("Cluster", "Namespaced"))
 
 
-def _names(told: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> None:
+def _names(values: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> None:
     if required:
         for name in ("plural", "singular", "kind", "listKind"):
-            if not told.get(name):
+            if not values.get(name):
                 errors.required((at, name))
     for name in ("plural", "singular"):
-        if told.get(name) and (why := names.old_label(told[name])):
-            errors.malformed((at, name), told[name], why)
+        if values.get(name) and (why := names.old_label(values[name])):
+            errors.malformed((at, name), values[name], why)
     for name in ("kind", "listKind"):
-        if told.get(name) and (why := names.old_label(told[name].lower())):
-            errors.invalid((at, name), told[name], f"{_MIXED_CASE}{why}")
-    _labels(told, "shortNames", at, errors)
-    if told.get("kind") and told["kind"] == told.get("listKind"):
-        errors.invalid((at, "listKind"), told["listKind"], "kind and listKind may not be the same")
-    _labels(told, "categories", at, errors)
+        if values.get(name) and (why := names.old_label(values[name].lower())):
+            errors.invalid((at, name), values[name], f"{_MIXED_CASE}{why}")
+    _labels(values, "shortNames", at, errors)
+    if values.get("kind") and values["kind"] == values.get("listKind"):
+        errors.invalid((at, "listKind"), values["listKind"], "kind and listKind may not be the same")
+    _labels(values, "categories", at, errors)
 
 
-def _labels(told: Tree, name: str, at: FieldPath, errors: ErrorList) -> None:
-    for index, label in enumerate(told.get(name, ())):
+def _labels(values: Tree, name: str, at: FieldPath, errors: ErrorList) -> None:
+    for index, label in enumerate(values.get(name, ())):
         if why := names.old_label(label):
             errors.malformed(((at, name), index), label, why)
 

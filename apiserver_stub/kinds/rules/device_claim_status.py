@@ -53,7 +53,7 @@ def claim_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Validate an update of the status of a claim."""
     status, at = new.get("status") or {}, place("status")
     _reserved(new, get_in(old, ("status", "reservedFor")) or [], errors)
-    _told(status.get("devices") or [], allocated(new), (at, "devices"), errors)
+    _device_statuses(status.get("devices") or [], allocated(new), (at, "devices"), errors)
     allocation, before = status.get("allocation"), get_in(old, _ALLOCATION)
     if allocation and before and allocation != before:
         errors.invalid((at, "allocation"), allocation, IMMUTABLE)
@@ -124,16 +124,16 @@ def _configuration(known: ValueRule) -> ValueRule:
 # The device status.
 
 
-def _told(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: ErrorList) -> None:
+def _device_statuses(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: ErrorList) -> None:
     for index, device in enumerate(devices):
         _NAMES(device, (at, index), errors)
         if "shareID" in device:
             _uuid(device["shareID"], ((at, index), "shareID"), errors)
-        if (told := id_of(device)) not in known:
-            errors.invalid((at, index), _shown(told), "must be an allocated device in the claim")
+        if (device_id := id_of(device)) not in known:
+            errors.invalid((at, index), _shown(device_id), "must be an allocated device in the claim")
         _DETAILS(device, (at, index), errors)
-    for index, told in duplicates(list(map(id_of, devices))):
-        errors.duplicate((at, index), _shown(told))
+    for index, device_id in duplicates(list(map(id_of, devices))):
+        errors.duplicate((at, index), _shown(device_id))
 
 
 def _interface(text: str, at: FieldPath, errors: ErrorList) -> None:

@@ -111,8 +111,8 @@ def _variable(tree: Any, at: FieldPath, errors: ErrorList) -> None:
 def _one_source(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     given = sum(name in tree["valueFrom"] for name in _SOURCES)
     if not given:
-        told = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
-        errors.invalid(at, "", told)
+        why = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
+        errors.invalid(at, "", why)
     elif tree.get("value"):
         errors.invalid(at, "", "may not be specified when `value` is not empty")
     elif given > 1:

@@ -15,7 +15,7 @@ from controller_manager.common.api.tree import Tree
 _SHORT, _NOTE = 128, 1024
 _CLUSTER_WIDE = ("default", "kube-system")
 _NOT_THERE = "does not match event.namespace"
-_TOLD_AS = {
+_CORE_NAMES = {
     "regarding": "involvedObject", "note": "message", "deprecatedSource": "source",
     "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp",
     "deprecatedCount": "count",
@@ -28,8 +28,8 @@ _FIXED = (
 _REPORTED = need("reportingInstance", "action", "reason")
 
 
-def _told(name: str) -> FieldPath:
-    return (None, _TOLD_AS.get(name, name))
+def _core_path(name: str) -> FieldPath:
+    return (None, _CORE_NAMES.get(name, name))
 
 
 def _lives(event: Any, subject: str, errors: ErrorList) -> None:
@@ -57,7 +57,7 @@ def _event(subject: str, controller: str, note: str) -> ValueRule:
         _REPORTED(event, at, errors)
         for name, limit in limits.items():
             if len((event.get(name) or "").encode()) > limit:
-                errors.invalid(_told(name), event[name], f"can have at most {limit} characters")
+                errors.invalid(_core_path(name), event[name], f"can have at most {limit} characters")
 
     return rule
 
@@ -79,7 +79,7 @@ def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
     for name in _OLD:
         if event.get(name):
-            errors.invalid(_told(name), "", "needs to be unset")
+            errors.invalid(_core_path(name), "", "needs to be unset")
 
 
 def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -88,7 +88,7 @@ def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     for name in _FIXED:
         value = new.get(name) or None
         if value != (old.get(name) or None):
-            errors.invalid(_told(name), value, IMMUTABLE)
+            errors.invalid(_core_path(name), value, IMMUTABLE)
 
 
 RULES = {

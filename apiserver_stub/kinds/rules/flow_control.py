@@ -89,12 +89,12 @@ def _resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
     _list(rule, (at, "resources"), errors, f"{supply} resource", "resources")
     why = "resource rules that are not cluster scoped must supply at least one namespace"
     if rule.get("namespaces") or not rule.get("clusterScope"):
-        told = (at, "namespaces")
-        if _list(rule, told, errors, why, "namespaces"):
+        path = (at, "namespaces")
+        if _list(rule, path, errors, why, "namespaces"):
             for index, namespace in enumerate(rule["namespaces"]):
                 if problem := names.label(namespace):
                     why = f"each member of this list must be '*' or a DNS-1123 label; {problem}"
-                    errors.malformed((told, index), namespace, why)
+                    errors.malformed((path, index), namespace, why)
 
 
 def _non_resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -123,8 +123,8 @@ def _path(path: str) -> str:
 def _schema_spec(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     method = spec.get("distinguisherMethod")
     if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
-        told = {"Type": method.get("type", "")}
-        errors.unsupported(((at, "distinguisherMethod"), "type"), told, ("ByNamespace", "ByUser"))
+        shown = {"Type": method.get("type", "")}
+        errors.unsupported(((at, "distinguisherMethod"), "type"), shown, ("ByNamespace", "ByUser"))
     if not spec.get("priorityLevelConfiguration", {}).get("name"):
         errors.required(((at, "priorityLevelConfiguration"), "name"), "must reference a priority level")
 

@@ -21,14 +21,14 @@ _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _JobState:
     """A job: its spec, its status, and the types of its true conditions, which count as fields of the status."""
 
     spec: Tree
     status: Tree
 
     @classmethod
-    def of(cls, job: Tree) -> "_Said":
+    def of(cls, job: Tree) -> "_JobState":
         status = job.get("status") or {}
         true = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
         parts: Tree = {name: status[name] for name in _PARTS if status.get(name) is not None}
@@ -53,13 +53,13 @@ class _Rule(NamedTuple):
     """The error of a field, and the fields whose change makes the rule apply."""
 
     parts: frozenset[str]
-    wrong: Callable[[_Said], bool]
+    wrong: Callable[[_JobState], bool]
     field: str
     why: str
     required: bool = False
 
 
-def _rule(parts: str, wrong: Callable[[_Said], bool], field: str, why: str, *, required: bool = False) -> _Rule:
+def _rule(parts: str, wrong: Callable[[_JobState], bool], field: str, why: str, *, required: bool = False) -> _Rule:
     return _Rule(frozenset(parts.split()), wrong, field, why, required)
 
 
@@ -78,47 +78,47 @@ def index_ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
     return found
 
 
-def _misread(name: str) -> Callable[[_Said], bool]:
-    def wrong(said: _Said) -> bool:
+def _misread(name: str) -> Callable[[_JobState], bool]:
+    def wrong(said: _JobState) -> bool:
         completions = said.spec.get("completions")
         return completions is not None and index_ranges(said.status.get(name, ""), completions) is None
 
     return wrong
 
 
-def _overlap(said: _Said) -> bool:
+def _overlap(said: _JobState) -> bool:
     completions = said.spec.get("completions")
     if completions is None:
         return False
-    told = (said.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
-    done, failed = (index_ranges(text, completions) or () for text in told)
+    texts = (said.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
+    done, failed = (index_ranges(text, completions) or () for text in texts)
     return any(first <= end and start <= last for first, last in done for start, end in failed)
 
 
-def _ends_early(said: _Said) -> bool:
+def _ends_early(said: _JobState) -> bool:
     start, completion = said.status.get("startTime"), said.status.get("completionTime")
     return bool(start and completion and completion < start)
 
 
-def _unstarted(said: _Said) -> bool:
+def _unstarted(said: _JobState) -> bool:
     waits = said.spec.get("suspend") is True and said.spec.get("completions") == 0
     return "finished" in said and "startTime" not in said and not waits
 
 
-def _uncounted(said: _Said) -> bool:
+def _uncounted(said: _JobState) -> bool:
     pods = said.status.get("uncountedTerminatedPods") or {}
     return "finished" in said and bool(pods.get("succeeded") or pods.get("failed"))
 
 
-def _together(*names: str) -> Callable[[_Said], bool]:
+def _together(*names: str) -> Callable[[_JobState], bool]:
     return lambda said: all(name in said for name in names)
 
 
-def _without(name: str, other: str) -> Callable[[_Said], bool]:
+def _without(name: str, other: str) -> Callable[[_JobState], bool]:
     return lambda said: name in said and other not in said
 
 
-def _busy(name: str) -> Callable[[_Said], bool]:
+def _busy(name: str) -> Callable[[_JobState], bool]:
     return lambda said: "finished" in said and said.count(name) > 0
 
 
@@ -182,18 +182,18 @@ _STATUS = record({
 def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Validate an update through the status subresource."""
     _STATUS(new.get("status") or {}, _AT, errors)
-    now, before = _Said.of(new), _Said.of(old)
+    now, before = _JobState.of(new), _JobState.of(old)
     for rule in _RULES:
         if any(now.status.get(part) != before.status.get(part) for part in rule.parts) and rule.wrong(now):
-            _tell(rule, now, errors)
+            _report(rule, now, errors)
     for rule in _ALWAYS:
         if rule.wrong(now):
-            _tell(rule, now, errors)
+            _report(rule, now, errors)
     _kept(now, before, errors)
     _times(now, before, _resumes(new, old), errors)
 
 
-def _tell(rule: _Rule, said: _Said, errors: ErrorList) -> None:
+def _report(rule: _Rule, said: _JobState, errors: ErrorList) -> None:
     at = (_AT, rule.field)
     if rule.required:
         errors.required(at, rule.why)
@@ -201,7 +201,7 @@ def _tell(rule: _Rule, said: _Said, errors: ErrorList) -> None:
         errors.invalid(at, said.status.get(rule.field, NO_VALUE), rule.why)
 
 
-def _kept(now: _Said, before: _Said, errors: ErrorList) -> None:
+def _kept(now: _JobState, before: _JobState, errors: ErrorList) -> None:
     """Check that final conditions stay and that counts do not decrease. `succeeded` may decrease in an elastic indexed
     job.
     """
@@ -216,7 +216,7 @@ def _kept(now: _Said, before: _Said, errors: ErrorList) -> None:
             errors.invalid((_AT, name), now.count(name), "may not decrease")
 
 
-def _times(now: _Said, before: _Said, resumes: bool, errors: ErrorList) -> None:
+def _times(now: _JobState, before: _JobState, resumes: bool, errors: ErrorList) -> None:
     done, was_done = (one.status.get("completionTime") for one in (now, before))
     if done and was_done and done != was_done:
         errors.invalid((_AT, "completionTime"), done, IMMUTABLE)

@@ -176,15 +176,15 @@ _OF_CUSTOM: ValueRule = both(_AGAIN, record({"finalizers": qualified_finalizers,
 def finalizer_warnings(new: Tree, old: Tree | None) -> list[str]:
     """Return warnings for new finalizers of a custom object whose names may collide with others."""
     before = () if old is None else old.get("metadata", {}).get("finalizers") or ()
-    told = []
+    messages = []
     for name in sorted(set(new.get("metadata", {}).get("finalizers") or ()) - set(before)):
         if why := names.qualified(name):
-            told.append(f'metadata.finalizers: "{name}": {why}')
+            messages.append(f'metadata.finalizers: "{name}": {why}')
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             path = " including a path (/)" if "." in name else ""
             why = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts"
-            told.append(f'metadata.finalizers: "{name}": {why} with other finalizer writers')
-    return told
+            messages.append(f'metadata.finalizers: "{name}": {why} with other finalizer writers')
+    return messages
 
 
 def check_custom_metadata(new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:

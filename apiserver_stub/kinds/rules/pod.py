@@ -137,8 +137,8 @@ def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
         errors.forbidden(_NO_FIELD, "windows pods cannot be resized")
         return
     if quality_of_service(spec) != (get_in(old, ("status", "qosClass")) or quality_of_service(before)):
-        told = get_in(new, ("status", "qosClass")) or ""
-        errors.invalid(_SPEC, told, "Pod QOS Class may not change as a result of resizing")
+        qos = get_in(new, ("status", "qosClass")) or ""
+        errors.invalid(_SPEC, qos, "Pod QOS Class may not change as a result of resizing")
     if not _node_resizes(old):
         errors.forbidden(_SPEC, "the node of the pod does not support resizes")
     _resize_pod(spec.get("resources"), before.get("resources"), errors)
@@ -289,11 +289,11 @@ def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
 
 def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
     """Check the status of the claim for extended resources (KEP-5004)."""
-    told, at = status.get("extendedResourceClaimStatus"), (_STATUS, "extendedResourceClaimStatus")
-    if told is None:
+    claim_status, at = status.get("extendedResourceClaimStatus"), (_STATUS, "extendedResourceClaimStatus")
+    if claim_status is None:
         return
     asked = {one.get("name"): one for field in ("initContainers", "containers") for one in spec.get(field) or ()}
-    mappings, seen = told.get("requestMappings") or [], set()
+    mappings, seen = claim_status.get("requestMappings") or [], set()
     if not mappings:
         errors.required((at, "requestMappings"), "at least one request mapping is required")
     for index, mapping in enumerate(mappings):
@@ -311,7 +311,7 @@ def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
             for name in _MAPPING:
                 errors.duplicate((where, name), mapping.get(name) or "")
         seen.add((container, resource, request))
-    claim = told.get("resourceClaimName") or ""
+    claim = claim_status.get("resourceClaimName") or ""
     if not claim:
         errors.required((at, "resourceClaimName"))
     elif why := names.subdomain(claim):

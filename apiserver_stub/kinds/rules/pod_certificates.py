@@ -266,15 +266,15 @@ def _is_for(leaf: Certificate, spec: Tree) -> bool:
 
 def _times(status: Tree, leaf: Certificate, spec: Tree) -> Iterator[Problem]:
     """Yield the first error in the times, or all that are missing."""
-    told = [status.get(name) for name in ("notBefore", "notAfter", "beginRefreshAt")]
-    if not all(told):
+    times = [status.get(name) for name in ("notBefore", "notAfter", "beginRefreshAt")]
+    if not all(times):
         required = "must be present and consistent with the issued certificate"
         refresh = "must be present and in the range [notbefore+10min, notafter-10min]"
-        for at, value, why in zip((_BEFORE, _AFTER, _REFRESH), told, (required, required, refresh), strict=True):
+        for at, value, why in zip((_BEFORE, _AFTER, _REFRESH), times, (required, required, refresh), strict=True):
             if not value:
                 yield at, why, ""
         return
-    before, after, refresh_at = (parse_time(str(value)) for value in told)
+    before, after, refresh_at = (parse_time(str(value)) for value in times)
     if problem := _time_problem(before, after, refresh_at, leaf, spec.get("maxExpirationSeconds") or 0):
         yield problem
 

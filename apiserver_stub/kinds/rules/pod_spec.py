@@ -201,9 +201,9 @@ def _host_namespaces(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         why = "`shareProcessNamespace` and `hostPID` exclude each other"
         errors.invalid((at, "shareProcessNamespace"), True, why)
     if spec.get("hostUsers") is False:
-        for name, told in _HOST_NAMESPACES.items():
+        for name, field in _HOST_NAMESPACES.items():
             if spec.get(name):
-                errors.forbidden((at, told), "when `hostUsers` is false")
+                errors.forbidden((at, field), "when `hostUsers` is false")
         for here, container in _containers(spec, at, *_LISTS):
             if container.get("volumeDevices"):
                 errors.forbidden((here, "volumeDevices"), "when `hostUsers` is false")

@@ -242,15 +242,15 @@ def _scopes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     _fit_scopes(scopes, spec.get("hard") or (), scopes, here, errors)
 
 
-def _fit_scopes(scopes: Any, hard: Collection[str], told: Any, at: FieldPath, errors: ErrorList) -> None:
+def _fit_scopes(scopes: Any, hard: Collection[str], value: Any, at: FieldPath, errors: ErrorList) -> None:
     """Check that each scope covers all limited resources and that no two scopes exclude each other."""
     limited = {name for name in hard if name in _OF_QUOTAS or _is_huge(name)}
     for scope in scopes:
         for name in sorted(limited - _SCOPED.get(scope, limited)):
-            errors.invalid(at, told, f"the scope {scope} does not apply to {name}")
+            errors.invalid(at, value, f"the scope {scope} does not apply to {name}")
     for pair in _EXCLUSIVE:
         if pair <= set(scopes):
-            errors.invalid(at, told, "conflicting scopes")
+            errors.invalid(at, value, "conflicting scopes")
 
 
 def _is_huge(name: str) -> bool:
@@ -312,11 +312,11 @@ def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
 def _bounds(sides: Mapping[str, Any], at: FieldPath, errors: ErrorList) -> None:
     """Check that the bounds of a limit range agree."""
     nothing: Mapping[str, Any] = {}
-    for low, high, told in _ORDER:
+    for low, high, field in _ORDER:
         lows, highs = sides.get(low, nothing), sides.get(high, nothing)
         for name in sorted(lows.keys() & highs.keys()):
             if not compares(lows[name], highs[name], Decimal.__le__):
-                errors.invalid(((at, told), key(name)), sides[told][name], f"{low} is greater than {high}")
+                errors.invalid(((at, field), key(name)), sides[field][name], f"{low} is greater than {high}")
     limits, requests = sides.get("default", nothing), sides.get("defaultRequest", nothing)
     for name in sorted(limits.keys() & requests.keys()):
         if _is_rigid(name) and not compares(limits[name], requests[name], Decimal.__eq__):

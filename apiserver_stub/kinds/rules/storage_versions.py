@@ -68,15 +68,15 @@ def _storage_status(status: Any, at: FieldPath, errors: ErrorList) -> None:
     _conditions(status.get("conditions") or [], at, errors)
 
 
-def _common(actual: str | None, told: str | None, at: FieldPath, errors: ErrorList) -> None:
-    if actual == told:
+def _common(actual: str | None, stored: str | None, at: FieldPath, errors: ErrorList) -> None:
+    if actual == stored:
         return
     if actual is None:
         why = "should be nil if servers do not agree on the same encoding version, or if there is no server reporting "
         why += "the supported versions yet"
     else:
-        why = f"the {'common' if told is None else 'actual common'} encoding version is {actual}"
-    errors.invalid((at, "commonEncodingVersion"), told, why)
+        why = f"the {'common' if stored is None else 'actual common'} encoding version is {actual}"
+    errors.invalid((at, "commonEncodingVersion"), stored, why)
 
 
 def _conditions(conditions: list[Tree], at: FieldPath, errors: ErrorList) -> None:
@@ -104,12 +104,12 @@ def _resource(resource: Any, at: FieldPath, errors: ErrorList) -> None:
 def _migration_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Check that the resource version is set once and that true final conditions stay true."""
     status, before = new.get("status") or {}, old.get("status") or {}
-    revision, told = status.get("resourceVersion") or "", before.get("resourceVersion") or ""
+    revision, known = status.get("resourceVersion") or "", before.get("resourceVersion") or ""
     if revision and not comparable(revision):
         errors.invalid(_REVISION, revision, f"resource version is not well formed: {revision}")
     conditions = status.get("conditions") or []
     CONDITIONS(conditions, _CONDITIONS, errors)
-    if told and told != revision:
+    if known and known != revision:
         errors.invalid(_REVISION, revision, IMMUTABLE)
     if _is_true(conditions, "Succeeded") and _is_true(conditions, "Failed"):
         why = "Both success and failed conditions cannot be true at the same time"

@@ -261,20 +261,20 @@ def _registry(text: str) -> str:
     return "" if ends else "must be host:port, or several of them joined by commas"
 
 
-def _told_as(name: str, rule: ValueRule) -> ValueRule:
+def _reported_as(name: str, rule: ValueRule) -> ValueRule:
     """Return a rule that reports errors under kube-apiserver's other name for a field."""
 
-    def told(source: Any, at: FieldPath, errors: ErrorList) -> None:
+    def renamed(source: Any, at: FieldPath, errors: ErrorList) -> None:
         around, _ = at or (None, "")
         rule(source, (around, name), errors)
 
-    return told
+    return renamed
 
 
 # Sources shared by pods and persistent volumes, in the order in which a second one is reported.
 SHARED: Mapping[str, ValueRule] = MappingProxyType({
     "hostPath": record({"path": form(no_backsteps), "type": if_any(one_of(*_PATH_TYPES))}, need("path")),
-    "gcePersistentDisk": _told_as("persistentDisk", record({"partition": _PARTITION}, need("pdName"))),
+    "gcePersistentDisk": _reported_as("persistentDisk", record({"partition": _PARTITION}, need("pdName"))),
     "awsElasticBlockStore": record({"partition": _PARTITION}, need("volumeID")),
     "nfs": record({"path": form(absolute)}, need("server"), need("path", why="is what is mounted")),
     "iscsi": record({"iqn": form(_iscsi_name), "lun": _LUN}, need("targetPortal", "iqn"), _iscsi),

@@ -66,9 +66,9 @@ def _parsed_url(text: str) -> SplitResult:
 
 def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
     # Kubernetes swaps the two paths in its errors.
-    for missing, told in (("namespace", "name"), ("name", "namespace")):
+    for missing, field in (("namespace", "name"), ("name", "namespace")):
         if not service.get(missing):
-            errors.required((at, told))
+            errors.required((at, field))
     if not 1 <= service.get("port", 0) <= 65535:
         why = "port is not valid: must be between 1 and 65535, inclusive"
         errors.invalid((at, "port"), service.get("port", 0), why)

@@ -3,7 +3,7 @@
 from apiserver_stub.kinds.values.trees import get_in, put_in
 from controller_manager.common.api.tree import Tree
 
-_TOLD = ("status", "devices")
+_DEVICES = ("status", "devices")
 
 # Driver, pool, device and share ID. The share ID is empty for a device that is not shared.
 DeviceID = tuple[str, ...]
@@ -21,7 +21,7 @@ def allocated(claim: Tree) -> set[DeviceID]:
 
 def device_claim_on_update(new: Tree, old: Tree, part: str) -> None:
     """Remove the status of devices that this update deallocates (KEP-4817)."""
-    told = get_in(new, _TOLD)
-    if part == "status" and told:
+    devices = get_in(new, _DEVICES)
+    if part == "status" and devices:
         gone = allocated(old) - allocated(new)
-        put_in(new, _TOLD, [device for device in told if id_of(device) not in gone] or None)
+        put_in(new, _DEVICES, [device for device in devices if id_of(device) not in gone] or None)

@@ -92,8 +92,8 @@ class DefaultRules:
             found.invalid(at, value, f"must result in valid metadata: {error}")
             return
         if wrong.causes:
-            told = [f"{cause.field}: {cause.message}" for cause in wrong.causes]
-            why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+            messages = [f"{cause.field}: {cause.message}" for cause in wrong.causes]
+            why = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
             found.invalid(at, value, f"must result in valid metadata: {why}")
 
     def _check_unknown(self, value: object, schema: StructuralSchema, at: FieldPath) -> None:

@@ -177,7 +177,7 @@ class _Rules:
             elif not rule.uses_old or old is not None or rule.optional_old:
                 variables = {**plain, _OLD: NONE if old is None else Optional(old)} if rule.optional_old else plain
                 if not self._holds(rule, rule.program, variables, at, check):
-                    self._tell(rule, plain, at, ratchet, check)
+                    self._fail(rule, plain, at, ratchet, check)
 
     def _end(self, at: FieldPath, why: str, check: RuleCheck) -> None:
         check.errors.invalid(at or NOWHERE, self._shown, why)
@@ -199,16 +199,16 @@ class _Rules:
             self._end(at, _OUT_OF_BUDGET, check)
         check.budget -= budget.spent
         if exceeded:
-            told = "no further validation rules will be run due to call cost exceeds limit for rule"
-            self._end(at, f"'{why}': {told}: {rule.said}", check)
+            explanation = "no further validation rules will be run due to call cost exceeds limit for rule"
+            self._end(at, f"'{why}': {explanation}: {rule.said}", check)
         if why.startswith("no such overload"):
-            told = "call arguments did not match a supported operator, function or macro signature for rule"
-            check.errors.invalid(at or NOWHERE, self._shown, f"'{why}': {told}: {rule.said}")
+            explanation = "call arguments did not match a supported operator, function or macro signature for rule"
+            check.errors.invalid(at or NOWHERE, self._shown, f"'{why}': {explanation}: {rule.said}")
         elif why:
             check.errors.invalid(at or NOWHERE, self._shown, f"{why} evaluating rule: {rule.said}")
         return bool(why) or holds is True
 
-    def _tell(self, rule: _Rule, plain: Mapping[str, Any], at: FieldPath, ratchet: _Ratchet, check: RuleCheck) -> None:
+    def _fail(self, rule: _Rule, plain: Mapping[str, Any], at: FieldPath, ratchet: _Ratchet, check: RuleCheck) -> None:
         """Report a broken rule as an error or a warning."""
         found = ErrorList()
         where: FieldPath = (at, rule.path) if rule.path else at or NOWHERE
@@ -241,8 +241,8 @@ class _Rules:
             check.budget = -1
             return ""
         if exceeded:
-            told = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
-            found.invalid(at, self._shown, f'{told}: "{program.expression}"')
+            explanation = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
+            found.invalid(at, self._shown, f'{explanation}: "{program.expression}"')
             check.budget = -1
             return ""
         check.budget -= budget.spent

@@ -222,16 +222,16 @@ def check_keys(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
         errors.forbidden((place, "nullable"), f"cannot be nullable when {LIST_TYPE} is {list_type}")
     if list_type == "set":
         return
-    told = f"this property is in {LIST_KEYS}, so it"
+    subject = f"this property is in {LIST_KEYS}, so it"
     for name in schema.get(LIST_KEYS, ()):
         field_schema = items.get("properties", {}).get(name)
         if field_schema is None:
             continue
         inner = ((place, "properties"), key(name))
         if name not in items.get("required", ()) and field_schema.get("default") is None:
-            errors.required((inner, "default"), f"{told} must have a default or be a required property")
+            errors.required((inner, "default"), f"{subject} must have a default or be a required property")
         if field_schema.get("nullable"):
-            errors.forbidden((inner, "nullable"), f"{told} cannot be nullable")
+            errors.forbidden((inner, "nullable"), f"{subject} cannot be nullable")
 
 
 def no_atom(schema: Tree) -> str:

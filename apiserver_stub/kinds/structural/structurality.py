@@ -143,7 +143,7 @@ def _check_embedded(schema: Tree, level: str, at: FieldPath, errors: ErrorList) 
         metadata, place = properties["metadata"], ((at, "properties"), key("metadata"))
         if is_object and metadata.get("type") != "object":
             errors.invalid((place, "type"), metadata.get("type", ""), "must be object")
-        if level is _ROOT and _says_more(metadata):
+        if level is _ROOT and _restricts_more(metadata):
             why = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             errors.forbidden(place, why)
     if embedded and not schema.get(PRESERVE) and not properties:
@@ -151,11 +151,11 @@ def _check_embedded(schema: Tree, level: str, at: FieldPath, errors: ErrorList) 
         errors.required((at, "properties"), why)
 
 
-def _says_more(metadata: Tree) -> bool:
+def _restricts_more(metadata: Tree) -> bool:
     """Return whether a schema of metadata restricts other fields than the names."""
-    told = set(metadata.get("properties", {}))
+    named = set(metadata.get("properties", {}))
     restricted = set(metadata) - {"type", "default"}
-    if told and told <= {"name", "generateName"}:
+    if named and named <= {"name", "generateName"}:
         restricted.discard("properties")
     return bool(restricted)
 

@@ -68,20 +68,20 @@ def of_labels(labels: Any, at: FieldPath) -> list[str]:
 
 def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
     """Return warnings for the keys of selector requirements."""
-    told = []
+    messages = []
     for index, expression in enumerate(expressions or ()):
-        told += of_label(expression.get("key", ""), (((at, "matchExpressions"), index), "key"))
-    return told
+        messages += of_label(expression.get("key", ""), (((at, "matchExpressions"), index), "key"))
+    return messages
 
 
 def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
     """Return warnings for a node selector term. Values that no label can have count only if it is `preferred`."""
-    told = of_expressions(term.get("matchExpressions"), at)
+    messages = of_expressions(term.get("matchExpressions"), at)
     for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
         for number, value in enumerate(expression.get("values") or ()):
             if why := names.label_value(value):
-                told.append(tell((((((at, "matchExpressions"), index), "values"), number)), why))
-    return told
+                messages.append(tell((((((at, "matchExpressions"), index), "values"), number)), why))
+    return messages
 
 
 def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
@@ -90,12 +90,12 @@ def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
         "requiredDuringSchedulingIgnoredDuringExecution",
         "preferredDuringSchedulingIgnoredDuringExecution",
     )
-    told = []
+    messages = []
     for index, term in enumerate((affinity.get(required) or {}).get("nodeSelectorTerms") or ()):
-        told += of_term(term, (((at, required), "nodeSelectorTerms"), index))
+        messages += of_term(term, (((at, required), "nodeSelectorTerms"), index))
     for index, weighted in enumerate(affinity.get(preferred) or ()):
-        told += of_term(weighted.get("preference") or {}, (((at, preferred), index), "preference"), preferred=True)
-    return told
+        messages += of_term(weighted.get("preference") or {}, (((at, preferred), index), "preference"), preferred=True)
+    return messages
 
 
 MOST_ADDRESSES = 200
@@ -127,15 +127,15 @@ def of_range(text: str, at: FieldPath) -> list[str]:
         found = ip_interface(f"{_plain(address)}/{length.lstrip('0') or '0'}")
     except ValueError:
         return []
-    whole, told = found.network, []
+    whole, messages = found.network, []
     if found.ip != whole.network_address:
         single = f"{found.ip}/{found.ip.max_prefixlen}"
-        told.append(tell(at, f'"{text}" could mean "{whole}" or "{single}"'))
+        messages.append(tell(at, f'"{text}" could mean "{whole}" or "{single}"'))
     if _plain(address) != address or length != str(whole.prefixlen) or _unmapped(found.ip) != found.ip:
-        told.append(tell(at, f'"{text}" is no standard form of a CIDR: use "{whole}"'))
-    if not told and text != str(whole):
-        told.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
-    return told
+        messages.append(tell(at, f'"{text}" is no standard form of a CIDR: use "{whole}"'))
+    if not messages and text != str(whole):
+        messages.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
+    return messages
 
 
 def _plain(address: str) -> str:

@@ -32,17 +32,17 @@ def of_volume(volume: Tree) -> Iterator[str]:
             files += _of_source(source)
         yield from _overlaps(files, f'volume "{name}" (Projected)')
         return
-    for field, told in (
+    for field, template in (
         ("configMap", 'ConfigMap "{name}"'), ("secret", 'Secret "{secretName}"'), ("downwardAPI", "DownwardAPI"),
     ):  # fmt: skip
         source = volume.get(field)
         if source is not None and len(source.get("items") or ()) > 1:
-            of = told.format_map({"name": source.get("name", ""), "secretName": source.get("secretName", "")})
+            of = template.format_map({"name": source.get("name", ""), "secretName": source.get("secretName", "")})
             yield from _overlaps(_items(source, ""), f'volume "{name}" ({of})')
 
 
-def _items(source: Any, told: str) -> list[_File]:
-    return [_File(item.get("path", "").rstrip("/"), told) for item in source.get("items") or ()]
+def _items(source: Any, source_name: str) -> list[_File]:
+    return [_File(item.get("path", "").rstrip("/"), source_name) for item in source.get("items") or ()]
 
 
 def _of_source(source: Tree) -> list[_File]:
@@ -101,23 +101,23 @@ def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
     ]
     if not ports:
         return []
-    told = [
+    messages = [
         tell(at, "hostIP without hostPort") for port, at in ports if port.get("hostIP") and not port.get("hostPort")
     ]
-    told += _of_numbers(ports)
-    return (told + _of_names(ports))[:_MOST]
+    messages += _of_numbers(ports)
+    return (messages + _of_names(ports))[:_MOST]
 
 
 def _of_numbers(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     seen: dict[Any, list[tuple[Any, FieldPath]]] = defaultdict(list)
-    told: list[str] = []
+    messages: list[str] = []
     for port, at in ports:
         others = seen[port.get("containerPort"), port.get("protocol")]
         for other, there in others[:_MOST]:
-            if len(told) < _MOST and (how := _clash(port, other)):
-                told.append(tell(at, f"{how} {render(there)}"))
+            if len(messages) < _MOST and (how := _clash(port, other)):
+                messages.append(tell(at, f"{how} {render(there)}"))
         others.append((port, at))
-    return told
+    return messages
 
 
 def _clash(port: Any, other: Any) -> str:
@@ -132,11 +132,11 @@ def _clash(port: Any, other: Any) -> str:
 
 def _of_names(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     first: dict[str, FieldPath] = {}
-    told = []
+    messages = []
     for port, at in ports:
         name = port.get("name")
         if name and name in first:
-            told.append(tell(at, f'who asks for the port "{name}" gets {render(first[name])}'))
+            messages.append(tell(at, f'who asks for the port "{name}" gets {render(first[name])}'))
         elif name:
             first[name] = at
-    return told
+    return messages
