@@ -284,7 +284,7 @@ def _micro_time(value: Any, _node: Schema) -> Any:
         return None
     moment = _moment(value)
     if not _MICROSECONDS.search(value):
-        raise _WrongError(f"{value!r} has not six digits of a second's fraction")
+        raise _WrongError(f"{value!r} must have six fractional digits")
     return format_micro(moment)
 
 

@@ -47,7 +47,7 @@ class JSONPath:
 
     def __init__(self, path: str) -> None:
         if len(path) > _LONGEST:
-            raise ValueError(f"a path has at most {_LONGEST} characters")
+            raise ValueError(f"path is longer than {_LONGEST} characters")
         self._steps = _steps(path.split(".")[1:] if _PLAIN.fullmatch(path) else _parse(path))
 
     def find(self, value: Any, visits: Visits | None = None) -> list[Any]:
@@ -187,13 +187,13 @@ def _through(steps: Iterable[_Step], values: list[Any], visits: Visits) -> list[
 
 def _item(value: Any, index: int) -> Any:
     if type(value) is not list:
-        raise LookupError("what is indexed is no array")
+        raise LookupError("cannot index a value that is not an array")
     return value[index]
 
 
 def _part(value: Any, start: int | None, end: int | None, step: int | None) -> list[Any]:
     if type(value) is not list:
-        raise LookupError("what is indexed is no array")
+        raise LookupError("cannot index a value that is not an array")
     first = start or 0
     if value and not -len(value) <= first < len(value):
         raise LookupError("array index out of bounds")
@@ -213,7 +213,7 @@ def _filter(left: str, operator: str | None, right: str | None) -> _Step:
         try:
             return bool(ones and others and compare(ones[0], others[0]))
         except TypeError:
-            raise LookupError("values of different types have no order") from None
+            raise LookupError("cannot order values of different types") from None
 
     return _selection(holds)
 
@@ -223,7 +223,7 @@ def _selection(holds: Callable[[Any, Visits], bool]) -> _Step:
         found: list[Any] = []
         for value in values:
             if type(value) is not list:
-                raise LookupError("what is filtered is no array")
+                raise LookupError("cannot filter a value that is not an array")
             visits.count(len(value))
             found += [item for item in value if holds(item, visits)]
         return found

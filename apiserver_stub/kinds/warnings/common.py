@@ -114,7 +114,7 @@ def of_address(text: str, at: FieldPath) -> list[str]:
     if usual == text:
         return []
     if isinstance(found, IPv4Address) or found.ipv4_mapped:
-        return [tell(at, f'"{text}" is no standard form of an IP address: use "{usual}"')]
+        return [tell(at, f'non-standard IP address "{text}": use "{usual}"')]
     return [tell(at, f'the canonical form (RFC 5952) of the IPv6 address "{text}" is "{usual}"')]
 
 
@@ -130,9 +130,9 @@ def of_range(text: str, at: FieldPath) -> list[str]:
     whole, messages = found.network, []
     if found.ip != whole.network_address:
         single = f"{found.ip}/{found.ip.max_prefixlen}"
-        messages.append(tell(at, f'"{text}" could mean "{whole}" or "{single}"'))
+        messages.append(tell(at, f'ambiguous CIDR "{text}": use "{whole}" or "{single}"'))
     if _plain(address) != address or length != str(whole.prefixlen) or _unmapped(found.ip) != found.ip:
-        messages.append(tell(at, f'"{text}" is no standard form of a CIDR: use "{whole}"'))
+        messages.append(tell(at, f'non-standard CIDR "{text}": use "{whole}"'))
     if not messages and text != str(whole):
         messages.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
     return messages

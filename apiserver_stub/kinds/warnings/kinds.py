@@ -67,7 +67,7 @@ def _job(path: str) -> Warn:
         messages = template(new, old)
         many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
         if many and spec.get("completionMode") == "Indexed" and _is_changed(new, old):
-            messages.append(tell(at, "of so many indexes it may not be possible to keep track when many fail"))
+            messages.append(tell(at, "too many indexes to track all of them if many fail"))
         return messages
 
     return warn
@@ -106,7 +106,7 @@ def _volume(new: Tree, _old: Tree | None) -> list[str]:
     messages = _annotated(new, _OLD_CLASS, 'deprecated since v1.8; use "storageClassName" attribute instead')
     messages += _annotated(new, _OLD_OPTIONS, 'deprecated since v1.31: use the field "mountOptions"')
     if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        messages.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: have volumes provisioned"))
+        messages.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: use dynamic provisioning"))
     required = (get_in(spec, ("nodeAffinity", "required", "nodeSelectorTerms"))) or ()
     for index, term in enumerate(required):
         messages += of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
@@ -123,9 +123,9 @@ def _annotated(tree: Tree, name: str, why: str) -> list[str]:
 def _node(new: Tree, _old: Tree | None) -> list[str]:
     spec, messages = new.get("spec") or {}, []
     if "configSource" in spec:
-        messages.append(tell(place("spec.configSource"), "nothing heeds it any more"))
+        messages.append(tell(place("spec.configSource"), "ignored: the feature was removed"))
     if spec.get("externalID"):
-        messages.append(tell(place("spec.externalID"), "deprecated, and nothing heeds it"))
+        messages.append(tell(place("spec.externalID"), "deprecated and ignored"))
     for index, text in enumerate((spec.get("podCIDRs") or [])[:MOST_ADDRESSES]):
         messages += of_range(text, (place("spec.podCIDRs"), index))
     return messages
@@ -158,7 +158,7 @@ def _csi_driver(new: Tree, old: Tree | None) -> list[str]:
     if old is not None and asked == get_in(old, ("spec", "tokenRequests")):
         return []
     at = place("spec.serviceAccountTokenInSecrets")
-    return [tell(at, "set it to true if the driver can read tokens there, so that they get into no log")]
+    return [tell(at, "set it to true if the driver can read tokens from secrets, so that they are not logged")]
 
 
 def _quota(new: Tree, old: Tree | None) -> list[str]:

@@ -136,7 +136,7 @@ def _of_names(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     for port, at in ports:
         name = port.get("name")
         if name and name in first:
-            messages.append(tell(at, f'who asks for the port "{name}" gets {render(first[name])}'))
+            messages.append(tell(at, f'duplicate port name "{name}": references resolve to {render(first[name])}'))
         elif name:
             first[name] = at
     return messages

@@ -62,7 +62,7 @@ def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with i
     """
     metadata = tree.get("metadata", {})
     wrong = names.label(metadata.get("name") or metadata.get("generateName", "")[:_LONGEST_PREFIX] + _DRAWN)
-    return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
+    return [tell(((None, "metadata"), "name"), f"{why} and should be a DNS label: {wrong}")] if wrong else []
 
 
 def of_template(template: Any, at: FieldPath) -> list[str]:
@@ -172,7 +172,7 @@ def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
             continue
         value, reference = variable.get("value", ""), f"$({name})"
         if "valueFrom" in variable or value == reference or reference not in value:
-            messages.append(tell((at, index), f'hides an earlier "{name}", which apply may drop'))
+            messages.append(tell((at, index), f'overrides an earlier "{name}", which server-side apply may drop'))
     return messages
 
 
@@ -243,7 +243,7 @@ def _of_dns(config: Any, at: FieldPath) -> list[str]:
 
 
 def _of_grace(seconds: Any, at: FieldPath) -> list[str]:
-    return [tell(at, "must not be negative, and is taken for 1")] if seconds < 0 else []
+    return [tell(at, "must not be negative; 1 is used")] if seconds < 0 else []
 
 
 _LOOKS: Mapping[str, Callable[[Any, FieldPath], list[str]]] = MappingProxyType({

@@ -25,7 +25,7 @@ def of_service(service: Tree, _old: Tree | None) -> list[str]:
         messages += _listed(spec, "clusterIPs")
     messages += _listed(spec, "externalIPs")
     if spec.get("externalIPs") and not headless and kind != EXTERNAL:
-        messages.append("spec.externalIPs is deprecated, and not every cluster heeds it")
+        messages.append("spec.externalIPs is deprecated and may be ignored")
     messages += of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
     for index, text in enumerate((spec.get("loadBalancerSourceRanges") or [])[:MOST_ADDRESSES]):
         messages += of_range(text, (place("spec.loadBalancerSourceRanges"), index))
