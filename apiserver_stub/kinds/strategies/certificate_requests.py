@@ -46,7 +46,7 @@ def read(pem: bytes) -> CertificateSigningRequest:
         request.subject  # noqa: B018 - is read only now, and may be broken
         why = _key_problem(request) or _signature_problem(request)
     except _UNREADABLE:
-        why = "the PEM block is not a valid certificate request (PKCS #10)"
+        why = "the block holds no certificate request (PKCS #10) that can be read"
     if why:
         raise ValueError(why)
     return request
