@@ -23,7 +23,7 @@ from controller_manager.common.api.tree import Tree
 Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
-def _places(what: str, kind: str) -> Places:
+def _metric_paths(what: str, kind: str) -> Places:
     """Return the paths of a target (`target`) or of a measured value (`current`)."""
     utilization, average, value = (f"{what}AverageUtilization", f"{what}AverageValue", f"{what}Value")
     named = {"metricName": ("metric", "name")}
@@ -43,8 +43,8 @@ def _places(what: str, kind: str) -> Places:
     })  # fmt: skip
 
 
-TARGETS = _places("target", "target")
-MEASURED = _places("current", "current")
+TARGETS = _metric_paths("target", "target")
+MEASURED = _metric_paths("current", "current")
 
 
 def to_v1(metric: Tree, places: Places) -> Tree:
@@ -64,7 +64,7 @@ def to_v2(metric: Tree, places: Places) -> Tree:
         if isinstance(metric.get(source), dict):
             found[source] = _moved(metric[source], fields)
             if places is TARGETS:
-                found[source]["target"] = _with_sort(source, found[source].get("target", {}))
+                found[source]["target"] = _with_target_type(source, found[source].get("target", {}))
     return found
 
 
@@ -76,7 +76,7 @@ def _moved(metric: Tree, fields: Mapping[str, tuple[str, ...]]) -> Tree:
     return found
 
 
-def _with_sort(source: str, target: Tree) -> Tree:
+def _with_target_type(source: str, target: Tree) -> Tree:
     """Set the type of a target. v1 always has a value for object metrics, possibly zero."""
     if source == "object" and "averageValue" in target:
         target = {"averageValue": target["averageValue"]}
@@ -143,17 +143,17 @@ def autoscaler_to_v2(old: Tree) -> Tree:
     """Return an autoscaling/v1 autoscaler as v2. Fields that v1 lacks are read from annotations."""
     metadata, annotations = _annotations(old)
     spec, status = dict(old.get("spec", {})), dict(old.get("status", {}))
-    metrics = [to_v2(metric, TARGETS) for metric in _taken(annotations, _METRICS, [])]
+    metrics = [to_v2(metric, TARGETS) for metric in _pop_annotation(annotations, _METRICS, [])]
     target = spec.pop("targetCPUUtilizationPercentage", None)
     if target is not None:
         metrics.append(_cpu(target))
-    behavior = _spelled(_taken(annotations, _BEHAVIOR, None))
+    behavior = _uncapitalized(_pop_annotation(annotations, _BEHAVIOR, None))
     _put(spec, metrics=metrics or [_cpu(_USUAL_TARGET)], behavior=behavior)
-    current = [to_v2(metric, MEASURED) for metric in _taken(annotations, _CURRENT, [])]
+    current = [to_v2(metric, MEASURED) for metric in _pop_annotation(annotations, _CURRENT, [])]
     seen = status.pop("currentCPUUtilizationPercentage", None)
     if seen is not None and not any(map(_current_cpu, current)):
         current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": seen}}}, *current]
-    _put(status, currentMetrics=current, conditions=_taken(annotations, _CONDITIONS, []))
+    _put(status, currentMetrics=current, conditions=_pop_annotation(annotations, _CONDITIONS, []))
     if not status.get("currentReplicas"):
         status.pop("currentReplicas", None)
     return _whole(old, "autoscaling/v2", _with_annotations(metadata, annotations), spec, status)
@@ -206,12 +206,12 @@ def _current_cpu(metric: Tree) -> Any:
     return resource.get("current", {}).get("averageUtilization") if resource.get("name") == "cpu" else None
 
 
-def _spelled(value: Any, levels: int = _DEEPEST) -> Any:
+def _uncapitalized(value: Any, levels: int = _DEEPEST) -> Any:
     """Return the value without nulls and with all field names starting in lower case."""
     if levels and isinstance(value, dict):
-        inner = ((name, _spelled(v, levels - 1)) for name, v in value.items() if v is not None)
+        inner = ((name, _uncapitalized(v, levels - 1)) for name, v in value.items() if v is not None)
         return {name[:1].lower() + name[1:]: v for name, v in inner}
-    return [_spelled(v, levels - 1) for v in value] if levels and isinstance(value, list) else value
+    return [_uncapitalized(v, levels - 1) for v in value] if levels and isinstance(value, list) else value
 
 
 def _behavior(behavior: Tree | None) -> Tree | None:
@@ -239,7 +239,7 @@ def _with_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
     return {**metadata, "annotations": annotations} if annotations else metadata
 
 
-def _taken(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
+def _pop_annotation(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
     """Remove an annotation and return its decoded value. An annotation that is not JSON of the expected form stays."""
     try:
         found = orjson.loads(annotations.get(name, ""))

@@ -129,10 +129,10 @@ def built_in(
 
 @lru_cache(maxsize=8)  # tests start many servers, most with the same features
 def _without_gated(off: frozenset[str]) -> Sequence[ResourceInfo]:
-    return tuple(_reduced(info, off) for info in built_in_kinds.resources())
+    return tuple(_without_features(info, off) for info in built_in_kinds.resources())
 
 
-def _reduced(info: ResourceInfo, off: frozenset[str]) -> ResourceInfo:
+def _without_features(info: ResourceInfo, off: frozenset[str]) -> ResourceInfo:
     name = f"{info.plural}.{info.group}".rstrip(".")
     fields, tolerations = gated_fields(name, lambda feature: feature not in off), POD_TOLERATIONS.get(name)
     if fields:

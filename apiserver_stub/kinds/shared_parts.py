@@ -16,7 +16,7 @@ from controller_manager.common.api.tree import Tree
 
 _MISSING = object()
 _CONTAINERS = frozenset({dict, list})
-_OF_TEXTS = frozenset({"labels", "annotations", "finalizers", "managedFields"})  # equality suffices: these hold strings
+_ONLY_STRINGS = frozenset({"labels", "annotations", "finalizers", "managedFields"})  # equality suffices here
 
 
 def may_share(kind: ResourceInfo) -> bool:
@@ -78,7 +78,7 @@ def _changed(metadata: Tree, stored: Tree) -> Tree:
         name: value
         for name, value in metadata.items()
         if (before := stored.get(name, _MISSING)) is not value
-        and not ((type(value) is str or name in _OF_TEXTS) and value == before)
+        and not ((type(value) is str or name in _ONLY_STRINGS) and value == before)
     }
 
 

@@ -80,7 +80,7 @@ AUTOSCALER: Rows = (
 )  # fmt: skip
 
 
-def _aim(autoscaler: Tree) -> None:
+def _default_cpu_target(autoscaler: Tree) -> None:
     """Set the default CPU target of an autoscaling/v1 autoscaler without metrics."""
     if not get_in(autoscaler, ("metadata", "annotations", "autoscaling.alpha.kubernetes.io/metrics")):
         autoscaler["spec"].setdefault("targetCPUUtilizationPercentage", 80)
@@ -102,7 +102,7 @@ PRIORITY_LEVEL: Rows = (
 
 _EXPOSED = ("NodePort", "LoadBalancer")
 _INTERNAL = ("ClusterIP", *_EXPOSED)
-_PATIENCE = 10800  # seconds of session affinity to an endpoint
+_AFFINITY_SECONDS = 10800  # seconds of session affinity to an endpoint
 
 
 def _target_port(port: Tree) -> None:
@@ -110,13 +110,13 @@ def _target_port(port: Tree) -> None:
         port["targetPort"] = port.get("port")
 
 
-def _affinity(spec: Tree) -> None:
+def _affinity_timeout(spec: Tree) -> None:
     """Set the timeout of client IP session affinity. Without affinity, remove its configuration."""
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
-        said = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds")
-        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _PATIENCE if said is None else said}}
+        given = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds")
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _AFFINITY_SECONDS if given is None else given}}
 
 
 def _external_policy(spec: Tree) -> str | None:
@@ -147,7 +147,7 @@ SERVICE: Rows = (
     ("spec", (
         ("type", "ClusterIP"),
         ("sessionAffinity", "None"),
-        ("", _affinity),
+        ("", _affinity_timeout),
         ("ports", (("protocol", "TCP"), ("", _target_port))),
         ("internalTrafficPolicy", when("type", _INTERNAL, "Cluster")),
         ("externalTrafficPolicy", _external_policy),
@@ -186,7 +186,7 @@ def _named_label(namespace: Tree) -> None:
         put_in(namespace, ("metadata", "labels", "kubernetes.io/metadata.name"), name)
 
 
-def _plain_data(secret: Tree) -> None:
+def _string_data(secret: Tree) -> None:
     """Encode `stringData` into `data` and remove it."""
     plain = secret.pop("stringData", None)
     if plain:
@@ -250,7 +250,7 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "resourceclaimtemplates.resource.k8s.io": under("spec.spec", DEVICE_CLAIM),
     "resourceslices.resource.k8s.io": under("spec.devices", DEVICES),
     "rolebindings.rbac.authorization.k8s.io": ROLE_BINDING,
-    "secrets": (("type", "Opaque"), ("", _plain_data)),
+    "secrets": (("type", "Opaque"), ("", _string_data)),
     "services": SERVICE,
     "statefulsets.apps": under("spec", pod.STATEFUL_SET),
     "storageclasses.storage.k8s.io": (("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")),
@@ -260,7 +260,7 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
 })  # fmt: skip
 # Defaults of versions that are stored as another version.
 VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
-    "horizontalpodautoscalers.autoscaling": (("spec", (("minReplicas", 1),)), ("", _aim)),
+    "horizontalpodautoscalers.autoscaling": (("spec", (("minReplicas", 1),)), ("", _default_cpu_target)),
 })  # fmt: skip
 DEFAULTS: Mapping[str, Defaults] = MappingProxyType({name: applying(rows) for name, rows in DEFAULT_ROWS.items()})
 

@@ -21,16 +21,16 @@ def complete_resources(spec: Tree) -> None:
         if resources and "limits" in resources:
             _fill(resources, "requests", resources["limits"])
     if spec.get("resources"):
-        _of_pod(spec, spec["resources"])
+        _complete_pod_resources(spec, spec["resources"])
 
 
 def _fill(resources: Tree, field: str, known: _Amounts) -> None:
-    said = resources.get(field, {})
-    if not known.keys() <= said.keys():
-        resources[field] = {**known, **said}
+    given = resources.get(field, {})
+    if not known.keys() <= given.keys():
+        resources[field] = {**known, **given}
 
 
-def _of_pod(spec: Tree, resources: Tree) -> None:
+def _complete_pod_resources(spec: Tree, resources: Tree) -> None:
     """Set the missing resources of a Pod with Pod-level resources. Limits of huge pages come from the containers,
     requests from the requests of the containers or else from the Pod's limits.
     """
@@ -101,7 +101,7 @@ def _partition(strategy: Tree) -> None:
         strategy["rollingUpdate"].setdefault("partition", 0)
 
 
-def _counted(metadata: Tree) -> None:
+def _template_generation(metadata: Tree) -> None:
     """Add the template generation annotation of DaemonSets. The strategy updates its value."""
     metadata.setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "0")
 
@@ -180,7 +180,7 @@ DAEMON_SET: Rows = (
     )),
     *TEMPLATE,
 )  # fmt: skip
-DAEMON_SET_METADATA: Rows = (("", _counted),)
+DAEMON_SET_METADATA: Rows = (("", _template_generation),)
 STATEFUL_SET: Rows = (
     ("replicas", 1),
     ("podManagementPolicy", "OrderedReady"),

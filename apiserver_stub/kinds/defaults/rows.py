@@ -136,10 +136,10 @@ def in_step(older: str, newer: str, key: str = "") -> Apply:
     """
 
     def apply(tree: Tree) -> None:
-        said, listed = tree.get(older), tree.get(newer)
+        value, listed = tree.get(older), tree.get(newer)
         first = (listed[0].get(key, "") if key else listed[0]) if listed else None
-        if said and said != first:
-            tree[newer] = [{key: said} if key else said]
+        if value and value != first:
+            tree[newer] = [{key: value} if key else value]
         elif first:
             tree[older] = first
 

@@ -63,7 +63,7 @@ def _pod(tree: Tree) -> list[Any]:
     phase, lasting = _initializing(spec, status)
     if not phase.reason or condition(tree, "Initialized") == "True":
         phase = _running(tree, phase, lasting)
-    reason = _deletion(tree) or phase.reason or _stated(status)
+    reason = _deletion(tree) or phase.reason or _status_reason(status)
     total = len(spec.get("containers") or ()) + len(_sidecars(spec))
     return [
         name(tree),
@@ -134,7 +134,7 @@ def _running(tree: Tree, init: _Phase, restarts: _Restarts) -> _Phase:
         elif container.get("ready") and "running" in state:
             running = True
             ready += 1
-    if (reason or _stated(status)) == "Completed":
+    if (reason or _status_reason(status)) == "Completed":
         reason = _completed(tree, running, failure)
     return _Phase(reason, ready, restarts)
 
@@ -153,7 +153,7 @@ def _ended(terminated: Tree) -> str:
     return f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _stated(status: Tree) -> str:
+def _status_reason(status: Tree) -> str:
     """Return the reason that the status gives: SchedulingGated, its `reason`, or its phase."""
     gated = any(c.get("type") == "PodScheduled" and c.get("reason") == _GATED for c in status.get("conditions", ()))
     return _GATED if gated else str(status.get("reason") or status.get("phase", ""))

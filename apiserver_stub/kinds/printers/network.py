@@ -55,7 +55,7 @@ def _ingress(tree: Tree) -> list[Any]:
         name(tree),
         spec.get("ingressClassName", NONE),
         _hosts([rule.get("host", "") for rule in spec.get("rules", ())]),
-        ",".join(_balanced(part(tree, "status"))),
+        ",".join(_balancer_addresses(part(tree, "status"))),
         "80, 443" if spec.get("tls") else "80",
         age(tree),
     ]
@@ -90,7 +90,7 @@ def _external(spec: Tree, status: Tree) -> str:
         case "ClusterIP" | "NodePort":
             return joined(addresses)
         case "LoadBalancer":
-            return joined([*_balanced(status), *addresses], empty="<pending>")
+            return joined([*_balancer_addresses(status), *addresses], empty="<pending>")
         case "ExternalName":
             return str(spec.get("externalName", ""))
     return UNKNOWN
@@ -101,7 +101,7 @@ def _service_port(port: Tree) -> str:
     return f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}"
 
 
-def _balanced(status: Tree) -> list[str]:
+def _balancer_addresses(status: Tree) -> list[str]:
     """Return the IPs or host names of the load balancer, sorted."""
     found = part(status, "loadBalancer").get("ingress", ())
     return sorted({i.get("ip") or i.get("hostname") or "" for i in found} - {""})

@@ -205,12 +205,12 @@ def _version_names(versions: list[Tree], shared: set[str], errors: ErrorList) ->
 
 
 def _has_default(schema: Any) -> bool:
-    return any("default" in inner for inner in _within(schema or {}))
+    return any("default" in inner for inner in _inside(schema or {}))
 
 
-def _within(tree: Tree) -> Iterator[Tree]:
+def _inside(tree: Tree) -> Iterator[Tree]:
     yield tree
     for value in tree.values():
         for inner in value if isinstance(value, list) else (value,):
             if isinstance(inner, dict):
-                yield from _within(inner)
+                yield from _inside(inner)

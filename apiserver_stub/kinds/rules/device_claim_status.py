@@ -144,11 +144,11 @@ def _interface(text: str, at: FieldPath, errors: ErrorList) -> None:
         found = None
     if found is None:
         errors.invalid(at, text, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)")
-    elif (usual := _usual(found)) != text:
+    elif (usual := _canonical(found)) != text:
         errors.invalid(at, text, f'must be in canonical form ("{usual}")')
 
 
-def _usual(found: IPv4Interface | IPv6Interface) -> str:
+def _canonical(found: IPv4Interface | IPv6Interface) -> str:
     """Return an address in canonical form. An IPv4-mapped IPv6 address is returned as IPv4."""
     mapped, length = found.ip.ipv4_mapped if isinstance(found, IPv6Interface) else None, found.network.prefixlen
     return f"{mapped}/{length - 96 if length > 32 else length}" if mapped else found.compressed

@@ -32,7 +32,7 @@ def _core_path(name: str) -> FieldPath:
     return (None, _CORE_NAMES.get(name, name))
 
 
-def _lives(event: Any, subject: str, errors: ErrorList) -> None:
+def _check_namespace(event: Any, subject: str, errors: ErrorList) -> None:
     """Check that an event is in the namespace of its object, or in `default` for a cluster-scoped object."""
     about = (event.get(subject) or {}).get("namespace") or ""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
@@ -49,7 +49,7 @@ def _event(subject: str, controller: str, note: str) -> ValueRule:
     limits = {"reportingInstance": _SHORT, "action": _SHORT, "reason": _SHORT, note: _NOTE}
 
     def rule(event: Any, at: FieldPath, errors: ErrorList) -> None:
-        _lives(event, subject, errors)
+        _check_namespace(event, subject, errors)
         if not event.get("eventTime"):
             return
         need(controller)(event, at, errors)
@@ -71,7 +71,7 @@ def _series(event: Any, at: FieldPath, errors: ErrorList) -> None:
     need("lastObservedTime")(series, here, errors)
 
 
-def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
+def _new_event(event: Any, at: FieldPath, errors: ErrorList) -> None:
     """Reject a new event of the older form. Stored ones may stay."""
     _series(event, at, errors)
     need("eventTime")(event, at, errors)
@@ -96,6 +96,6 @@ RULES = {
         _event("involvedObject", "reportingComponent", "message"), name=names.path_segment, by_schema=False,
     ),
     "events.k8s.io/v1/Event": KindRules(
-        _event("regarding", "reportingController", "note"), _change, on_create=_of_today, by_schema=False,
+        _event("regarding", "reportingController", "note"), _change, on_create=_new_event, by_schema=False,
     ),
 }  # fmt: skip

@@ -79,47 +79,47 @@ def index_ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
 
 
 def _misread(name: str) -> Callable[[_JobState], bool]:
-    def wrong(said: _JobState) -> bool:
-        completions = said.spec.get("completions")
-        return completions is not None and index_ranges(said.status.get(name, ""), completions) is None
+    def wrong(state: _JobState) -> bool:
+        completions = state.spec.get("completions")
+        return completions is not None and index_ranges(state.status.get(name, ""), completions) is None
 
     return wrong
 
 
-def _overlap(said: _JobState) -> bool:
-    completions = said.spec.get("completions")
+def _overlap(state: _JobState) -> bool:
+    completions = state.spec.get("completions")
     if completions is None:
         return False
-    texts = (said.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
+    texts = (state.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
     done, failed = (index_ranges(text, completions) or () for text in texts)
     return any(first <= end and start <= last for first, last in done for start, end in failed)
 
 
-def _ends_early(said: _JobState) -> bool:
-    start, completion = said.status.get("startTime"), said.status.get("completionTime")
+def _ends_early(state: _JobState) -> bool:
+    start, completion = state.status.get("startTime"), state.status.get("completionTime")
     return bool(start and completion and completion < start)
 
 
-def _unstarted(said: _JobState) -> bool:
-    waits = said.spec.get("suspend") is True and said.spec.get("completions") == 0
-    return "finished" in said and "startTime" not in said and not waits
+def _unstarted(state: _JobState) -> bool:
+    waits = state.spec.get("suspend") is True and state.spec.get("completions") == 0
+    return "finished" in state and "startTime" not in state and not waits
 
 
-def _uncounted(said: _JobState) -> bool:
-    pods = said.status.get("uncountedTerminatedPods") or {}
-    return "finished" in said and bool(pods.get("succeeded") or pods.get("failed"))
+def _uncounted(state: _JobState) -> bool:
+    pods = state.status.get("uncountedTerminatedPods") or {}
+    return "finished" in state and bool(pods.get("succeeded") or pods.get("failed"))
 
 
 def _together(*names: str) -> Callable[[_JobState], bool]:
-    return lambda said: all(name in said for name in names)
+    return lambda state: all(name in state for name in names)
 
 
 def _without(name: str, other: str) -> Callable[[_JobState], bool]:
-    return lambda said: name in said and other not in said
+    return lambda state: name in state and other not in state
 
 
 def _busy(name: str) -> Callable[[_JobState], bool]:
-    return lambda said: "finished" in said and said.count(name) > 0
+    return lambda state: "finished" in state and state.count(name) > 0
 
 
 _RULES = (
@@ -140,15 +140,15 @@ _RULES = (
           "must be empty for a job that is over"),
     _rule("completedIndexes", _misread("completedIndexes"), "completedIndexes",
           "must be numbers and ranges of numbers in order, below `completions`"),
-    _rule("failedIndexes", lambda said: "backoffLimitPerIndex" in said.spec and _misread("failedIndexes")(said),
+    _rule("failedIndexes", lambda state: "backoffLimitPerIndex" in state.spec and _misread("failedIndexes")(state),
           "failedIndexes", "must be numbers and ranges of numbers in order, below `completions`"),
-    _rule("completedIndexes", lambda said: bool(said.status.get("completedIndexes")) and not said.is_indexed,
+    _rule("completedIndexes", lambda state: bool(state.status.get("completedIndexes")) and not state.is_indexed,
           "completedIndexes", "only an indexed job has some"),
-    _rule("failedIndexes", lambda said: "failedIndexes" in said and "backoffLimitPerIndex" not in said.spec,
+    _rule("failedIndexes", lambda state: "failedIndexes" in state and "backoffLimitPerIndex" not in state.spec,
           "failedIndexes", "only a job with backoffLimitPerIndex has some"),
     _rule("failedIndexes completedIndexes", _overlap, "failedIndexes", "no index has both failed and completed"),
     _rule("finished terminating", _busy("terminating"), "terminating", "must be 0 for a job that is over"),
-    _rule("ready active", lambda said: "ready" in said and said.count("ready") > said.count("active"), "ready",
+    _rule("ready active", lambda state: "ready" in state and state.count("ready") > state.count("active"), "ready",
           "may not be more than `active`"),
 )  # fmt: skip
 _ALWAYS = (
@@ -156,7 +156,7 @@ _ALWAYS = (
           "SuccessCriteriaMet and Failed exclude one another"),
     _rule("", _together("SuccessCriteriaMet", "FailureTarget"), "conditions",
           "SuccessCriteriaMet and FailureTarget exclude one another"),
-    _rule("", lambda said: "successPolicy" in said.spec and _without("Complete", "SuccessCriteriaMet")(said),
+    _rule("", lambda state: "successPolicy" in state.spec and _without("Complete", "SuccessCriteriaMet")(state),
           "conditions", "Complete needs SuccessCriteriaMet where there is a successPolicy"),
 )  # fmt: skip
 
@@ -189,19 +189,19 @@ def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     for rule in _ALWAYS:
         if rule.wrong(now):
             _report(rule, now, errors)
-    _kept(now, before, errors)
+    _no_reverts(now, before, errors)
     _times(now, before, _resumes(new, old), errors)
 
 
-def _report(rule: _Rule, said: _JobState, errors: ErrorList) -> None:
+def _report(rule: _Rule, state: _JobState, errors: ErrorList) -> None:
     at = (_AT, rule.field)
     if rule.required:
         errors.required(at, rule.why)
     else:
-        errors.invalid(at, said.status.get(rule.field, NO_VALUE), rule.why)
+        errors.invalid(at, state.status.get(rule.field, NO_VALUE), rule.why)
 
 
-def _kept(now: _JobState, before: _JobState, errors: ErrorList) -> None:
+def _no_reverts(now: _JobState, before: _JobState, errors: ErrorList) -> None:
     """Check that final conditions stay and that counts do not decrease. `succeeded` may decrease in an elastic indexed
     job.
     """

@@ -118,7 +118,7 @@ _MANAGER = record({
 
 
 @lru_cache(1024)
-def _is_sound(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
+def _is_valid_manager(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
     """Return whether a managed fields entry is valid. Results are cached, since there are few managers."""
     found = ErrorList()
     entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
@@ -128,8 +128,10 @@ def _is_sound(operation: str, fields_type: str, manager: str, subresource: str) 
 
 def _managed(entries: Any, at: FieldPath, errors: ErrorList) -> None:
     for index, entry in enumerate(entries):
-        said = entry.get
-        if not _is_sound(said("operation", ""), said("fieldsType", ""), said("manager", ""), said("subresource", "")):
+        get = entry.get
+        if not _is_valid_manager(
+            get("operation", ""), get("fieldsType", ""), get("manager", ""), get("subresource", "")
+        ):
             _MANAGER(entry, (at, index), errors)
 
 

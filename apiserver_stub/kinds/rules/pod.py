@@ -47,7 +47,7 @@ def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], errors)
     gated = bool(before.get("schedulingGates"))
     if gated:
-        _steering(spec, before, errors)
+        _gated_scheduling(spec, before, errors)
     if not _same_otherwise(spec, before, gated):
         errors.forbidden(_SPEC, _FROZEN)
 
@@ -81,12 +81,12 @@ def _deadline(new: Any, old: Any, errors: ErrorList) -> bool:
 
 
 def _tolerations(new: list[Any], old: list[Any], errors: ErrorList) -> None:
-    if new != old and not _lasting(old) <= _lasting(new):
+    if new != old and not _without_seconds(old) <= _without_seconds(new):
         why = "of a toleration that is there only tolerationSeconds may change"
         errors.forbidden((_SPEC, "tolerations"), why)
 
 
-def _lasting(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
+def _without_seconds(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
     """Return the tolerations without `tolerationSeconds`."""
     return {
         frozenset((name, value) for name, value in one.items() if name != "tolerationSeconds") for one in tolerations
@@ -101,7 +101,7 @@ def _gates(new: list[Any], old: list[Any], errors: ErrorList) -> None:
             errors.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
 
 
-def _steering(new: Tree, old: Tree, errors: ErrorList) -> None:
+def _gated_scheduling(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Check that scheduling constraints of a gated Pod only become stricter: node selector labels are only added, and
     affinity other than node affinity stays.
     """

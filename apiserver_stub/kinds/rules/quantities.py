@@ -148,7 +148,7 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         return
     for name, value in requests.items():
         limit = limits.get(name)
-        rigid = _is_rigid(name)
+        rigid = _cannot_overcommit(name)
         if rigid and limit is None:
             errors.required((at, "limits"), f"must be set for {name}, of which nothing is promised twice")
         elif rigid and not compares(value, limit, Decimal.__eq__):
@@ -158,7 +158,7 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
     _huge_pages(requests.keys() | limits.keys(), at, errors)
 
 
-def _is_rigid(name: str) -> bool:
+def _cannot_overcommit(name: str) -> bool:
     """Return whether a resource cannot be overcommitted."""
     return name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
 
@@ -319,17 +319,17 @@ def _bounds(sides: Mapping[str, Any], at: FieldPath, errors: ErrorList) -> None:
                 errors.invalid(((at, field), key(name)), sides[field][name], f"{low} is greater than {high}")
     limits, requests = sides.get("default", nothing), sides.get("defaultRequest", nothing)
     for name in sorted(limits.keys() & requests.keys()):
-        if _is_rigid(name) and not compares(limits[name], requests[name], Decimal.__eq__):
+        if _cannot_overcommit(name) and not compares(limits[name], requests[name], Decimal.__eq__):
             errors.invalid(((at, "defaultRequest"), key(name)), requests[name], "must be equal to the default limit")
     for name, ratio in sides["maxLimitRequestRatio"].items():
         here = ((at, "maxLimitRequestRatio"), key(name))
         if not compares(ratio, "1", Decimal.__ge__):
             errors.invalid(here, ratio, f"ratio {ratio} is less than 1")
-        if not _may_be(ratio, sides["min"].get(name), sides["max"].get(name)):
+        if not _is_possible_ratio(ratio, sides["min"].get(name), sides["max"].get(name)):
             errors.invalid(here, ratio, f"ratio {ratio} is greater than max/min")
 
 
-def _may_be(ratio: Any, low: Any, high: Any) -> bool:
+def _is_possible_ratio(ratio: Any, low: Any, high: Any) -> bool:
     """Return whether the ratio of two values within these bounds can be `ratio`."""
     most, least, times = _number(high), _number(low), _number(ratio)
     return most is None or not least or times is None or times <= most / least

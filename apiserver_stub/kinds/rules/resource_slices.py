@@ -138,7 +138,7 @@ _DESCRIPTION = record({
 }, _size, check_capacity, binding)  # fmt: skip
 
 
-def _is_special(device: Any) -> bool:
+def _lowers_limit(device: Any) -> bool:
     """Return whether a device lowers the maximum number of devices in its slice."""
     attributes = (device.get("attributes") or {}).values()
     return bool(
@@ -153,7 +153,7 @@ def _slice(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     _one_place(spec, _SPEC_PLACES, at, errors)
     if devices is not None and sets is not None:
         errors.invalid(at, "", "only one of sharedCounters and devices is allowed")
-    limit = _MOST_SPECIAL if any(map(_is_special, devices or ())) else _MOST_DEVICES
+    limit = _MOST_SPECIAL if any(map(_lowers_limit, devices or ())) else _MOST_DEVICES
     device = _device(says_where=spec.get("perDeviceNodeSelection", False))
     few_distinct(limit, device, name_of)(devices or [], (at, "devices"), errors)
     few_distinct(_SETS, _SET, name_of)(sets or [], (at, "sharedCounters"), errors)

@@ -40,11 +40,11 @@ def _anchors(text: str, errors: ErrorList) -> None:
         return
     found = list(blocks(text.encode()))
     problems = [why for index, block in enumerate(found) if (why := _anchor_problem(index, block))]
-    for why in problems or _repetitions(found):
+    for why in problems or _duplicates(found):
         errors.invalid(_ANCHORS, _OMITTED, why)
 
 
-def _repetitions(found: list[Block]) -> Iterator[str]:
+def _duplicates(found: list[Block]) -> Iterator[str]:
     places: dict[bytes, list[int]] = {}
     for index, block in enumerate(found):
         places.setdefault(block.content, []).append(index)

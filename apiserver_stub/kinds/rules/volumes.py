@@ -223,7 +223,7 @@ def _azure_disk(disk: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.unsupported((at, "diskURI"), uri, (_BLOB,))
 
 
-def _fibre(channel: Any, at: FieldPath, errors: ErrorList) -> None:
+def _fibre_channel(channel: Any, at: FieldPath, errors: ErrorList) -> None:
     ports, ids = channel.get("targetWWNs"), channel.get("wwids")
     if not ports and not ids:
         errors.required((at, "targetWWNs"), "needs targetWWNs or wwids")
@@ -284,7 +284,7 @@ SHARED: Mapping[str, ValueRule] = MappingProxyType({
     "cinder": record({"secretRef": _NAMED}, need("volumeID")),
     "cephfs": record({}, need("monitors")),
     "quobyte": record({"registry": form(_registry)}, need("registry", "volume")),
-    "fc": _fibre,
+    "fc": _fibre_channel,
     "flexVolume": record({}, need("driver")),
     "azureFile": record({}, need("secretName", "shareName")),
     "vsphereVolume": record({}, need("volumePath")),

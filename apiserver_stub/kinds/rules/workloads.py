@@ -87,7 +87,7 @@ def _template_of_readable(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         _template(spec, at, errors)
 
 
-def _unnamed(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+def _stateful_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     """Check the template of a StatefulSet without `hostname` and `subdomain`, which the StatefulSet sets itself."""
     inner = get_in(spec, ("template", "spec"))
     if inner and ("hostname" in inner or "subdomain" in inner):
@@ -177,7 +177,7 @@ _STATEFUL_SET = _workload({
     "updateStrategy": _strategy(
         record({"partition": at_least(0), "maxUnavailable": SHARE}), "OnDelete", _not_for, _no_way,
     ),
-}, template=_unnamed)  # fmt: skip
+}, template=_stateful_template)  # fmt: skip
 _NEW_STATEFUL_SET = within("spec", record({
     "serviceName": if_any(LABEL), "volumeClaimTemplates": each(record({"spec": CLAIM_SPEC})),
 }))  # fmt: skip

@@ -132,7 +132,7 @@ _TEMPLATE: Tree = {"spec": {"containers": None}}
 _WORKLOAD: Tree = {"spec": {"selector": None, "template": _TEMPLATE}}
 _SCALED: Tree = {"spec": {**_WORKLOAD["spec"], "replicas": 0}}
 # Fields of zero objects that every valid object of the kind has.
-_OF_KINDS: Mapping[str, Tree] = MappingProxyType({
+_KIND_FIELDS: Mapping[str, Tree] = MappingProxyType({
     "certificatesigningrequests.certificates.k8s.io": {"spec": {"request": None}},
     "clusterrolebindings.rbac.authorization.k8s.io": {"roleRef": {"apiGroup": ""}},
     "controllerrevisions.apps": {"data": None},
@@ -159,7 +159,7 @@ def zero_object(name: str, schema: Schema) -> Tree:
     """Return an empty object of the built-in kind `plural.group`, as Go encodes it."""
     tree: Tree = {"metadata": {}}
     fill(schema, tree)
-    _lay(_OF_KINDS.get(name, {}), tree)
+    _lay(_KIND_FIELDS.get(name, {}), tree)
     return tree
 
 

@@ -116,6 +116,6 @@ def dated(conditions: list[Tree], before: list[Tree], now: str) -> list[Tree]:
     found = []
     for condition in conditions:
         changed = since.get((condition.get("type"), condition.get("status"))) or now
-        said = {name: value for name, value in condition.items() if value is not None}
-        found.append({"lastUpdateTime": now, "lastTransitionTime": changed, **said})
+        given = {name: value for name, value in condition.items() if value is not None}
+        found.append({"lastUpdateTime": now, "lastTransitionTime": changed, **given})
     return found

@@ -54,7 +54,7 @@ def price(pod: Tree, budgets: Iterable[Tree]) -> Price:
         raise InternalError("the pod has more than one PodDisruptionBudget, and an eviction takes from one only")
     if not meant:
         return _FREE
-    if not _is_ready(pod) and _gives_up_unready(meant[0]):
+    if not _is_ready(pod) and _allows_unready(meant[0]):
         return _FREE_AS_IT_IS
     return Price(meant[0]["metadata"]["name"])
 
@@ -85,7 +85,7 @@ def _is_ready(pod: Tree) -> bool:
     return any((c.get("type"), c.get("status")) == ("Ready", "True") for _, c in conditions)
 
 
-def _gives_up_unready(budget: Tree) -> bool:
+def _allows_unready(budget: Tree) -> bool:
     status = budget.get("status") or {}
     healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
     if get_in(budget, ("spec", "unhealthyPodEvictionPolicy")) == "AlwaysAllow":
@@ -96,17 +96,17 @@ def _gives_up_unready(budget: Tree) -> bool:
 def _check(budget: Tree, status: Tree) -> None:
     name, allowed = budget["metadata"]["name"], status.get("disruptionsAllowed", 0)
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        raise _later(f"The disruption budget {name} is still being processed by the server.", 10)
+        raise _too_many_requests(f"The disruption budget {name} is still being processed by the server.", 10)
     if allowed < 0:
         raise forbidden("policy", "poddisruptionbudget", name, "its disruptionsAllowed is below zero")
     if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
         raise forbidden("policy", "poddisruptionbudget", name, "too many evictions wait to be confirmed")
     if not allowed:
         needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-        raise _later(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently", 0)
+        raise _too_many_requests(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently", 0)
 
 
-def _later(why: str, seconds: int) -> TooManyRequests:
+def _too_many_requests(why: str, seconds: int) -> TooManyRequests:
     details = Details(causes=(Cause(reason="DisruptionBudget", message=why),), retry_after_seconds=seconds)
     return TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", details)
 

@@ -100,10 +100,10 @@ def _volume_on_update(new: Tree, old: Tree, part: str) -> None:
     if part != "status":
         return
     status, before = new.setdefault("status", {}), old.get("status") or {}
-    said, known = status.get(_PHASE_TIME), before.get(_PHASE_TIME)
-    if status.get("phase") != before.get("phase") and said in (None, known):
+    requested, known = status.get(_PHASE_TIME), before.get(_PHASE_TIME)
+    if status.get("phase") != before.get("phase") and requested in (None, known):
         status[_PHASE_TIME] = format_time(utc_now())
-    elif said is None and known is not None:
+    elif requested is None and known is not None:
         status[_PHASE_TIME] = known
 
 

@@ -100,7 +100,7 @@ def resized(new: Tree, old: Tree) -> Tree:
     wanted, spec = new.get("spec") or {}, dict(old.get("spec") or {})
     for name in _LISTS:
         if name in spec or name in wanted:
-            spec[name] = _resized(wanted.get(name) or [], spec.get(name) or [])
+            spec[name] = _resized_containers(wanted.get(name) or [], spec.get(name) or [])
     put_in(spec, ("resources",), wanted.get("resources"))
     return spec
 
@@ -112,7 +112,7 @@ def with_ephemeral(new: Tree, old: Tree) -> Tree:
     return spec
 
 
-def _resized(wanted: list[Tree], containers: list[Tree]) -> list[Tree]:
+def _resized_containers(wanted: list[Tree], containers: list[Tree]) -> list[Tree]:
     if _names(wanted) != _names(containers):
         return wanted
     found = []

@@ -39,16 +39,16 @@ def typed_in(tree: Any, path: Sequence[str], expected: type[T]) -> T | None:
         if tree is None:
             return None
         if type(tree) is not dict:
-            raise TypeError(_unlike(path[: depth + 1], tree, "map[string]interface{}"))
+            raise TypeError(_type_error(path[: depth + 1], tree, "map[string]interface{}"))
         if name not in tree:
             return None
         tree = tree[name]
     if type(tree) is not expected:
-        raise TypeError(_unlike(path, tree, _GO_TYPES[expected]))
+        raise TypeError(_type_error(path, tree, _GO_TYPES[expected]))
     return tree
 
 
-def _unlike(path: Sequence[str], value: Any, expected: str) -> str:
+def _type_error(path: Sequence[str], value: Any, expected: str) -> str:
     found = _GO_TYPES.get(type(value), _OBJECT)
     return f".{'.'.join(path)} accessor error: {_printed(value)} is of the type {found}, expected {expected}"
 

@@ -51,7 +51,7 @@ def is_exposed(spec: Tree) -> bool:
 
 # Fields with the condition under which a spec needs them. They are dropped when an update ends the need, unless it
 # also changes the field.
-_OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
+_CONDITIONAL: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
     "allocateLoadBalancerNodePorts": _is_balanced,
     "clusterIP": needs_addresses,
     "clusterIPs": needs_addresses,
@@ -78,7 +78,7 @@ def _carried_over(new: Tree, old: Tree) -> Tree:
         spec["ports"] = _with_node_ports(ports, old.get("ports"))
     elif ports and may_have_node_ports(old):
         spec["ports"] = _without_node_ports(ports, old.get("ports"))
-    for name, needed in _OWED.items():
+    for name, needed in _CONDITIONAL.items():
         if name in spec and needed(old) and not needed(new) and spec[name] == old.get(name):
             del spec[name]
     return spec

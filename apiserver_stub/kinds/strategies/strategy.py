@@ -31,7 +31,7 @@ def nothing(_tree: Tree) -> None:
     """Do nothing (default for optional steps)."""
 
 
-def _nothing_owed(_new: Tree, _old: Tree, _part: str) -> None:
+def _no_update(_new: Tree, _old: Tree, _part: str) -> None:
     pass
 
 
@@ -69,7 +69,7 @@ class Strategy:
     counted_metadata: frozenset[str] = frozenset()
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
     on_create: Callable[[Tree], None] = nothing
-    on_update: Callable[[Tree, Tree, str], None] = _nothing_owed
+    on_update: Callable[[Tree, Tree, str], None] = _no_update
     grace_period: Callable[[Tree, int | None], int] = _immediately
     on_delete: Callable[[Tree], None] = nothing
     finalizers: FieldNames = ()

@@ -79,9 +79,9 @@ def problems(spec: TokenSpec) -> list[Cause]:
     """Return the errors of the spec."""
     seconds = spec.expiration_seconds
     if seconds < SHORTEST:
-        return [_wrong_life(seconds, "may not specify a duration less than 10 minutes")]
+        return [_invalid_lifetime(seconds, "may not specify a duration less than 10 minutes")]
     if seconds > LONGEST:
-        return [_wrong_life(seconds, "may not specify a duration larger than 2^32 seconds")]
+        return [_invalid_lifetime(seconds, "may not specify a duration larger than 2^32 seconds")]
     return []
 
 
@@ -108,6 +108,6 @@ def answered(tree: Tree, spec: TokenSpec, status: dict[str, Any]) -> Tree:
     return {**tree, "spec": {"boundObjectRef": None, **tree.get("spec", {}), **granted}, "status": status}
 
 
-def _wrong_life(seconds: int, why: str) -> Cause:
+def _invalid_lifetime(seconds: int, why: str) -> Cause:
     message = f"Invalid value: {seconds}: {why}"
     return Cause(reason="FieldValueInvalid", message=message, field="spec.expirationSeconds")

@@ -63,7 +63,7 @@ def _of_list(schema: StructuralSchema, items: Report, value: Any, at: FieldPath,
     if schema.list_type == "map":
         _of_map(schema, value, at, errors)
     else:
-        for index in _again(value):
+        for index in _repeated(value):
             errors.duplicate((at, index), value[index])
     if items is not nothing:
         _of_elements(items, value, at, errors)
@@ -77,7 +77,7 @@ def _of_map(schema: StructuralSchema, value: list[Any], at: FieldPath, errors: E
     if _differ(value, schema.list_map_keys):
         return
     keys = [{name: item[name] for name in schema.list_map_keys if name in item} if item else {} for item in value]
-    for index in _again(keys):
+    for index in _repeated(keys):
         errors.duplicate((at, index), keys[index])
 
 
@@ -89,7 +89,7 @@ def _differ(items: list[Any], names: Sequence[str]) -> bool:
         return False
 
 
-def _again(values: list[Any]) -> list[int]:
+def _repeated(values: list[Any]) -> list[int]:
     """Return the indexes at which values occur for the second time."""
     seen: dict[bytes, int] = {}
     found = []

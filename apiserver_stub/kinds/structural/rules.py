@@ -38,7 +38,7 @@ class _Rule:
     program: Program | None
     message_program: Program | None
     message: str
-    said: str
+    source: str
     uses_old: bool
     optional_old: bool
     reason: str
@@ -122,9 +122,9 @@ class _Rules:
     def __init__(self, schema: StructuralSchema, raw: Raw) -> None:
         self._schema = schema
         declared = declared_type(schema.raw, _TYPE, resource=schema.resource)
-        said = raw.get(VALIDATIONS) or ()
-        self._broken = bool(said) and declared is None
-        self._rules = () if declared is None else tuple(_compiled(schema.raw, said, declared.type))
+        declared_rules = raw.get(VALIDATIONS) or ()
+        self._broken = bool(declared_rules) and declared is None
+        self._rules = () if declared is None else tuple(_compiled(schema.raw, declared_rules, declared.type))
         self._shown = schema.raw.get("type") or ""
         self._alternatives = [one for branch in raw.get("allOf") or () if (one := _below(schema, branch))]
         named = raw.get("properties") or {}
@@ -200,12 +200,12 @@ class _Rules:
         check.budget -= budget.spent
         if exceeded:
             explanation = "no further validation rules will be run due to call cost exceeds limit for rule"
-            self._end(at, f"'{why}': {explanation}: {rule.said}", check)
+            self._end(at, f"'{why}': {explanation}: {rule.source}", check)
         if why.startswith("no such overload"):
             explanation = "call arguments did not match a supported operator, function or macro signature for rule"
-            check.errors.invalid(at or NOWHERE, self._shown, f"'{why}': {explanation}: {rule.said}")
+            check.errors.invalid(at or NOWHERE, self._shown, f"'{why}': {explanation}: {rule.source}")
         elif why:
-            check.errors.invalid(at or NOWHERE, self._shown, f"{why} evaluating rule: {rule.said}")
+            check.errors.invalid(at or NOWHERE, self._shown, f"{why} evaluating rule: {rule.source}")
         return bool(why) or holds is True
 
     def _fail(self, rule: _Rule, plain: Mapping[str, Any], at: FieldPath, ratchet: _Ratchet, check: RuleCheck) -> None:
@@ -276,12 +276,12 @@ def _says_rules(raw: Raw) -> bool:
     return bool(raw.get(VALIDATIONS)) or any(isinstance(one, Mapping) and _says_rules(one) for one in inner)
 
 
-def _compiled(raw: Raw, said: Sequence[Raw], of: Type) -> list[_Rule]:
+def _compiled(raw: Raw, declared_rules: Sequence[Raw], of: Type) -> list[_Rule]:
     plain = partial(Environment.base().extend, {_SELF: of, _OLD: of})
     optional = partial(Environment.base().extend, {_SELF: of, _OLD: OptionalType(of)})
     made: dict[bool, Environment] = {}
     rules = []
-    for one in said:
+    for one in declared_rules:
         is_optional = bool(one.get("optionalOldSelf"))
         if is_optional not in made:
             made[is_optional] = optional() if is_optional else plain()
@@ -289,15 +289,15 @@ def _compiled(raw: Raw, said: Sequence[Raw], of: Type) -> list[_Rule]:
     return rules
 
 
-def _rule(raw: Raw, said: Raw, environment: Environment, *, optional: bool) -> _Rule:
-    expression, message = said.get("rule") or "", (said.get("message") or "").strip()
+def _rule(raw: Raw, declaration: Raw, environment: Environment, *, optional: bool) -> _Rule:
+    expression, message = declaration.get("rule") or "", (declaration.get("message") or "").strip()
     program, error = _program(expression, environment, BOOL, "cel expression must evaluate to a bool")
-    made, _ = _program(said.get("messageExpression") or "", environment, STRING, "")
+    made, _ = _program(declaration.get("messageExpression") or "", environment, STRING, "")
     shown = message or expression.strip()
     path = ""
-    if said.get("fieldPath"):
+    if declaration.get("fieldPath"):
         try:
-            path = render(resolve_path(said["fieldPath"], dict(raw))[0])
+            path = render(resolve_path(declaration["fieldPath"], dict(raw))[0])
         except ValueError:
             path = ""
     if path.startswith("["):  # kube-apiserver shows a map key in fieldPath like a field name
@@ -306,10 +306,10 @@ def _rule(raw: Raw, said: Raw, environment: Environment, *, optional: bool) -> _
         program=program,
         message_program=made,
         message=message or f"failed rule: {shown}",
-        said=shown,
+        source=shown,
         uses_old=program is not None and _OLD in program.variables,
         optional_old=optional,
-        reason=said.get("reason") or "",
+        reason=declaration.get("reason") or "",
         path=path,
         error=error,
     )

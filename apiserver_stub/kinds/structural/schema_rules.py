@@ -67,7 +67,7 @@ class SchemaRules:
         if self.errors.full:
             return
         before = len(self.errors.causes)
-        self._check_said(schema, at, scope)
+        self._check_keywords(schema, at, scope)
         self._check_within(schema, at, scope, is_root=is_root)
         self._check_kinds_of_lists(schema, at)
         self._check_list_map(schema, at)
@@ -78,7 +78,7 @@ class SchemaRules:
         if self.expressions and schema.get(VALIDATIONS) and len(self.errors.causes) == before:
             self.expressions(schema, at, scope, self.cel_errors)
 
-    def _check_said(self, schema: Tree, at: FieldPath, scope: SchemaScope) -> None:
+    def _check_keywords(self, schema: Tree, at: FieldPath, scope: SchemaScope) -> None:
         errors, kind = self.errors, schema.get("type", "")
         if self.ratchets.types and kind and kind not in TYPES:
             errors.unsupported((at, "type"), kind, TYPES)

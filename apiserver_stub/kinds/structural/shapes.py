@@ -63,7 +63,7 @@ def _checked(holds: _Check) -> Shape:
 def _shape(schema: StructuralSchema) -> Shape:
     plain = _plain(schema)
     raw = schema.raw
-    if any(raw.get(name) for name in _JUDGED) or _demands_more(schema):
+    if any(raw.get(name) for name in _JUDGED) or _needs_check(schema):
         plain = _checked(_both(plain, raw))
     return _checked(_or_null(plain)) if schema.nullable and not check(None, raw) else plain
 
@@ -84,7 +84,7 @@ def _or_null(plain: Shape) -> _Check:
     return lambda value: value is None or _is(value, plain)
 
 
-def _demands_more(schema: StructuralSchema) -> bool:
+def _needs_check(schema: StructuralSchema) -> bool:
     """Return whether the schema requires fields that it does not declare, or has an enum with values other than
     strings.
     """

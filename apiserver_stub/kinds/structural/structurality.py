@@ -110,7 +110,7 @@ def _check_value(schema: Tree, level: str, at: FieldPath, errors: ErrorList) -> 
         _check_value(more, _FIELD, (at, "additionalProperties"), errors)
     _check_extensions(schema, at, errors)
     first = schema.get("allOf", ({},))[0]
-    _check_judgements(schema, at, errors, of_any=_is_integer_or_string(schema), of_first=_is_integer_or_string(first))
+    _check_junctors(schema, at, errors, of_any=_is_integer_or_string(schema), of_first=_is_integer_or_string(first))
     _check_type(schema, level, at, errors)
     _check_embedded(schema, level, at, errors)
 
@@ -167,7 +167,7 @@ def _check_extensions(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
                 errors.invalid((at, name), True, f"must be false if {INT_OR_STRING} is true")
 
 
-def _check_judgements(
+def _check_junctors(
     schema: Tree, at: FieldPath, errors: ErrorList, *, of_any: bool = False, of_first: bool = False
 ) -> None:
     """Report errors in the junctors and the pattern of a schema.
@@ -202,7 +202,7 @@ def _check_inside(schema: Tree, at: FieldPath, errors: ErrorList, *, of_any: boo
     """Report keywords that are not allowed inside a junctor."""
     if errors.full:
         return
-    _check_judgements(schema, at, errors, of_any=of_any)
+    _check_junctors(schema, at, errors, of_any=of_any)
     if isinstance(schema.get("items"), dict):
         _check_inside(schema["items"], (at, "items"), errors)
     for name, inner in schema.get("properties", {}).items():

@@ -207,7 +207,7 @@ def _string(value: str, raw: Raw, path: str) -> Iterator[Problem]:
         yield Problem("TooLong", path, value, f"{path} in body should be at most {longest} chars long", longest)
     elif shortest is not None and len(value) < shortest:
         yield Problem("Invalid", path, value, f"{path} in body should be at least {shortest} chars long")
-    elif pattern and (why := _unlike(value, pattern)):
+    elif pattern and (why := _unmatched_pattern(value, pattern)):
         yield Problem("Invalid", path, value, f"{path} in body should match '{why}'")
     named = _format(raw)
     is_of = None if named is None else format_of(named)
@@ -219,7 +219,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
 
 
-def _unlike(value: str, pattern: str) -> str:
+def _unmatched_pattern(value: str, pattern: str) -> str:
     """Return the pattern that a string does not match. Empty if it matches."""
     try:
         return "" if compile_regex(pattern).matches(value) else pattern
@@ -230,22 +230,22 @@ def _unlike(value: str, pattern: str) -> str:
 def _number(value: float, raw: Raw, types: tuple[str, ...], path: str) -> Iterator[Problem]:
     only = types[0] if len(types) == 1 and types[0] in _NUMBER_FORMATS else ""
     named = (_format(raw) or "") if only else ""
-    yield from _beyond(value, only, named, "Checked", path)
+    yield from _out_of_range(value, only, named, "Checked", path)
     factor = raw.get("multipleOf")
     if factor is not None:
-        fits = [*_beyond(factor, only, named, "MultipleOf", path)]
+        fits = [*_out_of_range(factor, only, named, "MultipleOf", path)]
         yield from fits
         yield from _multiple(value if not fits else float(value), factor, path)
     for word, title in (("minimum", "Minimum"), ("maximum", "Maximum")):
         bound = raw.get(word)
         if bound is not None:
-            fits = [*_beyond(bound, only, named, f"{title} boundary", path)]
+            fits = [*_out_of_range(bound, only, named, f"{title} boundary", path)]
             yield from fits
             exclusive = bool(raw.get(f"exclusive{title}"))
             yield from _bound(value if not fits else float(value), bound, exclusive, word == "maximum", path)
 
 
-def _beyond(value: float, only: str, named: str, what: str, path: str) -> Iterator[Problem]:
+def _out_of_range(value: float, only: str, named: str, what: str, path: str) -> Iterator[Problem]:
     """Yield an error if a number is outside of its type or format."""
     if only == "integer":
         fits = float(value).is_integer() if isfinite(value) else False

@@ -114,13 +114,13 @@ def _of_numbers(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     for port, at in ports:
         others = seen[port.get("containerPort"), port.get("protocol")]
         for other, there in others[:_MOST]:
-            if len(messages) < _MOST and (how := _clash(port, other)):
+            if len(messages) < _MOST and (how := _conflict(port, other)):
                 messages.append(tell(at, f"{how} {render(there)}"))
         others.append((port, at))
     return messages
 
 
-def _clash(port: Any, other: Any) -> str:
+def _conflict(port: Any, other: Any) -> str:
     host, there = port.get("hostPort") or 0, other.get("hostPort") or 0
     ip, other_ip = port.get("hostIP") or "", other.get("hostIP") or ""
     if (ip, host) == (other_ip, there):

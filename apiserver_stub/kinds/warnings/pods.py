@@ -172,7 +172,8 @@ def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
             continue
         value, reference = variable.get("value", ""), f"$({name})"
         if "valueFrom" in variable or value == reference or reference not in value:
-            messages.append(tell((at, index), f'hides previous definition of "{name}", which may be dropped when using apply'))
+            why = f'hides previous definition of "{name}", which may be dropped when using apply'
+            messages.append(tell((at, index), why))
     return messages
 
 
