@@ -218,9 +218,9 @@ _MOUNT = record({
 
 def _devices(devices: Any, at: FieldPath, errors: ErrorList) -> None:
     for field in ("name", "devicePath"):
-        for index, told in duplicates(device.get(field, "") for device in devices):
-            if told or field == "devicePath":
-                errors.invalid(((at, index), field), told, "must be unique")
+        for index, device_path in duplicates(device.get(field, "") for device in devices):
+            if device_path or field == "devicePath":
+                errors.invalid(((at, index), field), device_path, "must be unique")
     for index, device in enumerate(devices):
         here, path = (at, index), device.get("devicePath", "")
         if not device.get("name"):

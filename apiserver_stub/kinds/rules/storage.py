@@ -151,7 +151,7 @@ _TERM = record({"matchLabelExpressions": both(
 
 
 def _topologies(terms: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check that no topology term is repeated."""
+    """Check the topology terms. None may be repeated."""
     seen: list[dict[str, set[str]]] = [{}]
     for index, term in enumerate(terms):
         _TERM(term, (at, index), errors)

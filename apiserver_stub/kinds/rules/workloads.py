@@ -38,7 +38,7 @@ _HISTORY: dict[str, ValueRule] = {"revisionHistoryLimit": at_least(0)}
 
 
 def _matching(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check that the selector matches the template's labels. Without a selector nothing is checked."""
+    """Check that the selector matches the template's labels. A missing selector matches nothing."""
     selector, template = spec.get("selector"), spec.get("template") or {}
     values = get_in(template, ("metadata", "labels")) or {}
     if selector is None or (is_readable(selector) and not selects(selector, values)):

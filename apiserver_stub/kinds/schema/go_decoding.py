@@ -27,8 +27,8 @@ def _problem(value: Any, node: Schema, struct: Schema, path: tuple[str, ...]) ->
     if value is None or allowed is None or node.embeds is not None:
         return ""
     if type(value) not in allowed:
-        told = f"{_short(struct)}.{'.'.join(path)}"
-        return f"json: cannot unmarshal {_called(value)} into Go struct field {told} of type {_type(node)}"
+        go_field = f"{_short(struct)}.{'.'.join(path)}"
+        return f"json: cannot unmarshal {_called(value)} into Go struct field {go_field} of type {_type(node)}"
     if type(value) is list and node.items is not None:
         return next(filter(None, (_problem(each, node.items, struct, path) for each in value)), "")
     if type(value) is dict and node.values is not None:
