@@ -1,4 +1,4 @@
-"""Objects as they are stored, read as trees of the version of a kind."""
+"""Decode stored objects into trees of the served version."""
 
 import orjson
 
@@ -7,15 +7,13 @@ from controller_manager.common.api.tree import Tree
 
 
 def is_stored_as_served(kind: ResourceInfo) -> bool:
-    """Return whether rows of a kind are answered as they are. Those of a kind with a converter are, once that has
-    converted them.
-    """
+    """Return whether stored rows are answered unchanged. Rows of a kind with a converter are, after the conversion."""
     return kind.from_storage is None or kind.converter is not None
 
 
 def read(kind: ResourceInfo, data: bytes) -> Tree:
-    """Return a fresh tree of an object at rest, in the kind's own version; of a kind with a converter, in whatever
-    version it was stored.
+    """Return a new tree of a stored object in the kind's own version. For a kind with a converter it keeps its stored
+    version.
     """
     tree: Tree = orjson.loads(data)
     if is_stored_as_served(kind):

@@ -1,6 +1,6 @@
-"""The built-in resources: each row of `data/resources.json`, with what the tables of this floor say of its kind.
+"""The built-in resources: each row of `data/resources.json`, joined with the tables of this package.
 
-Tables are by name here and nowhere else; what works on objects is given the `ResourceInfo`.
+Only these tables find a kind by its name. Code that handles objects is given the `ResourceInfo`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ def _as_is(paths: Iterable[str], absent: str = "") -> dict[str, SelectableField]
     return {path: SelectableField(path, absent=absent) for path in paths}
 
 
-# By `plural.group` of the kind, then by the path that selectors name.
+# By `plural.group` of the kind, then by the path in the field selector.
 SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
     "certificatesigningrequests.certificates.k8s.io": _as_is(("spec.signerName",)),
     "clustertrustbundles.certificates.k8s.io": _as_is(("spec.signerName",)),
@@ -118,7 +118,7 @@ RULES: Mapping[str, KindRules] = MappingProxyType({
     **services.RULES, **storage.RULES, **rbac.RULES, **resource_slices.RULES, **storage_versions.RULES,
     **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip
-# Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
+# Kinds stored as another kind: (group, version, plural) -> storage, the stored kind, to_storage, from_storage.
 _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({
     ("events.k8s.io", "v1", "events"): ("events", ("", "v1", "Event"), event_to_core, event_from_core),
     ("autoscaling", "v1", "horizontalpodautoscalers"): (
@@ -134,7 +134,7 @@ _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, 
         renamed("resource.k8s.io/v1beta2"), renamed("resource.k8s.io/v1alpha3"),
     ),
 })  # fmt: skip
-# The features without which kinds are not served, whatever versions are.
+# The feature gate that a kind needs to be served, in any version.
 _GATES: Mapping[str, str] = MappingProxyType({
     "clustertrustbundles.certificates.k8s.io": TRUST_BUNDLES,
     "devicetaintrules.resource.k8s.io": DEVICE_TAINT_RULES,
@@ -142,13 +142,13 @@ _GATES: Mapping[str, str] = MappingProxyType({
     "resourcepoolstatusrequests.resource.k8s.io": DEVICE_POOL_STATUS,
     "storageversionmigrations.storagemigration.k8s.io": STORAGE_MIGRATION,
 })  # fmt: skip
-# Kinds that are acts: creating one does what creating the subresource of an object does, which the body names.
+# Kinds that perform an action: creating one equals creating the subresource of the object that the body names.
 _ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "v1", "bindings"): ("pods", "binding")})
 
 
 @cache
 def resources() -> tuple[ResourceInfo, ...]:
-    """Return every built-in resource, its schema resolved when first needed; servers in one process share them."""
+    """Return every built-in resource. Schemas are resolved on first use, and servers in one process share them."""
     return tuple(_resource(raw, published.schemas(), published.names()) for raw in load("resources.json"))
 
 

@@ -1,8 +1,8 @@
 """Conversions between versions that share storage: the two Event groups, the two autoscaler versions, and others.
 
-Events are stored as the core group has them, autoscalers as autoscaling/v2. Every function returns a new tree;
-going there and back loses nothing. What autoscaling/v1 has no field for, its clients find in annotations: metrics as
-v1 tells them, conditions, and the behavior with capital letters, as it has always been written.
+Events are stored in the form of the core group, autoscalers as autoscaling/v2. Every function returns a new tree, and a
+round trip loses nothing. Clients of autoscaling/v1 get the fields it does not have in annotations: metrics in v1 form,
+conditions, and the behavior with capitalized field names, as Kubernetes does.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ from controller_manager.common.api.tree import Tree
 Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
-def _places(what: str, kind: str) -> Places:
-    """Return where a target is told (`target`), or what was measured (`current`)."""
+def _metric_paths(what: str, kind: str) -> Places:
+    """Return the paths of a target (`target`) or of a measured value (`current`)."""
     utilization, average, value = (f"{what}AverageUtilization", f"{what}AverageValue", f"{what}Value")
     named = {"metricName": ("metric", "name")}
     resource = {"name": ("name",), utilization: (kind, "averageUtilization"), average: (kind, "averageValue")}
@@ -43,41 +43,41 @@ def _places(what: str, kind: str) -> Places:
     })  # fmt: skip
 
 
-TARGETS = _places("target", "target")
-MEASURED = _places("current", "current")
+TARGETS = _metric_paths("target", "target")
+MEASURED = _metric_paths("current", "current")
 
 
 def to_v1(metric: Tree, places: Places) -> Tree:
-    """Return a metric of v2 as v1 tells it."""
+    """Return a v2 metric in v1 form."""
     found: Tree = {"type": metric.get("type", "")}
     for source, fields in places.items():
         if source in metric:
-            told = {field: get_in(metric[source], path) for field, path in fields.items()}
-            found[source] = {field: value for field, value in told.items() if value is not None}
+            values = {field: get_in(metric[source], path) for field, path in fields.items()}
+            found[source] = {field: value for field, value in values.items() if value is not None}
     return found
 
 
 def to_v2(metric: Tree, places: Places) -> Tree:
-    """Return a metric of v1 as v2 tells it, which also has a word for what sort of target there is."""
+    """Return a v1 metric in v2 form, including the type of the target."""
     found: Tree = {"type": metric.get("type", "")}
     for source, fields in places.items():
         if isinstance(metric.get(source), dict):
             found[source] = _moved(metric[source], fields)
             if places is TARGETS:
-                found[source]["target"] = _with_sort(source, found[source].get("target", {}))
+                found[source]["target"] = _with_target_type(source, found[source].get("target", {}))
     return found
 
 
-def _moved(told: Tree, fields: Mapping[str, tuple[str, ...]]) -> Tree:
+def _moved(metric: Tree, fields: Mapping[str, tuple[str, ...]]) -> Tree:
     found: Tree = {}
     for field, path in fields.items():
-        if told.get(field) is not None:
-            put_in(found, path, told[field])
+        if metric.get(field) is not None:
+            put_in(found, path, metric[field])
     return found
 
 
-def _with_sort(source: str, target: Tree) -> Tree:
-    """Give a target its sort: v1 has a value for every object, if only zero."""
+def _with_target_type(source: str, target: Tree) -> Tree:
+    """Set the type of a target. v1 always has a value for object metrics, possibly zero."""
     if source == "object" and "averageValue" in target:
         target = {"averageValue": target["averageValue"]}
     return {"type": _sort(target), **target}
@@ -94,7 +94,7 @@ _CURRENT = "autoscaling.alpha.kubernetes.io/current-metrics"
 _CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
 _BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
 _USUAL_TARGET = 80  # percent
-_DEEPEST = 10  # levels that are spelled anew: a behavior has fewer
+_DEEPEST = 10  # levels whose field names are converted; a behavior has fewer
 _RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
 _POLICY = ("type", "value", "periodSeconds")
 _UNSAID = ("reportingController", "reportingInstance")
@@ -113,8 +113,8 @@ _CORE_NAMES: Mapping[str, str] = MappingProxyType({core: new for new, core in _E
 
 
 def fitted(convert: Convert, node: Schema) -> Convert:
-    """Return a conversion that fits its results to the schema of what is stored. Raises `BadRequest` for what no schema
-    describes before: what annotations carry.
+    """Return a conversion whose result is fitted to the storage schema. Raises `BadRequest` if content of annotations
+    does not fit.
     """
 
     def fit(tree: Tree) -> Tree:
@@ -128,39 +128,39 @@ def fitted(convert: Convert, node: Schema) -> Convert:
 
 
 def event_to_core(event: Tree) -> Tree:
-    """Return an Event of events.k8s.io/v1 as the core group has it."""
+    """Return an Event of events.k8s.io/v1 as a core/v1 Event."""
     always: Tree = {"involvedObject": {}, "source": {}, "reportingComponent": "", "reportingInstance": ""}
     return always | _renamed(event, _EVENT_NAMES, "v1")
 
 
 def event_from_core(event: Tree) -> Tree:
-    """Return a core Event as events.k8s.io/v1 has it."""
+    """Return a core/v1 Event as an Event of events.k8s.io/v1."""
     found: Tree = {"regarding": {}, "deprecatedSource": {}} | _renamed(event, _CORE_NAMES, "events.k8s.io/v1")
     return {name: value for name, value in found.items() if value or name not in _UNSAID}
 
 
 def autoscaler_to_v2(old: Tree) -> Tree:
-    """Return an autoscaler of autoscaling/v1 as v2 has it; what v1 can't say it carries in annotations."""
+    """Return an autoscaling/v1 autoscaler as v2. Fields that v1 lacks are read from annotations."""
     metadata, annotations = _annotations(old)
     spec, status = dict(old.get("spec", {})), dict(old.get("status", {}))
-    metrics = [to_v2(metric, TARGETS) for metric in _taken(annotations, _METRICS, [])]
+    metrics = [to_v2(metric, TARGETS) for metric in _pop_annotation(annotations, _METRICS, [])]
     target = spec.pop("targetCPUUtilizationPercentage", None)
     if target is not None:
         metrics.append(_cpu(target))
-    behavior = _spelled(_taken(annotations, _BEHAVIOR, None))
+    behavior = _uncapitalized(_pop_annotation(annotations, _BEHAVIOR, None))
     _put(spec, metrics=metrics or [_cpu(_USUAL_TARGET)], behavior=behavior)
-    current = [to_v2(metric, MEASURED) for metric in _taken(annotations, _CURRENT, [])]
+    current = [to_v2(metric, MEASURED) for metric in _pop_annotation(annotations, _CURRENT, [])]
     seen = status.pop("currentCPUUtilizationPercentage", None)
     if seen is not None and not any(map(_current_cpu, current)):
         current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": seen}}}, *current]
-    _put(status, currentMetrics=current, conditions=_taken(annotations, _CONDITIONS, []))
+    _put(status, currentMetrics=current, conditions=_pop_annotation(annotations, _CONDITIONS, []))
     if not status.get("currentReplicas"):
         status.pop("currentReplicas", None)
     return _whole(old, "autoscaling/v2", _with_annotations(metadata, annotations), spec, status)
 
 
 def autoscaler_from_v2(new: Tree) -> Tree:
-    """Return an autoscaler of autoscaling/v2 as v1 has it."""
+    """Return an autoscaling/v2 autoscaler as v1."""
     metadata, annotations = _annotations(new)
     spec, status = dict(new.get("spec", {})), {"currentReplicas": 0, "desiredReplicas": 0, **new.get("status", {})}
     metrics = list(spec.pop("metrics", ()))
@@ -179,7 +179,7 @@ def autoscaler_from_v2(new: Tree) -> Tree:
 
 
 def renamed(api_version: str) -> Convert:
-    """Return the conversion between versions that differ in nothing but their name, to that one."""
+    """Return a conversion that only replaces the apiVersion. The schemas of the versions are equal."""
     return lambda tree: {**tree, "apiVersion": api_version}
 
 
@@ -206,16 +206,16 @@ def _current_cpu(metric: Tree) -> Any:
     return resource.get("current", {}).get("averageUtilization") if resource.get("name") == "cpu" else None
 
 
-def _spelled(value: Any, levels: int = _DEEPEST) -> Any:
-    """Return the value with small first letters of all field names, and without nulls."""
+def _uncapitalized(value: Any, levels: int = _DEEPEST) -> Any:
+    """Return the value without nulls and with all field names starting in lower case."""
     if levels and isinstance(value, dict):
-        inner = ((name, _spelled(v, levels - 1)) for name, v in value.items() if v is not None)
+        inner = ((name, _uncapitalized(v, levels - 1)) for name, v in value.items() if v is not None)
         return {name[:1].lower() + name[1:]: v for name, v in inner}
-    return [_spelled(v, levels - 1) for v in value] if levels and isinstance(value, list) else value
+    return [_uncapitalized(v, levels - 1) for v in value] if levels and isinstance(value, list) else value
 
 
 def _behavior(behavior: Tree | None) -> Tree | None:
-    """Return a behavior as the annotation tells it: with capital letters, and null for what nobody gave."""
+    """Return a behavior in annotation form: capitalized field names, null for unset fields."""
     return behavior and {_capital(name): _rules(behavior.get(name)) for name in ("scaleUp", "scaleDown")}
 
 
@@ -239,10 +239,8 @@ def _with_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
     return {**metadata, "annotations": annotations} if annotations else metadata
 
 
-def _taken(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
-    """Return the value an annotation carries, which is then gone; text that is no JSON of that shape stays an
-    annotation.
-    """
+def _pop_annotation(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
+    """Remove an annotation and return its decoded value. An annotation that is not JSON of the expected form stays."""
     try:
         found = orjson.loads(annotations.get(name, ""))
     except orjson.JSONDecodeError:

@@ -1,6 +1,7 @@
-"""The judgement of custom objects: type, metadata, values, numbers of the scale, embedded resources, lists and rules.
+"""Validate custom objects: type, metadata, values, replica counts of the scale subresource, embedded resources, lists
+and rules.
 
-The order of the causes, and which are told twice, is that of kube-apiserver.
+The order of the causes, including duplicates, is that of kube-apiserver.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from apiserver_stub.kinds.structural.schema import StructuralSchema
 from controller_manager.common.api.tree import Tree
 
 _GREATEST = 2**31 - 1
-# What rules are not asked of.
+# Causes of these reasons prevent the evaluation of CEL rules.
 _BLOCKING = frozenset({
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 })  # fmt: skip
@@ -30,7 +31,7 @@ _UNCHECKED = (
 
 @dataclass(frozen=True, slots=True)
 class CustomRules:
-    """The rules of a version of a custom resource."""
+    """The validation of one version of a custom resource."""
 
     api_version: str
     kind: str
@@ -39,22 +40,22 @@ class CustomRules:
     scale: ScalePaths | None
 
     def complete(self, tree: Tree) -> bool:
-        """See `complete`."""
+        """See `objects.complete`."""
         self.schema.derived(prepare)
         return complete(tree, self.schema)
 
     def default(self, tree: Tree) -> None:
-        """Fill in the defaults of an object, in place."""
+        """Set the defaults of an object, in place."""
         fill_defaults(tree, self.schema)
 
     def on_create(self, tree: Tree) -> None:
-        """Begin with the status that an object has by default, whatever its creator says of it."""
+        """Replace the status sent by the client with the default status."""
         tree.pop("status", None)
         fill_defaults(tree, self.schema)
 
     def judge(self, new: Tree, old: Tree | None, subresource: str) -> ValidationResult:
-        """Return what is wrong with a new object, or with a change of an old one. Before, defaults come again that
-        admission took away.
+        """Return the errors and warnings of a new object, or of an update of an old one. Defaults that admission
+        removed are set again first.
         """
         errors = ErrorList()
         self.schema.derived(prepare)
@@ -87,11 +88,11 @@ class CustomRules:
         check_custom_change(new, old, errors)
         if subresource == "status":
             check_status(correlation, self.schema, self._check_scale_status, errors)
-            return False  # the rest may be as it was before its schema changed
+            return False  # the rest may not fit a schema that has changed since
         return check_change(correlation, self.schema, self._check_scale, check_embedded_metadata, errors)
 
     def _is_other(self, tree: Tree, errors: ErrorList) -> bool:
-        """Report an object of another type, of which nothing else is told."""
+        """Report an object of another type and return whether it is one. Nothing else of it is validated."""
         found = len(errors.causes)
         for name, expected in (("kind", self.kind), ("apiVersion", self.api_version)):
             if tree.get(name) != expected:

@@ -1,4 +1,4 @@
-"""Fields of features that are off: what is written loses them, unless the object has fields of that feature already."""
+"""Fields of disabled features. A write drops them unless the stored object already uses the feature."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -19,11 +19,11 @@ from apiserver_stub.common.flags.features import (
 from controller_manager.common.api.tree import Tree
 
 Fields = Mapping[str, Any]
-"""The features of fields, by their places: the fields below one, in the items of lists too, or its feature; `*` is
-each key of a map.
+"""The feature gates of fields: the name of a field maps to the fields below it (also in list items) or to its gate. `*`
+stands for each key of a map.
 """
 
-_GONE = ""  # the feature of fields that nothing brings back
+_GONE = ""  # the gate of removed fields, which is never enabled
 _CONTAINERS: Fields = MappingProxyType({"lifecycle": {"stopSignal": STOP_SIGNALS}})
 _POD_SPEC: Fields = MappingProxyType({
     "containers": _CONTAINERS, "initContainers": _CONTAINERS, "ephemeralContainers": _CONTAINERS,
@@ -53,7 +53,7 @@ FIELDS: Mapping[str, Fields] = MappingProxyType({
     }}},
     "nodes": {"spec": {"configSource": _GONE}, "status": {"config": _GONE}},
 })  # fmt: skip
-"""The gated fields of kinds."""
+"""The gated fields by kind."""
 
 
 def _features(fields: Fields) -> Iterator[str]:
@@ -62,14 +62,14 @@ def _features(fields: Fields) -> Iterator[str]:
 
 
 GATES = frozenset(_features(FIELDS)) - {_GONE}
-"""The features that any fields depend on."""
+"""The feature gates of all gated fields."""
 
-# What goes with a field: what holds it, if nothing else is in that, or whatever is.
+# Parents that are removed with a dropped field: always, or only if they are then empty.
 _WITH_ALL, _WITH_NOTHING_LEFT = frozenset({"dataSourceRef"}), frozenset({"lifecycle"})
 
 
 def gated_fields(name: str, enabled: Callable[[str], bool]) -> Fields:
-    """Return the fields of a kind that it has not while some features are not enabled; often none."""
+    """Return the fields of a kind whose features are disabled."""
     return _gated(FIELDS.get(name, {}), enabled)
 
 
@@ -83,12 +83,12 @@ def _gated(fields: Fields, enabled: Callable[[str], bool]) -> Fields:
 
 
 def drop_gated(fields: Fields, new: Tree, old: Tree | None = None) -> None:
-    """Take fields from a new object, or from an update of one that has none of their feature. Parts that are shared
-    with the old one stay.
+    """Drop gated fields from a new object, or from an update if the old object does not use their feature. Parts shared
+    with the old object are not changed.
     """
     if old is not None:
         fields = {name: inner for name, inner in fields.items() if new.get(name) is not old.get(name)}
-    if not _has_any(fields, new):  # as nearly always
+    if not _has_any(fields, new):  # the usual case
         return
     found = list(_found(fields, new))
     used = {feature for _, feature in _found(fields, old)} if old is not None else frozenset()
@@ -116,7 +116,7 @@ def _has_any(fields: Fields, tree: Any) -> bool:
 
 
 def _found(fields: Fields, tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield where there are gated fields, as the objects and names on the way to each, and their features."""
+    """Yield the gated fields in a tree: the objects and names on the path to each, and its feature gate."""
     every = fields.get("*")
     for name, inner in fields.items() if every is None else [(name, every) for name in tree]:
         value = tree.get(name)

@@ -1,5 +1,7 @@
-"""Findings: what follows from a part of an object alone, kept by the bytes of that part. A controller makes thousands
-of pods of one template, each update of a workload brings its template again, and appliers send the same many times.
+"""Cache results that depend only on a part of an object, keyed by the bytes of that part.
+
+A controller creates thousands of pods from one template, each update of a workload repeats its template, and appliers
+send the same object many times.
 """
 
 from collections.abc import Callable, Hashable
@@ -12,11 +14,11 @@ from controller_manager.common.api.tree import Tree
 
 T = TypeVar("T")
 DRAWN_VOLUME = "kube-api-access-"
-"""What the names of the volumes begin with that admission adds to pods; five drawn letters follow."""
+"""The prefix of the names of volumes that admission adds to pods. Five random characters follow."""
 LONGEST = 16 * 1024
-"""Bytes of the longest part of which findings are kept."""
+"""The maximum size in bytes of a part whose result is cached."""
 WITHOUT_NAME = b'"\0"'
-"""What stands for a drawn name: no JSON has it."""
+"""Placeholder for a generated name. It is not valid JSON, so no part contains it."""
 _DRAWN = b'"%b' % DRAWN_VOLUME.encode()
 _DRAWN_LENGTH = len(_DRAWN) + 6
 _ENCODER = msgspec.json.Encoder()
@@ -26,9 +28,7 @@ _TEMPLATES = ("template", "jobTemplate")
 
 
 class Memo(Generic[T]):
-    """The findings of one kind: of the last `most` parts that were looked at. `make` returns one of which nothing is
-    known yet.
-    """
+    """LRU cache of results for the last `most` parts. `make` returns the result for a new part."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
         self.most = most
@@ -36,16 +36,18 @@ class Memo(Generic[T]):
         self._find = lru_cache(most)(lambda _data, _beside: make())
 
     def of(self, data: bytes, beside: Hashable = None) -> T:
-        """Return the finding of a part, in JSON, with what is `beside` it; nobody else's for one that is long."""
+        """Return the cached result for a part (JSON) and its key `beside`. Parts longer than `LONGEST` get a new,
+        uncached result.
+        """
         return self._find(data, beside) if len(data) <= LONGEST else self._make()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Empty the cache."""
         self._find.cache_clear()
 
 
 class Soundness:
-    """Whether something was found `sound`, as whoever looks at it notes."""
+    """A flag that the caller sets to `sound` once a check has passed."""
 
     __slots__ = ("sound",)
 
@@ -54,23 +56,26 @@ class Soundness:
 
 
 class SoundSpecs:
-    """The findings of one way to look at specs of pods."""
+    """Cached results of one check of pod specs."""
 
     def __init__(self) -> None:
         self._findings = Memo(Soundness, most=512)
 
     def find(self, spec: Tree, beside: tuple[str, ...] = ()) -> Soundness:
-        """Return the finding of a spec, judged with the texts `beside` it. It is the same for specs in which only
-        what `without_free_text` leaves out, or the drawn name of one volume, is another.
+        """Return the cached result for a spec and the strings `beside` it.
+
+        Specs share a result if they differ only in what `without_free_text` omits or in the generated name of one
+        volume.
         """
         return self._findings.of(without_drawn(without_free_text(spec)), beside)
 
 
 def without_free_text(spec: Tree) -> bytes:
-    """Return the spec of a pod, or one with templates of pods, in JSON without what containers may say freely: images,
-    commands, arguments and values of variables, of which neither rules, warnings nor owners of fields ask more than
-    whether they are there. What they do ask more of stays: an image with spaces around it, and a value that may refer
-    to other variables. A spec as it is applied may have nulls, which stay, too.
+    """Return a pod spec, or a spec with pod templates, as JSON without free text of containers.
+
+    Images, commands, arguments and values of variables are omitted: rules, warnings and field owners only need to know
+    whether they are set. Images with surrounding spaces and values that may refer to other variables are included, and
+    so are nulls, which an applied spec may have.
     """
     return _ENCODER.encode(_without_free_text(spec))
 
@@ -102,7 +107,7 @@ def _container(container: Tree | None) -> Tree | None:
 
 
 def _without_values(variables: list[Tree | None]) -> list[Any]:
-    """Return the names alone of variables of which all else may be any text."""
+    """Replace each variable by its name if it has a literal value that refers to no other variable."""
     return [
         one["name"]
         if one is not None
@@ -116,8 +121,9 @@ def _without_values(variables: list[Tree | None]) -> list[Any]:
 
 
 def without_drawn(data: bytes) -> bytes:
-    """Return the bytes of a spec with `WITHOUT_NAME` for the first drawn name, wherever exactly that stands. So which
-    names are equal is the same as before, and a name of that form is as good as another.
+    """Replace the first generated volume name everywhere by `WITHOUT_NAME`.
+
+    Equal names stay equal, and all generated names give the same result.
     """
     at = data.find(_DRAWN)
     if at < 0:

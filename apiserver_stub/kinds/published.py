@@ -1,4 +1,4 @@
-"""The definitions of the published API: schemas by name and by kind, which schemas of other kinds may refer to."""
+"""The definitions of the published API, by name and by kind. Schemas of other kinds may refer to them."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -23,14 +23,14 @@ def names() -> Mapping[str, str]:
 
 
 def schema_of(api_version: str, kind: str) -> Schema | None:
-    """Return the schema of a kind of the published API, which need not be a resource; None when there is none."""
+    """Return the schema of a published kind, which need not be a resource. None if it is unknown."""
     group, _, version = api_version.rpartition("/")
     name = names().get(f"{group}/{version}/{kind}")
     return schemas().node(name) if name else None
 
 
 def _lay_schemas(fields: dict[str, Any]) -> None:
-    """Tell of schemas in the definition of schemas where the published API tells of anything."""
+    """Add schema fields to the published definition of JSONSchemaProps where it is incomplete."""
     for name, otherwise in (("items", "array"), ("additionalProperties", "boolean"), ("additionalItems", "boolean")):
         fields[name] |= {"embeds": {"ref": _PROPS}, "format": otherwise}
     fields["dependencies"]["values"] = {"type": "any", "embeds": {"ref": _PROPS}}

@@ -1,4 +1,4 @@
-"""The resources that are served: the built-in ones, and those that come, change and go while the server runs."""
+"""The served resources: the built-in ones, and those that are added, changed and removed while the server runs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,15 +30,15 @@ class ResourceChange(NamedTuple):
 
     @property
     def info(self) -> ResourceInfo:
-        """The newer of the two."""
+        """Return the newer of the two."""
         found = self.after or self.before
         assert found is not None
         return found
 
     @property
     def changes_form(self) -> bool:
-        """Return whether objects are told in another form from now on, or not at all. They are told as before where the
-        resource has only begun to terminate, so that its watches tell which objects are deleted.
+        """Return whether watches now get objects in another form, or no longer get them. A resource that only begins to
+        terminate keeps its form, so that its watches see the deletions.
         """
         return self.before is None or self.after is None or self.before.schema is not self.after.schema
 
@@ -47,7 +47,7 @@ Listener = Callable[[ResourceChange], None]
 
 
 class ResourceRegistry:
-    """The served resources, by group, version and plural name. `generation` counts the changes there have been."""
+    """The served resources, by group, version and plural name. `generation` counts the changes."""
 
     def __init__(self, resources: Iterable[ResourceInfo] = ()) -> None:
         self.generation = 0
@@ -58,39 +58,37 @@ class ResourceRegistry:
             self.add(info)
 
     def add(self, info: ResourceInfo) -> None:
-        """Serve a resource; it takes the place of one with the same group, version and plural."""
+        """Serve a resource. It replaces one with the same group, version and plural."""
         key = info.group, info.version, info.plural
         before = self._resources.get(key)
         if before is not info:
             self._resources[key] = info
-            self._tell(ResourceChange(before, info))
+            self._notify(ResourceChange(before, info))
 
     def remove(self, info: ResourceInfo) -> None:
-        """Serve a resource no longer; does nothing when none of its group, version and plural is served."""
+        """Stop serving a resource. Do nothing if its group, version and plural is not served."""
         before = self._resources.pop((info.group, info.version, info.plural), None)
         if before is not None:
-            self._tell(ResourceChange(before, None))
+            self._notify(ResourceChange(before, None))
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` with each change from now on, once it is in effect; it must not raise."""
+        """Call `listener` after each later change has taken effect. It must not raise."""
         self._listeners.append(listener)
 
     def find(self, group: str, version: str, plural: str) -> ResourceInfo | None:
-        """Return the resource behind a path of the API."""
+        """Return the resource of an API path."""
         return self._resources.get((group, version, plural))
 
     def serves(self, info: ResourceInfo) -> bool:
-        """Return whether the resource is served as it is here: neither changed since nor removed."""
+        """Return whether exactly this resource is served: neither changed nor removed since."""
         return self._resources.get((info.group, info.version, info.plural)) is info
 
     def equivalent_to(self, info: ResourceInfo) -> Sequence[ResourceInfo]:
-        """Return the resources whose objects are those of `info`, in other versions and groups too, in the order in
-        which they came.
-        """
+        """Return the resources with the same objects as `info` (all versions and groups), in order of addition."""
         return [each for each in self._resources.values() if each.storage == info.storage]
 
     def all(self) -> Iterator[ResourceInfo]:
-        """Go through every resource, group by group and the preferred version first."""
+        """Yield all resources, group by group, the preferred version first."""
         if self._in_order is None:
             groups = {group.name: (rank, group.versions) for rank, group in enumerate(self.groups())}
             self._in_order = sorted(
@@ -107,7 +105,7 @@ class ResourceRegistry:
         names = sorted(versions, key=lambda name: (bool(name), -priority_of(name, "").group, name))
         return tuple(Group(name, tuple(sorted(versions[name], key=version_rank))) for name in names)
 
-    def _tell(self, change: ResourceChange) -> None:
+    def _notify(self, change: ResourceChange) -> None:
         self.generation += 1
         self._in_order = None
         for listener in self._listeners:
@@ -121,20 +119,20 @@ def _is_stable(info: ResourceInfo) -> bool:
 def built_in(
     serves: Callable[[ResourceInfo], bool] = _is_stable, enabled: Callable[[str], bool] = lambda _: True
 ) -> ResourceRegistry:
-    """Return a registry of the built-in resources that are served: by default those of stable versions. Their objects
-    have nothing of features that are not enabled.
+    """Return a registry of the built-in resources that are served, by default those of stable versions. Fields of
+    disabled features are dropped from their objects.
     """
     features = (*GATES, TOLERATION_COMPARISON, SELINUX_MOUNT)
     off = frozenset(feature for feature in features if not enabled(feature))
     return ResourceRegistry(info for info in _without_gated(off) if serves(info))
 
 
-@lru_cache(maxsize=8)  # the servers of tests are many, and most have the same features
+@lru_cache(maxsize=8)  # tests start many servers, most with the same features
 def _without_gated(off: frozenset[str]) -> Sequence[ResourceInfo]:
-    return tuple(_reduced(info, off) for info in built_in_kinds.resources())
+    return tuple(_without_features(info, off) for info in built_in_kinds.resources())
 
 
-def _reduced(info: ResourceInfo, off: frozenset[str]) -> ResourceInfo:
+def _without_features(info: ResourceInfo, off: frozenset[str]) -> ResourceInfo:
     name = f"{info.plural}.{info.group}".rstrip(".")
     fields, tolerations = gated_fields(name, lambda feature: feature not in off), POD_TOLERATIONS.get(name)
     if fields:

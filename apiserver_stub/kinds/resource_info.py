@@ -1,4 +1,6 @@
-"""All that is known of a kind: names, schema, rules, columns; what works on objects asks here and nowhere else."""
+"""Describe a kind: names, schema, rules and columns. Code that handles objects takes a `ResourceInfo` and names no
+kind.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +22,10 @@ Column = tuple[str, str, str, int] | tuple[str, str, str, int, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Printer:
-    """The columns of a kind, and the cells of one object, as many as there are columns. What `conditions` returns is
-    told of the row as a whole. Rows come in the order of the number at the path `order`, if it has one. `whole` says
-    that more of the metadata is looked at than printers usually need, `costly` that a row takes long however small the
-    object is.
+    """The columns of a kind and the function that returns the cells of one object, one per column.
+
+    `conditions` returns the conditions of the row. Rows are sorted by the number at the path `order`, if it is set.
+    `whole` means that the cells need more metadata than usual, `costly` that a row takes long even for a small object.
     """
 
     columns: tuple[Column, ...]
@@ -50,18 +52,19 @@ Convert = Callable[[Tree], Tree]
 
 
 class Converter(Protocol):
-    """Converts objects of a kind whose rows are stored in any of its versions; it may ask another program."""
+    """Converts stored objects of a kind between its versions. It may call another program (a conversion webhook)."""
 
     def __call__(self, trees: Sequence[Tree], api_version: str, /) -> Awaitable[list[Tree]]:
-        """Return the objects in a version of the kind, in the same order. Each of those handed in says which version it
-        is of and is not changed; one that is of the right version is returned itself, others are trees of their own.
-        Raises `ApiError`.
+        """Return the objects in version `api_version`, in the same order.
+
+        Each input names its own version and is not changed. An object that already has the requested version is
+        returned as it is, the others are new trees. Raises `ApiError`.
         """
 
 
 class ValidationResult(NamedTuple):
-    """What is wrong with an object, and what its writer is to be warned of though nothing refuses it. If it is `whole`,
-    `ResourceInfo.complete` will find nothing to do when it is read.
+    """The errors and warnings of an object. If it is `whole`, `ResourceInfo.complete` has nothing to do when the object
+    is read.
     """
 
     causes: list[Cause]
@@ -69,13 +72,13 @@ class ValidationResult(NamedTuple):
     whole: bool = False
 
 
-# Judges a new object, or a change from an old one through a subresource ("" is the object itself).
+# Validates a new object, or an update of an old one through a subresource ("" is the object itself).
 Judge = Callable[[Tree, Tree | None, str], ValidationResult]
-# Fills in the defaults of an object that fits its schema, in place.
+# Sets the defaults of an object that fits its schema, in place.
 Defaults = Callable[[Tree], None]
-# Brings an object as it was stored into the form that its schema has now, in place; returns whether it was in another.
+# Adapts a stored object to the current schema, in place. Returns whether it changed.
 Complete = Callable[[Tree], bool]
-# Returns what to warn the writer of a new object of, or of a change from an old one, which is None for a new object.
+# Returns the warnings for a new object, or for an update of an old one. The old one is None for a new object.
 Warn = Callable[[Tree, Tree | None], list[str]]
 _NONE: Mapping[str, "Subresource"] = MappingProxyType({})
 _NO_FIELDS: Mapping[str, "SelectableField"] = MappingProxyType({})
@@ -87,7 +90,9 @@ _PLAIN_RULES = KindRules()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subresource:
-    """A part of an object with a path of its own; all but name and verbs is that of its body, as in `ResourceInfo`."""
+    """A part of an object with its own path. All fields except `name` and `verbs` describe its body, as in
+    `ResourceInfo`.
+    """
 
     name: str
     kind: str
@@ -101,8 +106,10 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True)
 class SelectableField:
-    """A field that a selector may name: its `path` in the stored object, the path that stands in for an absent value,
-    and what selectors compare with when there is nothing at either.
+    """A field that a field selector may name.
+
+    `path` is its path in the stored object, `instead` the path that is read if there is no value, `absent` the value
+    that selectors compare with if both are missing.
     """
 
     path: str
@@ -112,26 +119,26 @@ class SelectableField:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ResourceInfo:
-    """A resource of the API, immutable: a change of it makes a new one, and requests end with the one they began with.
+    """A resource of the API. It is immutable: a change creates a new one, and a request uses the same one from start to
+    end.
 
-    `storage` names its rows in the store; kinds that share it convert with `to_storage` and `from_storage` (both
-    return a new tree), and `stored_as` is the group, version and kind of the stored objects where that is another one.
-    Rows of a kind with a `converter` are of any version of it and say which; new ones are of the version `stored_as`.
-    For appliers a `strict_converter` takes its place, which refuses objects with what a version has no field for.
-    `definition` is the name of the schema in the published API (`core.v1.Pod`), by which OpenAPI and protobuf know it;
-    a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
-    A kind that has its own way to `judge` objects is a custom resource: its schema is structural, its bodies name their
-    type, and `rules` are not asked.
-    `is_costly` says whether work on an object, given as JSON, belongs in the thread for large objects.
-    `defaults` fills in all; where those of a top-level field follow from that field alone, `part_defaults` has those of
-    each that has some.
-    `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
-    the object itself), `deprecation` that of everybody who asks for the kind, empty for most, `collection` the kind of
-    collections where that is not the kind with `List` behind it. `persisted` is false
-    for kinds that are only ever answered, never stored; creating one that `acts_on` a plural and its subresource is
-    the act itself. Of a kind that is `terminating` no object is created any more. `gate` is the feature without which
-    it is not served. `serial` is a number
-    no other has: what is made with one is kept by it, and not found for another with the same names.
+    * `storage` names its rows in the store. Kinds that share rows convert them with `to_storage` and `from_storage`
+      (both return a new tree). `stored_as` is the group, version and kind of the stored objects if they differ.
+    * `converter`: the rows may have any version of the kind and name it. New rows have the version `stored_as`.
+      Server-side apply uses `strict_converter` instead, which rejects fields that the version does not have.
+    * `definition` is the name of the schema in the published API (`core.v1.Pod`), used by OpenAPI and protobuf. A kind
+      without one is described by its schema and supports neither protobuf nor strategic merge patches.
+    * `judge` is set for custom resources only: their schema is structural, bodies name their type, `rules` are unused.
+    * `is_costly` returns whether an object, given as JSON, is handled in the thread for large objects.
+    * `defaults` sets all defaults. `part_defaults` has, by top-level field, those that depend on that field alone.
+    * `fields` are the selectable fields other than name and namespace.
+    * `warnings` are the warnings for writers by subresource ("" is the object itself). `deprecation` is the warning for
+      every request, usually empty.
+    * `collection` is the kind of collections if it is not the kind followed by `List`.
+    * `persisted` is false for kinds that are only answered, never stored. Creating a kind with `acts_on` (plural,
+      subresource) performs that subresource's action.
+    * `terminating` kinds reject new objects. `gate` is the feature gate that the kind needs to be served.
+    * `serial` is unique, so that values cached by it are not found for another kind with the same names.
     """
 
     group: str
@@ -173,30 +180,30 @@ class ResourceInfo:
 
     @property
     def api_version(self) -> str:
-        """`group/version`, or the version alone in the core group."""
+        """Return `group/version`, or only the version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def list_kind(self) -> str:
-        """The kind of a collection."""
+        """Return the kind of collections."""
         return self.collection or f"{self.kind}List"
 
     @property
     def custom(self) -> bool:
-        """Return whether it is a custom resource."""
+        """Return whether this is a custom resource."""
         return self.judge is not None
 
     @property
     def is_read_as_written(self) -> bool:
-        """Return whether what is read of a stored object is the tree that was stored, whatever it is."""
+        """Return whether reading a stored object always returns the tree that was stored."""
         return not (self.to_storage or self.from_storage or self.converter or self.complete or self.judge)
 
     @property
     def name(self) -> str:
-        """`plural.group`, the name messages and permissions use."""
+        """Return `plural.group`, the name that messages and permissions use."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage_version(self) -> tuple[str, str, str]:
-        """Group, version and kind of the objects in the store."""
+        """Return group, version and kind of the stored objects."""
         return self.stored_as or (self.group, self.version, self.kind)

@@ -1,5 +1,6 @@
-"""Parts, which are the values of top-level fields, that an object has in common with the stored one it takes the place
-of. What is stored fits its schema and has its defaults; so a part that is the same is shared, and not looked at again.
+"""Share unchanged parts (values of top-level fields) of an object with the stored object that it replaces.
+
+A stored part already fits its schema and has its defaults, so a shared part is not checked again.
 """
 
 from typing import Any
@@ -15,16 +16,16 @@ from controller_manager.common.api.tree import Tree
 
 _MISSING = object()
 _CONTAINERS = frozenset({dict, list})
-_OF_TEXTS = frozenset({"labels", "annotations", "finalizers", "managedFields"})  # what equals these is of texts, too
+_ONLY_STRINGS = frozenset({"labels", "annotations", "finalizers", "managedFields"})  # equality suffices here
 
 
 def may_share(kind: ResourceInfo) -> bool:
-    """Return whether the parts of objects of a kind are complete by themselves."""
+    """Return whether each part of an object of this kind can be completed on its own."""
     return kind.part_defaults is not None
 
 
 def share(tree: Tree, stored: Tree, kind: ResourceInfo) -> None:
-    """Put the stored part in the place of each that is equal to it, types included."""
+    """Replace each part that is equal to the stored part, types included, by the stored part."""
     fields = kind.schema.fields
     for name, part in tree.items():
         known = stored.get(name)
@@ -38,7 +39,7 @@ def share(tree: Tree, stored: Tree, kind: ResourceInfo) -> None:
 
 
 def detached(tree: Tree, stored: Tree) -> Tree:
-    """Return a copy to change at will, all but the parts that are shared and the entries of managed fields."""
+    """Return a copy that may be changed, except for shared parts and the entries of managed fields."""
     return {
         name: part if part is stored.get(name, _MISSING) else _own_metadata(part) if name == "metadata" else _own(part)
         for name, part in tree.items()
@@ -46,8 +47,9 @@ def detached(tree: Tree, stored: Tree) -> Tree:
 
 
 def fit_others(tree: Tree, stored: Tree, kind: ResourceInfo) -> Report:
-    """Fit all parts that are not shared to the schema of their kind, of metadata what is another there, and fill in
-    their defaults, in place. The metadata is the object's own afterwards.
+    """Fit all parts that are not shared to their schema and set their defaults, in place.
+
+    Only changed fields of the metadata are checked. Afterwards the object has its own copy of the metadata.
     """
     others = {name: part for name, part in tree.items() if part is not stored.get(name, _MISSING)}
     names, metadata = set(others), others.get("metadata")
@@ -71,17 +73,19 @@ def fit_others(tree: Tree, stored: Tree, kind: ResourceInfo) -> Report:
 
 
 def _changed(metadata: Tree, stored: Tree) -> Tree:
-    """Return what is not in the metadata of the stored object, which fits."""
+    """Return the fields of the metadata that differ from the stored object."""
     return {
         name: value
         for name, value in metadata.items()
         if (before := stored.get(name, _MISSING)) is not value
-        and not ((type(value) is str or name in _OF_TEXTS) and value == before)
+        and not ((type(value) is str or name in _ONLY_STRINGS) and value == before)
     }
 
 
 def _take(fitted: Tree, names: set[str], tree: Tree) -> None:
-    """Put what was fitted into a tree, of which those names were; others have come where there was nothing."""
+    """Put the fitted parts into the tree and remove those of `names` that were dropped. Parts that the tree already had
+    and that are not in `names` stay.
+    """
     for name in names - fitted.keys():
         del tree[name]
     for name, part in fitted.items():
@@ -105,5 +109,5 @@ def _own(value: Any) -> Any:
         return value.copy()
     try:
         return orjson.loads(orjson.dumps(value))
-    except TypeError:  # numbers that YAML may have, and JSON has not
+    except TypeError:  # numbers that YAML allows and JSON does not
         return deep_copy(value)

@@ -1,4 +1,4 @@
-"""Validation of an object by its schema and by all rules of its kind (`rules/`, a file per subject) at once."""
+"""Validate an object against its schema and all rules of its kind (`rules/`, a file per subject)."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ _PLAIN = KindRules()
 _SPEC = (None, "spec")
 _REQUIRED, _MISSING = "FieldValueRequired", "Required value"
 _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
-# Subresources that write a status: the rest of the object has been judged, by whatever rules held then.
+# Subresources that write a status. The rest of the object is not validated again: the rules may have changed.
 _OF_STATUS = frozenset({"status", "approval"})
 
 
 def judge(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> ValidationResult:
-    """Return what is wrong with a new object, or with an update of `old` through `subresource`, by the rules of its
-    kind or in the way it has of its own.
+    """Return the errors of a new object, or of an update of `old` through `subresource`, by the rules of its kind or by
+    the kind's own `judge`.
     """
     if kind.judge is not None:
         return kind.judge(new, old, subresource)
@@ -30,7 +30,9 @@ def judge(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = ""
 
 
 def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[Cause]:
-    """Return all problems of a new object, or of an update of `old` through `subresource`; an empty list when valid."""
+    """Return all errors of a new object, or of an update of `old` through `subresource`. The list is empty if it is
+    valid.
+    """
     found = ErrorList()
     rules = kind.rules
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
@@ -44,8 +46,8 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
 
 
 def _once(causes: list[Cause]) -> list[Cause]:
-    """Return each cause once. Of a value that is missing no form is told, unless a rule says why it is needed, which
-    then stands for what the schema says.
+    """Return each cause once. A missing value gets no error about its form. If a rule says why a value is required, its
+    message replaces the one from the schema.
     """
     if not causes:
         return causes
@@ -82,7 +84,7 @@ def _judge_spec(rules: KindRules, tree: Tree, found: ErrorList) -> None:
 
 
 _ABSENT = (None, "")
-_JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a template by nobody
+_JUDGED = frozenset({"ownerReferences"})  # validated by the rules of metadata; never validated in a template
 
 
 def check_schema(tree: Tree, node: Schema) -> list[Cause]:
@@ -91,8 +93,8 @@ def check_schema(tree: Tree, node: Schema) -> list[Cause]:
 
 
 def _unmet_of(new: Tree, old: Tree | None, schema: Schema) -> list[Cause]:
-    """Return the same of an object; of an update past the parts that it shares with the stored one, which were judged
-    when they were new.
+    """Return the same for an object. An update skips the parts that it shares with the stored object, which were
+    validated when they were new.
     """
     if old is None:
         return check_schema(new, schema)
@@ -108,7 +110,7 @@ def _unmet_of(new: Tree, old: Tree | None, schema: Schema) -> list[Cause]:
 
 
 def unmet(tree: Tree, node: Schema) -> list[Cause]:
-    """Return the missing fields and the values that are not allowed, looking at each field."""
+    """Return the missing fields and the values that are not allowed. Checks each field without using a shape."""
     found = ErrorList()
     _object(tree, node, None, found)
     return found.causes

@@ -1,4 +1,4 @@
-"""Facts about the kinds, reduced from public API descriptions by `reduce.py`; read with `load`."""
+"""Facts about the kinds, generated from public API descriptions by `reduce.py` and read with `load`."""
 
 from importlib.resources import files
 from typing import Any
@@ -7,5 +7,5 @@ import msgspec
 
 
 def load(name: str) -> Any:
-    """Return the content of one of the JSON files of this folder."""
+    """Return the content of a JSON file in this folder."""
     return msgspec.json.decode(files(__name__).joinpath(name).read_bytes())

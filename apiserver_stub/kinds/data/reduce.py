@@ -1,11 +1,12 @@
-"""Reduces a folder of facts about the API (schemas, resources, columns, protobuf numbers) to what the server reads.
+"""Reduce a folder of API descriptions (schemas, resources, columns, protobuf numbers) to the data that the server
+needs.
 
-`wire.json` is written by hand and has what the descriptions do not tell: messages of another form in JSON, messages
-whose fields are embedded in others, the numbers of fields that go by another name in protobuf, and the presence of
-fields that `presence.json` does not have.
+`wire.json` is written by hand. It has what the descriptions lack: messages with another form in JSON, messages embedded
+in others, numbers of fields with another name in protobuf, and the presence of fields that `presence.json` does not
+have.
 
-Run as `python -m apiserver_stub.kinds.data.reduce FOLDER`; writes the JSON files beside this one. What JSON schemas do
-not tell of a field, whether it is there when empty, comes from `presence.json` (`reduce_presence.py`).
+Run `python -m apiserver_stub.kinds.data.reduce FOLDER` to write the JSON files beside this one. JSON schemas do not say
+whether an empty field is written. `presence.json` does (`reduce_presence.py`).
 """
 
 import re
@@ -23,7 +24,7 @@ _PREFIX = re.compile(r"(io\.k8s|k8s\.io)\.(api|(apimachinery|apiextensions-apise
 
 
 def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, wire: Raw, presence: Raw) -> Raw:
-    """Return the messages that the `kinds` (by `version/kind` or `group/version/kind`) consist of."""
+    """Return the messages of the `kinds` (by `version/kind` or `group/version/kind`) and of their parts."""
     table = _Table({message_name(found["name"]): found for found in definitions}, extra, wire, presence)
     messages: dict[str, Raw] = {}
     kinds = {**kinds, **{f"{kind}List": f"{name}List" for kind, name in kinds.items() if table.has(f"{name}List")}}
@@ -38,12 +39,12 @@ def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, w
 
 
 def message_name(definition: str) -> str:
-    """Return what the message of a definition is called here: group, version and kind."""
+    """Return the name of the message of a definition: group, version and kind."""
     return _PREFIX.sub("", definition, count=1)
 
 
 class _Table:
-    """Everything that is known about messages."""
+    """The known messages."""
 
     def __init__(self, definitions: Mapping[str, Raw], extra: Raw, wire: Raw, presence: Raw) -> None:
         self._definitions = definitions
@@ -56,7 +57,7 @@ class _Table:
         self._outer = {inner: outer for outer, (_, inner) in wire["embedded"].items()}
 
     def has(self, name: str) -> bool:
-        """Return whether a message is described."""
+        """Return whether a message is known."""
         return name in self._definitions
 
     def message(self, name: str) -> Raw:
@@ -100,7 +101,7 @@ def _type(raw: Raw) -> str:
 
 
 _SERVED = {("autoscaling", "v2")}
-# Kinds of versions that are off unless flags turn them on.
+# Kinds of versions that are disabled by default.
 _OPTIONAL = frozenset({
     "certificates.k8s.io/v1alpha1/clustertrustbundles", "certificates.k8s.io/v1beta1/clustertrustbundles",
     "certificates.k8s.io/v1beta1/podcertificaterequests", "internal.apiserver.k8s.io/v1alpha1/storageversions",
@@ -130,7 +131,7 @@ _LEAVES: Mapping[str, Raw] = {
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": {"type": "any"},
 }
 _KEPT = ("type", "format", "enum", "default", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey")
-# Required by the description or always there, yet an absent value has always been stored as the empty one.
+# Required or always present, but an absent value is stored as the empty one.
 _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "core.v1.HTTPHeader": {"value": ""},
     "core.v1.Sysctl": {"value": ""},
@@ -140,7 +141,7 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "resource.v1.DeviceCapacity": {"value": "0"},
     "resource.v1.ResourcePool": {"generation": 0, "resourceSliceCount": 0},
 }
-# Shown as null when nobody gave them, as empty lists are: Go writes them whatever they hold.
+# Null if they are not set, as empty lists are: Go always writes them.
 _NULLS: Mapping[str, tuple[str, ...]] = {
     "autoscaling.v2.HorizontalPodAutoscalerStatus": ("currentMetrics",),
     "core.v1.LimitRangeSpec": ("limits",),
@@ -156,14 +157,14 @@ _NULLS: Mapping[str, tuple[str, ...]] = {
     "storage.v1.CSINodeDriver": ("topologyKeys",),
     "storage.v1.CSINodeSpec": ("drivers",),
 }
-# Lists that say more when they are empty than when they are absent, and have a default.
+# Lists with a default, whose empty value differs from an absent one.
 _SAID_EMPTY: Mapping[str, frozenset[str]] = {"autoscaling.v2.HPAScalingRules": frozenset({"policies"})}
-# Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
+# Zero equals absent here, and the default depends on other fields (kinds/defaults/).
 _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
     "batch.v1.PodFailurePolicyOnPodConditionsPattern",
 )  # fmt: skip
-# Columns of kinds that are not served, or that are shown with others.
+# Columns of kinds that are not served or that have other columns.
 _UNREAD_COLUMNS = frozenset({
     "csiDriver", "csiStorageCapacity", "leaseCandidate", "podGroup", "status", "workload",
 })  # fmt: skip
@@ -174,7 +175,7 @@ _LEFT_OUT = ("string", "integer", "boolean", "bytes", "array", "object")
 
 
 def main(folder: str) -> None:
-    """Write `resources.json`, `schema.json`, `columns.json`, and the table of messages."""
+    """Write `resources.json`, `schema.json`, `columns.json` and the table of messages."""
     source, target = Path(folder), Path(__file__).parent
     resources = [r for r in _lines(source / "resources.jsonl") if _is_served(r)]
     definitions = {d["name"]: d for d in _lines(source / "schema.jsonl")}
@@ -190,7 +191,7 @@ def main(folder: str) -> None:
 
 
 def _kinds(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> dict[str, str]:
-    """Return the definition of every kind that a request may carry."""
+    """Return the definition of every kind that a request may have."""
     by_kind = {tuple(gvk): name for name, found in definitions.items() for gvk in found.get("gvk", ())}
     roots = dict.fromkeys([(r["group"], r["version"], r["kind"]) for r in resources])
     roots.update(dict.fromkeys(_BODIES))
@@ -213,7 +214,7 @@ def _schema(kinds: Mapping[str, str], definitions: Mapping[str, Raw]) -> Raw:
 
 
 def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
-    """Return a definition; `observed` says that it is only found below a status, where a client need give nothing."""
+    """Return a definition. `observed` means that it only occurs below a status, where clients need not set anything."""
     fields = {field: _field(found) for field, found in raw.get("fields", {}).items()}
     if full.startswith(_NO_DEFAULT):
         for found in fields.values():
@@ -237,7 +238,7 @@ def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
 
 
 def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, observed: bool) -> None:
-    """Note which fields of a definition are always there and which are left out when empty, in place."""
+    """Mark which fields of a definition are always present and which are omitted when empty, in place."""
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
@@ -247,7 +248,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
             continue
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
-                raw.pop("default", None)  # its rules tell whether it was given
+                raw.pop("default", None)  # its rules distinguish unset from set
             continue
         if field in definitions[name].get("required", ()):
             _begin(definitions, raw)
@@ -267,7 +268,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
 
 
 def _begin(definitions: Mapping[str, Raw], raw: Raw) -> None:
-    """Give a demanded field an empty default, in place, so that rules can judge it when nobody gave it."""
+    """Give a required field an empty default, in place, so that rules can report it if it is missing."""
     if "ref" in raw and definitions[raw["ref"]].get("type") == "object":
         raw.setdefault("default", {})
     elif raw.get("type") in _BEGUN:
@@ -275,7 +276,7 @@ def _begin(definitions: Mapping[str, Raw], raw: Raw) -> None:
 
 
 def _demand_less(definition: Raw, fields: Iterable[str]) -> None:
-    """Leave it to rules to say what is wrong with absent fields, in place."""
+    """Remove requirements that rules report themselves, in place."""
     left = tuple(name for name in definition["required"] if name not in fields)
     definition.pop("required")
     if left:
@@ -300,7 +301,7 @@ def _field(raw: Raw) -> Raw:
 
 
 def _reachable(roots: Iterable[str], definitions: Mapping[str, Raw], skip: str) -> set[str]:
-    """Return the definitions reached from `roots` without going through a root's field `skip`."""
+    """Return the definitions reachable from `roots`, without the field `skip` of a root."""
     found: set[str] = set()
     waiting = [ref for name in roots for ref in _refs(definitions[name], skip)]
     found.update(roots)

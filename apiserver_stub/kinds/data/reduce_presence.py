@@ -1,11 +1,11 @@
-"""Reduces a folder of Go sources of the API's types to what JSON schemas do not tell: when a field is there.
+"""Reduce a folder of Go sources of the API types to facts that JSON schemas lack: when a field is present.
 
-Run as `python -m apiserver_stub.kinds.data.reduce_presence FOLDER`; writes `presence.json` beside this file, which
-`reduce.py` lays over the schema. The folder may hold several source trees; a type is known by the last two folders
-above its file and its name (`core/v1` and `Pod`, the definition `core.v1.Pod`). By definition there are up to four
-lists of fields: `pointers` are absent only when nothing was said, so that an empty value is kept; `kept` are written
-whatever they hold, as are structures that are no pointers; `amounts` count resources, in thousandths at most; `times`
-are null when nobody gave one.
+Run `python -m apiserver_stub.kinds.data.reduce_presence FOLDER` to write `presence.json` beside this file, which
+`reduce.py` adds to the schema. The folder may hold several source trees. A type is known by the last two folders above
+its file and its name (`core/v1` and `Pod`, the definition `core.v1.Pod`). Each definition has up to four lists of
+fields: `pointers` are absent only if they are not set, so an empty value is kept. `kept` are always written, as are
+structures that are not pointers. `amounts` are resource quantities with at most three decimal places. `times` are null
+if they are not set.
 """
 
 import re
@@ -26,7 +26,7 @@ _LEFT_OUT = frozenset({"omitempty", "omitzero"})
 
 
 class Member(NamedTuple):
-    """A field as Go declares it; `name` is empty where the fields of another structure are included."""
+    """A field of a Go structure. `name` is empty for an embedded structure."""
 
     name: str
     pointer: bool
@@ -73,7 +73,7 @@ def _presence(definition: str, structures: Structures) -> Presence:
 
 
 def _members(definition: str, structures: Structures) -> Iterator[Member]:
-    """Yield the members of a structure and of those it includes."""
+    """Yield the members of a structure and of those embedded in it."""
     package = definition.rpartition(".")[0]
     for member in structures.get(definition, ()):
         yield member

@@ -1,4 +1,4 @@
-"""Defaults: the values clients expect to find in fields they left out, as rows of field and value by kind."""
+"""The default values of the built-in kinds, as rows of field and value."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -80,8 +80,8 @@ AUTOSCALER: Rows = (
 )  # fmt: skip
 
 
-def _aim(autoscaler: Tree) -> None:
-    """An autoscaler of v1 that names no metrics aims at the usual share of the cpu."""
+def _default_cpu_target(autoscaler: Tree) -> None:
+    """Set the default CPU target of an autoscaling/v1 autoscaler without metrics."""
     if not get_in(autoscaler, ("metadata", "annotations", "autoscaling.alpha.kubernetes.io/metrics")):
         autoscaler["spec"].setdefault("targetCPUUtilizationPercentage", 80)
 
@@ -102,7 +102,7 @@ PRIORITY_LEVEL: Rows = (
 
 _EXPOSED = ("NodePort", "LoadBalancer")
 _INTERNAL = ("ClusterIP", *_EXPOSED)
-_PATIENCE = 10800  # seconds a client stays with the endpoint it was led to
+_AFFINITY_SECONDS = 10800  # seconds of session affinity to an endpoint
 
 
 def _target_port(port: Tree) -> None:
@@ -110,13 +110,13 @@ def _target_port(port: Tree) -> None:
         port["targetPort"] = port.get("port")
 
 
-def _affinity(spec: Tree) -> None:
-    """Fill in the seconds a client stays with an endpoint if it stays at all; otherwise remove the configuration."""
+def _affinity_timeout(spec: Tree) -> None:
+    """Set the timeout of client IP session affinity. Without affinity, remove its configuration."""
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
-        said = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds")
-        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _PATIENCE if said is None else said}}
+        given = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds")
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _AFFINITY_SECONDS if given is None else given}}
 
 
 def _external_policy(spec: Tree) -> str | None:
@@ -125,7 +125,7 @@ def _external_policy(spec: Tree) -> str | None:
 
 
 def _address_modes(service: Tree) -> None:
-    """An address of a load balancer is its own unless it says otherwise."""
+    """Set the IP mode of load balancer addresses to VIP."""
     if service["spec"].get("type") == "LoadBalancer":
         for found in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
             if "ip" in found:
@@ -147,7 +147,7 @@ SERVICE: Rows = (
     ("spec", (
         ("type", "ClusterIP"),
         ("sessionAffinity", "None"),
-        ("", _affinity),
+        ("", _affinity_timeout),
         ("ports", (("protocol", "TCP"), ("", _target_port))),
         ("internalTrafficPolicy", when("type", _INTERNAL, "Cluster")),
         ("externalTrafficPolicy", _external_policy),
@@ -158,18 +158,18 @@ SERVICE: Rows = (
 
 
 def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
-    """Fill in the defaults of a kind, in place; the tree fits its schema. Doing it twice changes nothing more."""
+    """Set the defaults of a kind, in place. The tree must fit its schema. A second call changes nothing."""
     kind.defaults(tree)
 
 
 def apply_name_defaults(tree: Tree, kind: ResourceInfo) -> None:
-    """Fill in the defaults that follow from the name, for an object with all others that has just got its name."""
+    """Set the defaults that depend on the name of an object whose name has just been generated."""
     if kind.name in _BY_NAME:
         kind.defaults(tree)
 
 
 def _labels_from_template(owner: Tree) -> None:
-    """Jobs and ReplicationControllers without labels have those of their Pods."""
+    """Copy the labels of the Pod template to a Job or ReplicationController without labels."""
     labels = get_in(owner, ("spec", "template", "metadata", "labels"))
     if labels and not get_in(owner, ("metadata", "labels")):
         put_in(owner, ("metadata", "labels"), dict(labels))
@@ -186,8 +186,8 @@ def _named_label(namespace: Tree) -> None:
         put_in(namespace, ("metadata", "labels", "kubernetes.io/metadata.name"), name)
 
 
-def _plain_data(secret: Tree) -> None:
-    """`stringData` is a way to write `data` without encoding it."""
+def _string_data(secret: Tree) -> None:
+    """Encode `stringData` into `data` and remove it."""
     plain = secret.pop("stringData", None)
     if plain:
         encoded = {key: b64encode(text.encode()).decode() for key, text in plain.items()}
@@ -195,7 +195,7 @@ def _plain_data(secret: Tree) -> None:
 
 
 def _limit_defaults(item: Tree) -> None:
-    """Derive the default limits and requests of containers from the bounds given."""
+    """Derive the default limits and requests of containers from the minimum and maximum."""
     if item.get("type") != "Container":
         return
     limits = {**item.get("max", {}), **item.get("default", {})}
@@ -250,7 +250,7 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "resourceclaimtemplates.resource.k8s.io": under("spec.spec", DEVICE_CLAIM),
     "resourceslices.resource.k8s.io": under("spec.devices", DEVICES),
     "rolebindings.rbac.authorization.k8s.io": ROLE_BINDING,
-    "secrets": (("type", "Opaque"), ("", _plain_data)),
+    "secrets": (("type", "Opaque"), ("", _string_data)),
     "services": SERVICE,
     "statefulsets.apps": under("spec", pod.STATEFUL_SET),
     "storageclasses.storage.k8s.io": (("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")),
@@ -258,9 +258,9 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": under("spec", ADMISSION_BINDING),
     "validatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", VALIDATING_WEBHOOK),
 })  # fmt: skip
-# Of versions that are a view of what another stores.
+# Defaults of versions that are stored as another version.
 VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
-    "horizontalpodautoscalers.autoscaling": (("spec", (("minReplicas", 1),)), ("", _aim)),
+    "horizontalpodautoscalers.autoscaling": (("spec", (("minReplicas", 1),)), ("", _default_cpu_target)),
 })  # fmt: skip
 DEFAULTS: Mapping[str, Defaults] = MappingProxyType({name: applying(rows) for name, rows in DEFAULT_ROWS.items()})
 
@@ -270,7 +270,7 @@ def _by_part(rows: Rows) -> Mapping[str, Defaults]:
     return MappingProxyType({part: applying(tuple(row for row in rows if row[0] == part)) for part in parts})
 
 
-# Of kinds whose top-level fields have defaults that follow from each alone: those of each.
+# By kind and top-level field: defaults that depend on that field alone.
 PART_DEFAULTS: Mapping[str, Mapping[str, Defaults]] = MappingProxyType({
     name: _by_part(rows)
     for name, rows in DEFAULT_ROWS.items()

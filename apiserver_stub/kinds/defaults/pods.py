@@ -1,4 +1,4 @@
-"""Default rows of Pods and of everything with a Pod template in it."""
+"""Defaults of Pods and of every kind with a Pod template."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,32 +7,32 @@ from apiserver_stub.kinds.defaults.rows import Rows, empty, in_step, under, when
 from controller_manager.common.api.pod_resources import container_total, parsed
 from controller_manager.common.api.tree import Tree
 
-# Default the requests of a Pod and its containers from their limits (KEP-2837 for the Pod's own).
+# Set the requests of a Pod and its containers from their limits (KEP-2837 for the Pod's own).
 
 _Amounts = Mapping[str, str]
 _PAGES = "hugepages-"
-_SHARED = frozenset({"cpu", "memory"})  # what a node may promise more of than it has
+_SHARED = frozenset({"cpu", "memory"})  # resources that a node may overcommit
 
 
 def complete_resources(spec: Tree) -> None:
-    """Fill in the requests of containers, then what the Pod as a whole asks for; in place."""
+    """Set the requests of containers, then the Pod-level resources, in place."""
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
         resources = container.get("resources")
         if resources and "limits" in resources:
             _fill(resources, "requests", resources["limits"])
     if spec.get("resources"):
-        _of_pod(spec, spec["resources"])
+        _complete_pod_resources(spec, spec["resources"])
 
 
 def _fill(resources: Tree, field: str, known: _Amounts) -> None:
-    said = resources.get(field, {})
-    if not known.keys() <= said.keys():
-        resources[field] = {**known, **said}
+    given = resources.get(field, {})
+    if not known.keys() <= given.keys():
+        resources[field] = {**known, **given}
 
 
-def _of_pod(spec: Tree, resources: Tree) -> None:
-    """Fill in what a pod that asks for something as a whole leaves out: limits of huge pages are those of containers,
-    and it requests what they request, or its limits.
+def _complete_pod_resources(spec: Tree, resources: Tree) -> None:
+    """Set the missing resources of a Pod with Pod-level resources. Limits of huge pages come from the containers,
+    requests from the requests of the containers or else from the Pod's limits.
     """
     asked = resources.get("requests", {})
     if not asked and not resources.get("limits"):
@@ -46,12 +46,12 @@ def _of_pod(spec: Tree, resources: Tree) -> None:
 
 
 def total(spec: Tree, field: str) -> _Amounts:
-    """Return the `limits` or `requests` of all containers at the time of the greatest need."""
+    """Return the highest sum of `limits` or `requests` that the containers need at the same time."""
     found = container_total(spec, lambda container: parsed((container.get("resources") or {}).get(field)))
     return {name: str(quantity) for name, quantity in found.items()}
 
 
-# The name of an image: where it is from, unless that is the usual registry, a path, a tag and a digest.
+# An image reference: optional registry, path, optional tag and digest.
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _FROM = rf"(?:{_HOST}(?:\.{_HOST})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
@@ -65,8 +65,8 @@ _SOURCE_FIELDS = frozenset({"name"})
 
 
 def _pull_policy(field: str) -> Callable[[Tree], str]:
-    """Return a rule of the policy: Always for `latest`, and for an image with neither tag nor digest; the others can't
-    change.
+    """Return a rule for the pull policy: Always for the tag `latest` and for images with neither tag nor digest, else
+    IfNotPresent.
     """
 
     def policy(parent: Tree) -> str:
@@ -82,7 +82,7 @@ def _empty_dir(volume: Tree) -> Tree | None:
 
 
 def _host_ports(spec: Tree) -> None:
-    """On the host's network a container's port is the host's."""
+    """Set host ports to the container ports if the Pod uses the host network."""
     if not spec.get("hostNetwork"):
         return
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
@@ -91,7 +91,7 @@ def _host_ports(spec: Tree) -> None:
 
 
 def _grace(spec: Tree) -> None:
-    """A negative time to end in is the shortest; in a template it stays as it is."""
+    """Set a negative grace period to 1 second. Templates are not changed."""
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
 
@@ -101,8 +101,8 @@ def _partition(strategy: Tree) -> None:
         strategy["rollingUpdate"].setdefault("partition", 0)
 
 
-def _counted(metadata: Tree) -> None:
-    """Version 1 shows a count of templates, which the strategy sees to."""
+def _template_generation(metadata: Tree) -> None:
+    """Add the template generation annotation of DaemonSets. The strategy updates its value."""
     metadata.setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "0")
 
 
@@ -180,13 +180,13 @@ DAEMON_SET: Rows = (
     )),
     *TEMPLATE,
 )  # fmt: skip
-DAEMON_SET_METADATA: Rows = (("", _counted),)
+DAEMON_SET_METADATA: Rows = (("", _template_generation),)
 STATEFUL_SET: Rows = (
     ("replicas", 1),
     ("podManagementPolicy", "OrderedReady"),
     ("revisionHistoryLimit", 10),
     ("updateStrategy", (
-        # Whoever names the type says all there is to say.
+        # `rollingUpdate` is only set if the type is absent too.
         ("rollingUpdate", lambda strategy: None if "type" in strategy else {}),
         ("type", "RollingUpdate"),
         ("", _partition),

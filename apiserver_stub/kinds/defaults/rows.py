@@ -1,8 +1,8 @@
-"""Rows of defaults and how they are applied: which field, which value; no kind is named here.
+"""The default rows and how they are applied. No kind is named here.
 
-A row is a field name and a rule: a tuple of rows descends into an object or into each item of an array; a function is
-given the object around the field and returns the value or None; anything else is the value itself. The name "" calls
-the function for its effect. Rows apply from top to bottom, to absent fields only.
+A row is a field name and a rule. A tuple of rows applies to the object in the field or to each item of an array. A
+function gets the object around the field and returns the value or None. Anything else is the value. The name "" calls
+the function for its side effect. Rows apply from top to bottom, and only to absent fields.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from controller_manager.common.api.tree import Tree
 Rule = Any
 Row = tuple[str, Rule]
 Rows = tuple[Row, ...]
-# Fills in one object, in place.
+# Sets the defaults of one object, in place.
 Apply = Callable[[Tree], None]
 
 
@@ -86,7 +86,7 @@ def _descend(rows: Rows) -> Apply:
 
 
 def _only(rows: Rows) -> str | None:
-    """Return the one field that rows descend into, without which they do nothing."""
+    """Return the one field that the rows descend into, or None. Without that field they do nothing."""
     return rows[0][0] if len(rows) == 1 and _sort(rows[0]) == "descend" else None
 
 
@@ -96,7 +96,7 @@ _STEPS: Mapping[str, Callable[[Rows], Apply]] = MappingProxyType(
 
 
 def under(path: str, rows: Rows) -> Rows:
-    """Return rows for what is found at a dotted path."""
+    """Return rows that apply to the value at a dotted path."""
     for name in reversed(path.split(".")):
         rows = ((name, rows),)
     return rows
@@ -108,9 +108,7 @@ def empty(_parent: Tree) -> Tree:
 
 
 def when(field: str, values: tuple[Any, ...], value: Any) -> Callable[[Tree], Any]:
-    """Return a rule that gives `value` (or what it returns, when it is a function) only beside certain values of
-    `field`.
-    """
+    """Return a rule that gives `value` (or its result, if it is a function) only if `field` has one of `values`."""
 
     def rule(parent: Tree) -> Any:
         if parent.get(field) not in values:
@@ -126,20 +124,22 @@ def listed(*values: Any) -> Callable[[Tree], list[Any]]:
 
 
 def beside(field: str) -> Callable[[Tree], Any]:
-    """Return a rule that copies the field next to it."""
+    """Return a rule that copies the value of another field of the same object."""
     return lambda parent: deepcopy(parent.get(field))
 
 
 def in_step(older: str, newer: str, key: str = "") -> Apply:
-    """Return a function that keeps in step a list and the older field for its first element, which may be an object
-    with the field `key`: where they disagree, the older one is believed and the rest of the list is not.
+    """Return a function that synchronizes a list with the older field for its first element.
+
+    With `key`, the elements are objects and the older field equals that key. If both differ, the list is replaced by
+    the older field.
     """
 
     def apply(tree: Tree) -> None:
-        said, listed = tree.get(older), tree.get(newer)
+        value, listed = tree.get(older), tree.get(newer)
         first = (listed[0].get(key, "") if key else listed[0]) if listed else None
-        if said and said != first:
-            tree[newer] = [{key: said} if key else said]
+        if value and value != first:
+            tree[newer] = [{key: value} if key else value]
         elif first:
             tree[older] = first
 

@@ -1,4 +1,4 @@
-"""The printers of the built-in kinds, one file per subject: the columns of a kind, and how an object fills them."""
+"""The printers of the built-in kinds, one file per subject: columns, and the cells of an object."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,4 +9,4 @@ from apiserver_stub.kinds.resource_info import Printer
 PRINTERS: Mapping[tuple[str, str], Printer] = MappingProxyType({
     **cluster.PRINTERS, **core.PRINTERS, **network.PRINTERS, **storage.PRINTERS, **workloads.PRINTERS,
 })  # fmt: skip
-"""By group and kind; those that have none here show name and time of creation."""
+"""By group and kind. Kinds without an entry show name and creation time."""

@@ -1,4 +1,4 @@
-"""Helpers of the printers of all kinds: reading a tree, and the spellings people know from kubectl."""
+"""Helpers for all printers: read a tree, and format values as kubectl does."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """A cell that says how long ago `moment` is whenever somebody looks, between two texts; nothing else in a row
-    changes while the object does not.
+    """A cell with the time since `moment` between two texts. It is formatted for each response. The other cells of a
+    row only change with the object.
     """
 
     moment: str
@@ -46,7 +46,7 @@ def _tables() -> Mapping[str, tuple[Column, ...]]:
 
 
 def part(tree: Tree, *path: str) -> Tree:
-    """Return the object at a path, empty when there is none."""
+    """Return the object at a path, or an empty object."""
     for step in path:
         tree = tree.get(step) or {}
     return tree
@@ -58,22 +58,22 @@ def name(tree: Tree) -> str:
 
 
 def age(tree: Tree) -> Since | str:
-    """Return how long ago the object was created."""
+    """Return the time since the object was created."""
     return since(part(tree, "metadata").get("creationTimestamp"))
 
 
 def since(moment: str | None) -> Since | str:
-    """Return how long ago a time was, if there was one."""
+    """Return the time since a moment. `<unknown>` if it is missing."""
     return Since(moment) if moment else UNKNOWN
 
 
 def between(start: str, end: datetime) -> str:
-    """Return the length of the time from `start` to `end`."""
+    """Return the duration from `start` to `end`."""
     return duration((end - parse_time(start)).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in the two units that matter: `90s`, `3m12s`, `47h`, `2d3h`, `5y20d`."""
+    """Return a duration in one or two units: `90s`, `3m12s`, `47h`, `2d3h`, `5y20d`."""
     total = int(seconds)
     if total < 120:
         return f"{max(total, 0)}s" if total >= -1 else "<invalid>"
@@ -94,34 +94,34 @@ def duration(seconds: float) -> str:
 
 
 def joined(items: Iterable[str], separator: str = ",", empty: str = NONE) -> str:
-    """Return the items in one cell."""
+    """Return the items joined in one cell."""
     return separator.join(items) or empty
 
 
 def shortened(items: Sequence[str], empty: str = UNSET) -> str:
-    """Return the first three items, and how many more there are."""
+    """Return the first three items and the number of others."""
     text = ",".join(items[:_LISTED])
     return f"{text} + {len(items) - _LISTED} more..." if len(items) > _LISTED else text or empty
 
 
 def labels(found: Mapping[str, str] | None) -> str:
-    """Return labels as `a=b,c=d`, in order."""
+    """Return labels as `a=b,c=d`, sorted."""
     return joined(sorted(f"{key}={value}" for key, value in (found or {}).items()))
 
 
 def selector(found: Tree | None, empty: str = NONE) -> str:
-    """Return a label selector in its text form, by key."""
+    """Return a label selector as text, sorted by key."""
     return selector_text(found) or empty
 
 
 def containers(template: Tree) -> list[Any]:
-    """Return the names of a pod template's containers and their images: two cells."""
+    """Return two cells: the container names and the images of a pod template."""
     found = part(template, "spec").get("containers") or ()
     return [",".join(c.get("name", "") for c in found), ",".join(c.get("image", "") for c in found)]
 
 
 def condition(tree: Tree, type_: str) -> str:
-    """Return the status of a condition, empty when it is not there."""
+    """Return the status of a condition, or an empty string."""
     found = part(tree, "status").get("conditions", ())
     return next((str(c.get("status", "")) for c in found if c.get("type") == type_), "")
 
@@ -132,7 +132,7 @@ def deleting(tree: Tree) -> bool:
 
 
 def yes_no(value: bool | None) -> str:
-    """Return `True`, `False`, or that nobody said."""
+    """Return `True` or `False`, or the text for an unset value."""
     return UNSET if value is None else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Rows of what governs a cluster: permissions, certificates, admission, priorities, flow control, device resources."""
+"""Rows of cluster configuration: RBAC, certificates, admission, priorities, flow control, device resources."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ _MIGRATION = ("Running", "Failed", "Succeeded")
 
 
 def _role_binding(tree: Tree) -> list[Any]:
-    """Return the cells of a binding of roles, cluster-wide or not."""
+    """Return the cells of a RoleBinding or ClusterRoleBinding."""
     role = part(tree, "roleRef")
     return [
         name(tree),
@@ -60,8 +60,8 @@ def _trust_bundle(tree: Tree) -> list[Any]:
 def _pod_certificate(tree: Tree) -> list[Any]:
     spec, outcomes = part(tree, "spec"), {c.get("type") for c in part(tree, "status").get("conditions") or ()}
     state = next((kind for kind in ("Issued", "Denied", "Failed") if kind in outcomes), "Pending")
-    told = (spec.get(field, "") for field in ("podName", "serviceAccountName", "nodeName", "signerName"))
-    return [name(tree), *told, state, labels(spec.get("unverifiedUserAnnotations"))]
+    fields = (spec.get(field, "") for field in ("podName", "serviceAccountName", "nodeName", "signerName"))
+    return [name(tree), *fields, state, labels(spec.get("unverifiedUserAnnotations"))]
 
 
 def _storage_version(tree: Tree) -> list[Any]:
@@ -74,9 +74,9 @@ def _storage_version(tree: Tree) -> list[Any]:
 
 def _migration(tree: Tree) -> list[Any]:
     resource = part(tree, "spec", "resource")
-    told = ".".join(filter(None, (resource.get("resource"), resource.get("group"))))
+    resource_name = ".".join(filter(None, (resource.get("resource"), resource.get("group"))))
     true = [c.get("type") for c in part(tree, "status").get("conditions") or () if c.get("status") == "True"]
-    return [name(tree), told, next((kind for kind in reversed(true) if kind in _MIGRATION), "Unknown")]
+    return [name(tree), resource_name, next((kind for kind in reversed(true) if kind in _MIGRATION), "Unknown")]
 
 
 def _webhooks(tree: Tree) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Rows of pods, of the other kinds of the core group, of events and of leases."""
+"""Rows of pods, other kinds of the core group, events and leases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _ENDED: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class _Restarts:
-    """A sum of restarts, and when the last was."""
+    """The number of restarts and the time of the last one."""
 
     count: int = 0
     last: str = ""
@@ -49,8 +49,8 @@ class _Restarts:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """The state of a group of containers: the pod's reason (empty when they tell none), the number that are ready, and
-    the restarts to show.
+    """The state of a group of containers: the reason to show for the pod (may be empty), the number of ready
+    containers, and the restarts.
     """
 
     reason: str
@@ -63,7 +63,7 @@ def _pod(tree: Tree) -> list[Any]:
     phase, lasting = _initializing(spec, status)
     if not phase.reason or condition(tree, "Initialized") == "True":
         phase = _running(tree, phase, lasting)
-    reason = _deletion(tree) or phase.reason or _stated(status)
+    reason = _deletion(tree) or phase.reason or _status_reason(status)
     total = len(spec.get("containers") or ()) + len(_sidecars(spec))
     return [
         name(tree),
@@ -79,7 +79,7 @@ def _pod(tree: Tree) -> list[Any]:
 
 
 def _pod_conditions(tree: Tree) -> list[Tree]:
-    """Return the condition that a pod is done, once it is."""
+    """Return the row condition of a finished pod."""
     phase = part(tree, "status").get("phase", "")
     message = _ENDED.get(phase)
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}] if message else []
@@ -91,8 +91,8 @@ def _pod_template(tree: Tree) -> list[Any]:
 
 
 def _initializing(spec: Tree, status: Tree) -> tuple[_Phase, _Restarts]:
-    """Return the state of the init containers, which are done when there is no reason; and the restarts of sidecars,
-    which alone count from then on.
+    """Return the state of the init containers and the restarts of sidecars. Once the reason is empty, initialization is
+    done and only the sidecars' restarts count.
     """
     sidecars = _sidecars(spec)
     every, lasting, ready = _Restarts(), _Restarts(), 0
@@ -119,7 +119,7 @@ def _init_reason(state: Tree) -> str:
 
 
 def _running(tree: Tree, init: _Phase, restarts: _Restarts) -> _Phase:
-    """Return the state of the containers proper, the first one's having the last word."""
+    """Return the state of the main containers. The first container's reason wins."""
     status = part(tree, "status")
     reason, ready = init.reason, init.ready
     running, failure = False, ""
@@ -134,13 +134,13 @@ def _running(tree: Tree, init: _Phase, restarts: _Restarts) -> _Phase:
         elif container.get("ready") and "running" in state:
             running = True
             ready += 1
-    if (reason or _stated(status)) == "Completed":
+    if (reason or _status_reason(status)) == "Completed":
         reason = _completed(tree, running, failure)
     return _Phase(reason, ready, restarts)
 
 
 def _completed(tree: Tree, running: bool, failure: str) -> str:
-    """Return the reason of a pod of which a container is done: those still running matter more."""
+    """Return the reason of a pod with a completed container. Containers that still run take precedence."""
     if running and condition(tree, "Ready") == "True":
         return "Running"
     return failure or ("NotReady" if running else "Completed")
@@ -153,8 +153,8 @@ def _ended(terminated: Tree) -> str:
     return f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _stated(status: Tree) -> str:
-    """Return what the status itself says."""
+def _status_reason(status: Tree) -> str:
+    """Return the reason that the status gives: SchedulingGated, its `reason`, or its phase."""
     gated = any(c.get("type") == "PodScheduled" and c.get("reason") == _GATED for c in status.get("conditions", ()))
     return _GATED if gated else str(status.get("reason") or status.get("phase", ""))
 

@@ -1,4 +1,4 @@
-"""The columns of custom resources: the name, and what JSONPaths find in an object."""
+"""The columns of custom resources: the name, and the values of JSONPaths."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +22,20 @@ _DEFAULT: tuple[Mapping[str, Any], ...] = (
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": CREATED},
 )
 _MOST_COST = 100
-_CHARACTERS = 16  # of a cell, that count as one visited value
-_COST_OF_ALL = 20  # of a path that visits all values once
-# What of the metadata is known without reading them all.
+_CHARACTERS = 16  # characters of a cell that cost as much as one visited value
+_COST_OF_ALL = 20  # the cost of a path that visits all values once
+# Metadata fields that are available without decoding all metadata.
 _KNOWN = re.compile(r"(?!\.metadata|.*\.\.).*|\.metadata\.(name|creationTimestamp|deletionTimestamp|labels\b.*)")
 
 
 def printer_of(columns: Sequence[Mapping[str, Any]]) -> Printer:
-    """Return the printer of `additionalPrinterColumns`; where there are none, it shows the age."""
+    """Return the printer for `additionalPrinterColumns`. Without columns it shows the age."""
     columns = columns or _DEFAULT
     try:
         cells: list[_Cell] = [
             partial(_CELLS.get(column["type"], _nothing), JSONPath(column["jsonPath"])) for column in columns
         ]
-    except ValueError:  # one path that is none leaves the name alone
+    except ValueError:  # with an invalid path, only the name is shown
         return Printer((NAME,), lambda tree: [name(tree)])
     paths = [column["jsonPath"] for column in columns]
     whole = not all(map(_KNOWN.fullmatch, paths))
@@ -44,15 +44,15 @@ def printer_of(columns: Sequence[Mapping[str, Any]]) -> Printer:
 
 
 def _cost(path: str) -> int:
-    """Return what a path costs in a small object: 1 for one that visits few values."""
+    """Return the cost of a path in a small object. It is 1 for a path that visits few values."""
     if "," in path or path.count("..") + ("[?" in path) > 1:  # visits values more than once
         return _MOST_COST + 1
     return _COST_OF_ALL if ".." in path else 1
 
 
 def _column(column: Mapping[str, Any]) -> Column:
-    told = column.get("description") or f"Found in custom resources at the JSONPath {column['jsonPath']}"
-    return column["name"], column["type"], column.get("format") or "", column.get("priority") or 0, told
+    description = column.get("description") or f"Found in custom resources at the JSONPath {column['jsonPath']}"
+    return column["name"], column["type"], column.get("format") or "", column.get("priority") or 0, description
 
 
 def _row(cells: list[_Cell], tree: Tree) -> list[Any]:

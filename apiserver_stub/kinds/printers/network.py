@@ -1,4 +1,4 @@
-"""Rows of services, their endpoints, ingresses, network policies and addresses."""
+"""Rows of Services, Endpoints, EndpointSlices, Ingresses, NetworkPolicies and addresses."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +37,7 @@ def _service(tree: Tree) -> list[Any]:
 
 
 def _endpoints(tree: Tree) -> list[Any]:
-    """Return the cells of endpoints; those not ready are not shown."""
+    """Return the cells of Endpoints. Addresses that are not ready are not shown."""
     subsets = tree.get("subsets", ())
     found = [address for subset in subsets for address in _subset(subset)]
     return [name(tree), shortened(found, empty="") if subsets else NONE, age(tree)]
@@ -55,7 +55,7 @@ def _ingress(tree: Tree) -> list[Any]:
         name(tree),
         spec.get("ingressClassName", NONE),
         _hosts([rule.get("host", "") for rule in spec.get("rules", ())]),
-        ",".join(_balanced(part(tree, "status"))),
+        ",".join(_balancer_addresses(part(tree, "status"))),
         "80, 443" if spec.get("tls") else "80",
         age(tree),
     ]
@@ -90,7 +90,7 @@ def _external(spec: Tree, status: Tree) -> str:
         case "ClusterIP" | "NodePort":
             return joined(addresses)
         case "LoadBalancer":
-            return joined([*_balanced(status), *addresses], empty="<pending>")
+            return joined([*_balancer_addresses(status), *addresses], empty="<pending>")
         case "ExternalName":
             return str(spec.get("externalName", ""))
     return UNKNOWN
@@ -101,8 +101,8 @@ def _service_port(port: Tree) -> str:
     return f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}"
 
 
-def _balanced(status: Tree) -> list[str]:
-    """Return the load balancer's addresses or host names, sorted."""
+def _balancer_addresses(status: Tree) -> list[str]:
+    """Return the IPs or host names of the load balancer, sorted."""
     found = part(status, "loadBalancer").get("ingress", ())
     return sorted({i.get("ip") or i.get("hostname") or "" for i in found} - {""})
 
@@ -118,7 +118,7 @@ def _host_port(ip: str, port: int) -> str:
 
 
 def _hosts(hosts: list[str]) -> str:
-    """Return the first three host names; rules without one count among the others."""
+    """Return the first three host names and the number of others. Rules without a host count as one each."""
     named = [place for place, host in enumerate(hosts) if host][:_HOSTS_SHOWN]
     text = joined((hosts[place] for place in named), empty="*")
     cut = len(named) == _HOSTS_SHOWN and named[-1] < len(hosts) - 1

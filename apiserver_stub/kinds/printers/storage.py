@@ -61,7 +61,7 @@ def _volume(tree: Tree) -> list[Any]:
 
 
 def _claim(tree: Tree) -> list[Any]:
-    """Return the cells of a claim; capacity and modes are those of its volume."""
+    """Return the cells of a claim. Capacity and access modes are those of its volume."""
     spec, status = part(tree, "spec"), part(tree, "status")
     bound = bool(spec.get("volumeName"))
     return [
@@ -119,7 +119,7 @@ def _driver_node(tree: Tree) -> list[Any]:
 
 
 def _class_name(tree: Tree, marks: Iterable[str]) -> str:
-    """Return its name, and whether one of the annotations says that it is the default."""
+    """Return the name of a class, marked if an annotation makes it the default."""
     annotations = part(tree, "metadata", "annotations")
     return f"{name(tree)} (default)" if any(annotations.get(mark) == "true" for mark in marks) else name(tree)
 

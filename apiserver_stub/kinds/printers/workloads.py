@@ -1,4 +1,4 @@
-"""Rows of what runs pods: controllers of replicas, jobs, autoscalers and disruption budgets."""
+"""Rows of workloads: replica controllers, jobs, autoscalers and disruption budgets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -123,7 +123,7 @@ def _cron_job(tree: Tree) -> list[Any]:
 
 
 def _autoscaler(tree: Tree) -> list[Any]:
-    """Return the cells of a horizontal pod autoscaler; what version 1 hides in annotations is shown too."""
+    """Return the cells of a HorizontalPodAutoscaler. Metrics that v1 stores in annotations are shown too."""
     if tree.get("apiVersion") == "autoscaling/v1":
         tree = autoscaler_to_v2(tree)
     spec, status = part(tree, "spec"), part(tree, "status")

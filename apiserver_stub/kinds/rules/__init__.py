@@ -1,1 +1,1 @@
-"""The rules of the built-in kinds, one file per subject: tables of small rules, put together by `combine`."""
+"""The validation rules of the built-in kinds, one file per subject. `combine` joins small rules to larger ones."""

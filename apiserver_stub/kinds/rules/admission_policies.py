@@ -1,4 +1,4 @@
-"""The rules of admission policies in CEL and of their bindings; those of expressions are in `expressions.py`."""
+"""Validation of CEL admission policies and their bindings. Expressions are checked in `expressions.py`."""
 
 import re
 from functools import partial
@@ -82,7 +82,7 @@ _VALIDATION = record({"message": _message, "reason": one_of(*_REASONS)})
 
 
 def _expressions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """What a policy evaluates: variables, validations and annotations."""
+    """Check the expressions of a validating policy: variables, validations and audit annotations."""
     from apiserver_stub.kinds.rules import expressions
 
     spec, at = policy.get("spec") or {}, _SPEC
@@ -98,17 +98,17 @@ def _expressions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
         _VALIDATION(validation, there, errors)
     if len(annotations) > _MOST_ANNOTATIONS:
         why = f"must not have more than {_MOST_ANNOTATIONS} auditAnnotations"
-        told = [
+        annotation_keys = [
             {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")} for each in annotations
         ]
-        errors.invalid((at, "auditAnnotations"), msgspec.Raw(msgspec.json.encode(told)), why)
+        errors.invalid((at, "auditAnnotations"), msgspec.Raw(msgspec.json.encode(annotation_keys)), why)
     named = partial(_annotation_key, (policy.get("metadata") or {}).get("name") or "")
     for index, annotation in enumerate(annotations):
         there = (at, "auditAnnotations"), index
         named(annotation.get("key") or "", (there, "key"), errors)
         expressions.check_annotation(annotation, composition, there, errors)
-    for index, told in duplicates(annotation.get("key") or "" for annotation in annotations):
-        errors.duplicate((((at, "auditAnnotations"), index), "key"), told)
+    for index, annotation_keys in duplicates(annotation.get("key") or "" for annotation in annotations):
+        errors.duplicate((((at, "auditAnnotations"), index), "key"), annotation_keys)
 
 
 def _annotation_key(policy: str, key: str, at: FieldPath, errors: ErrorList) -> None:
@@ -129,7 +129,7 @@ def _conditions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def _changed_conditions(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Match conditions are judged where they change, or what they may refer to."""
+    """Check match conditions if they, or what they may refer to, have changed."""
     if any(get_in(new, path) != get_in(old, path) for path in (("spec", "paramKind"), ("spec", "matchConditions"))):
         _conditions(new, None, errors)
 
@@ -141,7 +141,7 @@ def _field_reference(text: Any, at: FieldPath, errors: ErrorList) -> None:
     try:
         JSONPath(f".{text.strip().removeprefix('.')}")
     except ValueError as error:
-        why = str(error).partition(" in '")[0]  # without the path, which is told already
+        why = str(error).partition(" in '")[0]  # without the path, which the cause already has
         errors.invalid(at, text.strip(), f"invalid JSONPath: {why}")
 
 
@@ -153,7 +153,7 @@ _STATUS = outcome(within("status", record({
 
 
 def _mutable(match: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What is deleted cannot be mutated."""
+    """Reject the operation DELETE: a deleted object cannot be mutated."""
     for rule in match.get("resourceRules") or ():
         for operation in rule.get("operations") or ():
             one_of(*_MUTABLE)(operation, ((at, "resourceRules"), "operations"), errors)
@@ -166,7 +166,7 @@ _MUTATING = record({
 
 
 def _mutations(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """What a mutating policy evaluates: variables and mutations."""
+    """Check the expressions of a mutating policy: variables and mutations."""
     from apiserver_stub.kinds.rules import expressions
 
     spec, at = policy.get("spec") or {}, _SPEC
@@ -188,12 +188,12 @@ def _mutation(mutation: Any, composition: Any, at: FieldPath, errors: ErrorList)
     elif kind not in _PATCHES:
         errors.unsupported((at, "patchType"), kind, tuple(_PATCHES))
     for wanted, field in _PATCHES.items():
-        told = mutation.get(field)
-        if kind == wanted and told is None:
+        patch = mutation.get(field)
+        if kind == wanted and patch is None:
             errors.required((at, field), f"must be specified when patchType is {wanted}")
         elif kind == wanted:
-            expressions.check_mutation(wanted, told, composition, (at, field), errors)
-        elif kind in _PATCHES and told is not None:
+            expressions.check_mutation(wanted, patch, composition, (at, field), errors)
+        elif kind in _PATCHES and patch is not None:
             errors.invalid((at, field), f"{{{field}}}", f"must not be specified when patchType is {kind}")
 
 

@@ -1,4 +1,4 @@
-"""The rules of admission webhooks, and what those of policies share with them."""
+"""Validation of admission webhooks, and the parts shared with admission policies."""
 
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ def _alone(what: str) -> ValueRule:
 
 
 def _wildcards(resources: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A resource is not named behind a wildcard that covers it."""
+    """Reject a resource that a wildcard in the same list already covers."""
     of_all, all_of, single, last = set(), set(), False, False
     for index, name in enumerate(resources):
         plural, slash, subresource = name.partition("/")
@@ -68,10 +68,10 @@ _NAMED = record({"name": if_any(form(names.qualified))}, need("name"))
 
 
 def check_conditions(conditions: Any, at: FieldPath, errors: ErrorList, *, params: bool = False) -> None:
-    """Collect what is wrong with match conditions, which may refer to `params` where there are some."""
+    """Report errors in match conditions. They may refer to `params` if the policy has parameters."""
     at_most(_MOST_CONDITIONS)(conditions, at, errors)
     if conditions:
-        from apiserver_stub.kinds.rules.expressions import check_condition  # CEL, which is loaded when it is needed
+        from apiserver_stub.kinds.rules.expressions import check_condition  # loads CEL only when needed
 
         each(both(partial(check_condition, params=params), _NAMED))(conditions, at, errors)
     distinct_by("name")(conditions, at, errors)

@@ -1,4 +1,4 @@
-"""The rules of API services: a group version, its priorities, and the service of the server that has it, if any."""
+"""Validation of APIServices: group version, priorities, and the optional service of an extension API server."""
 
 from typing import Any
 
@@ -31,11 +31,11 @@ def _service(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     _VERSION(version, (_SPEC, "version"), errors)
     _GROUP_PRIORITY(spec.get("groupPriorityMinimum") or 0, (_SPEC, "groupPriorityMinimum"), errors)
     _VERSION_PRIORITY(spec.get("versionPriority") or 0, (_SPEC, "versionPriority"), errors)
-    _reached(spec, errors)
+    _service_and_tls(spec, errors)
 
 
-def _reached(spec: Tree, errors: ErrorList) -> None:
-    """Check how the server behind is found, and how it is verified."""
+def _service_and_tls(spec: Tree, errors: ErrorList) -> None:
+    """Check how the extension API server is found and how its certificate is verified."""
     service, bundle, insecure = spec.get("service"), spec.get("caBundle") or "", spec.get("insecureSkipTLSVerify")
     if service is None:
         if bundle:

@@ -1,4 +1,4 @@
-"""The rules of autoscalers, in both versions, and of budgets for disruptions."""
+"""Validation of HorizontalPodAutoscalers (both versions) and PodDisruptionBudgets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ _POSITIVE = at_least(1, "must be greater than 0")
 _SEGMENT = if_any(form(names.path_segment))
 _REFERENCE = record({"kind": _SEGMENT, "name": _SEGMENT}, need("kind", "name"))
 _SORTS = ("AverageValue", "Utilization", "Value")
-# Of each type of metric: the field that describes it.
+# The field that describes a metric, by its type.
 _FIELDS = {
     "ContainerResource": "containerResource", "External": "external", "Object": "object", "Pods": "pods",
     "Resource": "resource",
@@ -62,8 +62,9 @@ def _sort(sort: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _source(rows: dict[str, ValueRule], values: tuple[str, ...], missing: str, surplus: str = "") -> ValueRule:
-    """Return the rule of a source whose target has one of some values: where it is told when all are `missing`, and
-    where when two are one too many.
+    """Return the rule of a metric source whose target must set one of `values`.
+
+    `missing` is the field of the error if none is set, `surplus` that of the error if several are.
     """
 
     def target_has(source: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -82,7 +83,7 @@ _TARGET = record({
 })  # fmt: skip
 _METRIC = {"metric": record({"name": _SEGMENT}, need("name", why="must name a metric"))}
 _RAW, _AVERAGE, _USED = "value", "averageValue", "averageUtilization"
-# Of several sources the first is judged.
+# If a metric has several sources, only the first is validated.
 _SOURCES: dict[str, ValueRule] = {
     "object": _source({**_METRIC, "describedObject": _REFERENCE}, (_RAW, _AVERAGE), _AVERAGE),
     "external": _source(_METRIC, (_AVERAGE, _RAW), _AVERAGE, _RAW),
@@ -138,7 +139,7 @@ _SPEC = record({
 
 
 def older(to_v2: Callable[[Tree], Tree]) -> KindRules:
-    """Return the rules of v1. The target that it has a field for is judged as the metric that it is in v2."""
+    """Return the rules of autoscaling/v1. Its CPU target is validated as a v2 metric."""
 
     def body(autoscaler: Any, at: FieldPath, errors: ErrorList) -> None:
         spec = to_v2(autoscaler)["spec"]
@@ -170,7 +171,7 @@ def _misread(version: str) -> str:
 
 
 def _target_version(target: Tree, at: FieldPath, errors: ErrorList) -> None:
-    """A target is of a group, but for replication controllers, which have none."""
+    """Require an API group in the target. ReplicationControllers have none."""
     version = target.get("apiVersion", "")
     why = _misread(version)
     if not why and target.get("kind") != "ReplicationController" and not version.rpartition("/")[0]:
@@ -190,7 +191,7 @@ _VERSIONS = within("spec", record({"scaleTargetRef": _target_version, "metrics":
 
 
 def _changed_versions(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Versions that were wrong before may stay."""
+    """Check the version of a changed target, and those in metrics unless the stored ones are already invalid."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     target, former = spec.get("scaleTargetRef") or {}, before.get("scaleTargetRef") or {}
     if any(target.get(name) != former.get(name) for name in ("apiVersion", "kind")):

@@ -1,4 +1,4 @@
-"""The rules of requests for certificates, and of the decisions about them."""
+"""Validation of CertificateSigningRequests and of their approval."""
 
 from binascii import a2b_base64
 from typing import Any
@@ -44,7 +44,7 @@ _CONDITIONS = place("status.conditions")
 
 
 def signer_name(name: str) -> str:
-    """Check the name of a signer: a domain, a slash, and a path."""
+    """Check a signer name: a domain, a slash and a path."""
     if len(name) > _LONGEST_SIGNER:
         return f"must be no more than {_LONGEST_SIGNER} characters"
     domain, slash, path = name.partition("/")
@@ -54,13 +54,13 @@ def signer_name(name: str) -> str:
 
 
 def _not_legacy(name: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Version v1 has no requests whose signer is to be guessed; those of earlier versions stay."""
+    """Reject the legacy-unknown signer in new v1 requests. Stored requests of earlier versions may keep it."""
     if name == LEGACY_UNKNOWN:
         errors.invalid(at, name, "the legacy signerName is not allowed via this API version")
 
 
 def _request(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The PEM of a request is a certificate request; it never changes, so that only new objects are looked at."""
+    """Check that `request` is a PEM-encoded certificate request. It is immutable, so only new objects are checked."""
     text = spec.get("request") or ""
     try:
         certificate_request.read(a2b_base64(text))
@@ -69,7 +69,7 @@ def _request(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _certificate(text: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Certificates in PEM, and nothing else between them."""
+    """Check that the text has only PEM certificates."""
     data = a2b_base64(text)
     try:
         count = len(load_pem_x509_certificates(data))
@@ -108,7 +108,7 @@ def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _kept(*types: str) -> ChangeRule:
-    """Conditions of these types are never removed."""
+    """Return a rule that conditions of these types are never removed."""
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         within("status.conditions", _conditions)(new, None, errors)

@@ -1,4 +1,6 @@
-"""Small rules and what joins them. A rule is given a value that fits its schema, its place, and where to report."""
+"""Small validation rules and functions that join them. A rule gets a value that fits its schema, its path, and an error
+list.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from apiserver_stub.kinds.values.trees import get_in
 from controller_manager.common.api.tree import Tree
 
 ValueRule = Callable[[Any, FieldPath, ErrorList], None]
-# What a change from an old object may do.
+# Checks an update from an old object to a new one.
 ChangeRule = Callable[[Tree, Tree, ErrorList], None]
 NameRule = Callable[[str], str]
 
@@ -25,10 +27,12 @@ def nothing(_value: Any, _at: Any, _found: ErrorList) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KindRules:
-    """The rules of a kind: for whole objects, of changes, of changes through a subresource (which takes the place of
-    `change`), of the form of its names, and of new objects alone. `spec` is what is asked of specs whatever is beside
-    them, of `no_spec` where there is none: one that is that of the stored object is not judged again. `by_schema` says
-    whether the required fields and enumerations of its schema are rules besides.
+    """The validation rules of a kind.
+
+    `body` checks whole objects, `change` updates, `subresources` updates through a subresource (instead of `change`),
+    `name` the object name, and `on_create` new objects only. `spec` checks a spec by itself, `no_spec` replaces an
+    absent one. A spec that is shared with the stored object is not checked again. `by_schema` also enforces the
+    required fields and enums of the schema.
     """
 
     body: ValueRule = nothing
@@ -42,9 +46,9 @@ class KindRules:
 
 
 def record(rows: Mapping[str, ValueRule], *whole: ValueRule) -> ValueRule:
-    """Return a rule for an object: rules for the fields that are there and not null, then rules for the whole."""
+    """Return a rule for an object: rules for its fields that are not null, then rules for the whole object."""
 
-    rows = dict(rows)  # looked into faster than what may be another kind of mapping
+    rows = dict(rows)  # lookups are faster in a dict than in other mappings
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in tree.items():
@@ -57,7 +61,7 @@ def record(rows: Mapping[str, ValueRule], *whole: ValueRule) -> ValueRule:
 
 
 def within(path: str, rule: ValueRule) -> ValueRule:
-    """Return a rule for what stands at a dotted path, when it is there."""
+    """Return a rule for the value at a dotted path, if it is present."""
     for name in reversed(path.split(".")):
         rule = record({name: rule})
     return rule
@@ -90,7 +94,7 @@ def entries(form: NameRule | None, rule: ValueRule = nothing) -> ValueRule:
 
 
 def both(*rules: ValueRule) -> ValueRule:
-    """Return one rule of several for a value."""
+    """Return a rule that applies several rules to a value."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         for one in rules:
@@ -100,7 +104,7 @@ def both(*rules: ValueRule) -> ValueRule:
 
 
 def form(check: NameRule) -> ValueRule:
-    """Return the rule that a text has a form."""
+    """Return a rule that a text has a certain format."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if why := check(value):
@@ -110,7 +114,7 @@ def form(check: NameRule) -> ValueRule:
 
 
 def if_any(rule: ValueRule) -> ValueRule:
-    """Return a rule for a value that may be empty."""
+    """Return a rule that skips empty values."""
 
     def judge(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if value:
@@ -120,29 +124,29 @@ def if_any(rule: ValueRule) -> ValueRule:
 
 
 def at_least(low: int, why: str = "") -> ValueRule:
-    """Return the rule that a number is `low` or more."""
-    told = why or f"must be greater than or equal to {low}"
+    """Return a rule that a number is at least `low`."""
+    message = why or f"must be greater than or equal to {low}"
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if value < low:
-            errors.invalid(at, value, told)
+            errors.invalid(at, value, message)
 
     return rule
 
 
 def between(low: int, high: int, why: str = "") -> ValueRule:
-    """Return the rule that a number lies within bounds, themselves included."""
-    told = why or f"must be between {low} and {high}, inclusive"
+    """Return a rule that a number is between two bounds, inclusive."""
+    message = why or f"must be between {low} and {high}, inclusive"
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if not low <= value <= high:
-            errors.invalid(at, value, told)
+            errors.invalid(at, value, message)
 
     return rule
 
 
 def one_of(*allowed: str) -> ValueRule:
-    """Return the rule that a text is one of a few."""
+    """Return a rule that a text is one of the given values."""
     listed = sorted(allowed)
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -153,7 +157,7 @@ def one_of(*allowed: str) -> ValueRule:
 
 
 def need(*fields: str, why: str = "") -> ValueRule:
-    """Return the rule that an object has fields, and they are not empty; zero and false count as there."""
+    """Return a rule that an object has non-empty values in these fields. Zero and false are not empty."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name in fields:
@@ -165,7 +169,7 @@ def need(*fields: str, why: str = "") -> ValueRule:
 
 
 def never(*fields: str, why: str) -> ValueRule:
-    """Return the rule that an object has none of these fields; empty values do not count."""
+    """Return a rule that an object has none of these fields. Empty values are ignored."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name in fields:
@@ -176,7 +180,7 @@ def never(*fields: str, why: str) -> ValueRule:
 
 
 def one_source(sources: Collection[str], none: str, more: str) -> ValueRule:
-    """Return the rule that an object has exactly one of some fields; those beyond the first are forbidden."""
+    """Return a rule that an object has exactly one of some fields. All but the first are forbidden."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         given = [name for name in sources if name in tree]
@@ -189,8 +193,10 @@ def one_source(sources: Collection[str], none: str, more: str) -> ValueRule:
 
 
 def chosen(rows: Mapping[str, ValueRule], none: str, more: str, told: Mapping[str, str] = _AS_THEY_ARE) -> ValueRule:
-    """Return the rule that an object has exactly one of some fields. The first of them, as listed, is judged, and the
-    others are forbidden, under the names they are `told` by.
+    """Return a rule that an object has exactly one of some fields.
+
+    The first one, in the order of `rows`, is validated. The others are forbidden. `told` renames fields in those
+    errors.
     """
     listed = tuple(rows.items())
 
@@ -211,7 +217,7 @@ def chosen(rows: Mapping[str, ValueRule], none: str, more: str, told: Mapping[st
 
 
 def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str, empties: bool = False) -> ValueRule:
-    """Return the rule that no value occurs twice in an array; empty values may, unless `empties` count too."""
+    """Return a rule that no value occurs twice in an array. Empty values may, unless `empties` is set."""
 
     def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(items) < 2:
@@ -224,7 +230,7 @@ def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str, emp
 
 
 def duplicates(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the values that came before, each with its index."""
+    """Yield each value that occurred before, with its index."""
     seen = set()
     for index, value in enumerate(values):
         if value in seen:
@@ -233,12 +239,12 @@ def duplicates(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
 
 
 def distinct_by(name: str, *, empties: bool = False) -> ValueRule:
-    """Return the rule that no field of that name occurs twice in an array of objects; see `distinct`."""
+    """Return a rule that no value of a field occurs twice in an array of objects. See `distinct`."""
     return distinct(lambda item: item.get(name, ""), name, empties=empties)
 
 
 def at_most(limit: int) -> ValueRule:
-    """Return the rule that an array has no more items than that."""
+    """Return a rule that an array has at most `limit` items."""
 
     def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(items) > limit:
@@ -248,7 +254,7 @@ def at_most(limit: int) -> ValueRule:
 
 
 def shorter(limit: int) -> ValueRule:
-    """Return the rule that a text has no more bytes than that."""
+    """Return a rule that a text has at most `limit` bytes."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(value) > limit or len(value.encode()) > limit:
@@ -258,7 +264,7 @@ def shorter(limit: int) -> ValueRule:
 
 
 def filled(why: str = "") -> ValueRule:
-    """Return the rule that a text, array or object is not empty."""
+    """Return a rule that a text, array or object is not empty."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if not value:
@@ -268,7 +274,7 @@ def filled(why: str = "") -> ValueRule:
 
 
 def fixed(*paths: str, why: str = IMMUTABLE) -> ChangeRule:
-    """Return the rule that the values at dotted paths never change once the object exists."""
+    """Return a rule that the values at dotted paths are immutable."""
     rows = tuple((tuple(path.split(".")), place(path)) for path in paths)
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -281,7 +287,7 @@ def fixed(*paths: str, why: str = IMMUTABLE) -> ChangeRule:
 
 
 def fixed_as(path: str, told: str) -> ChangeRule:
-    """Return the rule that the value at a dotted path never changes, told of at another place."""
+    """Return a rule that the value at a dotted path is immutable. The error is reported at the path `told`."""
     parts, at = tuple(path.split(".")), place(told)
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -293,7 +299,7 @@ def fixed_as(path: str, told: str) -> ChangeRule:
 
 
 def changes(*rules: ChangeRule) -> ChangeRule:
-    """Return one rule of several for a change."""
+    """Return a rule that applies several rules to an update."""
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         for rule in rules:
@@ -303,7 +309,7 @@ def changes(*rules: ChangeRule) -> ChangeRule:
 
 
 def outcome(rule: ValueRule) -> ChangeRule:
-    """Return a rule of whole objects, for what a change makes of one."""
+    """Return an update rule that checks the new object with `rule`."""
 
     def change(new: Tree, _old: Tree, errors: ErrorList) -> None:
         rule(new, None, errors)

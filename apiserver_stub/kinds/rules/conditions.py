@@ -1,4 +1,4 @@
-"""The rules of conditions, as all kinds have them that use the common type (`metav1.Condition`)."""
+"""Validation of conditions of the common type (`metav1.Condition`)."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rules of the statuses of containers, as a node reports them in the status of a pod."""
+"""Validation of container statuses, which a node reports in the status of a pod."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from apiserver_stub.common.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import GREATEST, between, each, record
 from controller_manager.common.api.tree import Tree
 
-# The list of statuses of each list of containers.
+# The list of statuses by list of containers.
 _LISTS = {
     "containers": "containerStatuses",
     "initContainers": "initContainerStatuses",
@@ -38,7 +38,7 @@ def change_container_statuses(status: Tree, before: Tree, spec: Tree, errors: Er
 
 
 class _Restarts:
-    """Whether containers of one list of a pod run again after they ended (KEP-5307, KEP-5532)."""
+    """Whether terminated containers of one list of a pod are restarted (KEP-5307, KEP-5532)."""
 
     def __init__(self, containers: str, spec: Tree, known: Mapping[Any, Tree]) -> None:
         self._policy = spec.get("restartPolicy", "Always")
@@ -52,7 +52,7 @@ class _Restarts:
         )
 
     def allowed(self, name: Any, exit_code: int) -> bool:
-        """Return whether a container that ended with a code may run again."""
+        """Return whether a container that exited with this code may be restarted."""
         container = self._known.get(name)
         if self._all or container is None or self._never:
             return self._all
@@ -63,13 +63,13 @@ class _Restarts:
 
 
 def _has_matching_rule(container: Tree, exit_code: int) -> bool:
-    """Return whether a restart rule matches; every action of a rule restarts the container."""
+    """Return whether a restart rule matches. Every action of a rule restarts the container."""
     codes = (rule.get("exitCodes") or {} for rule in container.get("restartPolicyRules") or ())
     return any((exit_code in (one.get("values") or ())) == (one.get("operator") == "In") for one in codes if one)
 
 
 def _restarts(new: Iterable[Tree], old: Iterable[Tree], restarts: _Restarts, at: FieldPath, errors: ErrorList) -> None:
-    """Check that no container that ended for good runs again."""
+    """Check that containers that have terminated for good are not running again."""
     running = {one.get("name") for one in new if "terminated" not in (one.get("state") or {})}
     for index, one in enumerate(old):
         ended = (one.get("state") or {}).get("terminated")
@@ -89,7 +89,7 @@ def _user(user: Tree, system: str, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _devices(status: Tree, container: Tree | None, at: FieldPath, errors: ErrorList) -> None:
-    """Check the health of devices (KEP-4680): each resource is one that the container asks for."""
+    """Check the device health (KEP-4680): the container must request each resource."""
     reported = status.get("allocatedResourcesStatus") or ()
     asked = _asked(container) if container is not None and reported else None
     for index, resource in enumerate(reported):
@@ -106,7 +106,7 @@ def _devices(status: Tree, container: Tree | None, at: FieldPath, errors: ErrorL
 
 
 def _asked(container: Tree) -> set[str]:
-    """Return the resources and claims that a container asks for, as its status names them."""
+    """Return the resources and claims that a container requests, named as in its status."""
     resources = container.get("resources") or {}
     claims = (
         f"claim:{claim.get('name', '')}" + (f"/{claim['request']}" if claim.get("request") else "")

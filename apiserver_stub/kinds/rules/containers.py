@@ -1,5 +1,5 @@
-"""The rules of containers of all sorts: their probes and hooks, what each has, what it shares with the pod around it,
-and security contexts of both.
+"""Validation of containers: probes and hooks, fields of each container, fields that depend on the pod, and the security
+contexts of both.
 """
 
 import re
@@ -138,7 +138,7 @@ _PROBE = {
     "terminationGracePeriodSeconds": at_least(1, "must be greater than 0"),
 }
 _HANDLER = _handlers(*_HANDLERS)
-# A probe that may fail again after success is only that of readiness.
+# Only a readiness probe may require several successes.
 ONCE = record({**_PROBE, "successThreshold": both(at_least(0), between(1, 1, _ONE))}, _HANDLER)
 
 
@@ -155,7 +155,7 @@ LIFECYCLE = record({"postStart": _HOOK, "preStop": _HOOK})
 
 
 def sleeps(lifecycle: Any, at: FieldPath, errors: ErrorList, grace: Any) -> None:
-    """The pauses of hooks fit into the time a Pod has to end."""
+    """Check that sleep hooks fit into the termination grace period."""
     for name in ("postStart", "preStop"):
         hook = lifecycle.get(name) or {}
         seconds = hook["sleep"].get("seconds", 0) if hook.keys() == {"sleep"} else 0
@@ -187,7 +187,7 @@ _PORTS = both(
 
 
 def _mounts(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Mounts have places of their own. What else is wrong with one is told of the list."""
+    """Check that mount paths are unique. Other errors of a mount are reported at the list."""
     for index, path in duplicates(mount.get("mountPath", "") for mount in mounts):
         errors.invalid(((at, index), "mountPath"), path, "must be unique")
     for index, mount in enumerate(mounts):
@@ -218,9 +218,9 @@ _MOUNT = record({
 
 def _devices(devices: Any, at: FieldPath, errors: ErrorList) -> None:
     for field in ("name", "devicePath"):
-        for index, told in duplicates(device.get(field, "") for device in devices):
-            if told or field == "devicePath":
-                errors.invalid(((at, index), field), told, "must be unique")
+        for index, device_path in duplicates(device.get(field, "") for device in devices):
+            if device_path or field == "devicePath":
+                errors.invalid(((at, index), field), device_path, "must be unique")
     for index, device in enumerate(devices):
         here, path = (at, index), device.get("devicePath", "")
         if not device.get("name"):
@@ -247,7 +247,7 @@ def _resizing(policies: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def resizes(container: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A container of a Pod that starts nothing again is resized as it runs."""
+    """Reject a restart on resize for containers of a Pod that never restarts them."""
     for index, policy in enumerate(container.get("resizePolicy") or ()):
         if policy.get("restartPolicy") != _STAYS:
             why = f"policy {index} must be {_STAYS} where the pod has restartPolicy Never"
@@ -323,14 +323,14 @@ def _ephemeral(container: Any, at: FieldPath, errors: ErrorList) -> None:
         never("subPath", "subPathExpr", why=_NOT_EPHEMERAL)(mount, ((at, "volumeMounts"), index), errors)
 
 
-# Each list of containers of a Pod, with the rule of its items.
+# The lists of containers of a Pod, with the rule of their items.
 LISTS: tuple[tuple[str, ValueRule], ...] = (
     ("initContainers", _init), ("containers", CONTAINER), ("ephemeralContainers", _ephemeral),
 )  # fmt: skip
 
 
 def volumes_exist(container: Any, at: FieldPath, errors: ErrorList, volumes: Any) -> None:
-    """Mounts and devices are of volumes the Pod has, and of no volume both."""
+    """Check that mounts and devices refer to volumes of the Pod, and that no volume is both."""
     mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
     mounted = {mount.get("name"): mount.get("mountPath") for mount in mounts}
     raw = {device.get("name"): device.get("devicePath") for device in devices}
@@ -348,8 +348,8 @@ def volumes_exist(container: Any, at: FieldPath, errors: ErrorList, volumes: Any
         _not_both(device, "devicePath", here, mounted, "volumeMounts", errors)
 
 
-def _not_both(one: Any, path: str, at: FieldPath, others: Any, told: str, errors: ErrorList) -> None:
+def _not_both(one: Any, path: str, at: FieldPath, others: Any, others_name: str, errors: ErrorList) -> None:
     if one.get("name") in others:
-        errors.invalid((at, "name"), one.get("name"), f"must not already exist in {told}")
+        errors.invalid((at, "name"), one.get("name"), f"must not already exist in {others_name}")
     if one.get(path) in others.values():
-        errors.invalid((at, path), one.get(path), f"must not already exist as a path in {told}")
+        errors.invalid((at, path), one.get(path), f"must not already exist as a path in {others_name}")

@@ -1,4 +1,4 @@
-"""The rules of ConfigMaps, Secrets, namespaces, revisions, nodes, leases, and of classes that pods name."""
+"""Validation of ConfigMaps, Secrets, namespaces, revisions, nodes, leases, and of classes that pods refer to."""
 
 import json
 import re
@@ -33,7 +33,7 @@ from apiserver_stub.kinds.values import names
 from apiserver_stub.kinds.values.trees import get_in
 from controller_manager.common.api.tree import Tree
 
-# The rules of ConfigMaps, Secrets and namespaces, and of revisions of what controllers make.
+# ConfigMaps, Secrets, namespaces and ControllerRevisions.
 
 _DATA_LIMIT = 1024 * 1024
 _FROZEN = "field is immutable when `immutable` is set"
@@ -51,7 +51,7 @@ _KEYS = entries(names.data_key)
 
 
 def _size(text: str) -> int:
-    """Return the bytes behind base64 text."""
+    """Return the number of bytes encoded in base64 text."""
     return len(a2b_base64(text))
 
 
@@ -104,7 +104,7 @@ def _frozen(*fields: str) -> ChangeRule:
 
 def _namespace_status(new: Tree, _old: Tree, errors: ErrorList) -> None:
     going, phase = get_in(new, ("metadata", "deletionTimestamp")), get_in(new, ("status", "phase"))
-    at = place("status.Phase")  # as a real server spells it
+    at = place("status.Phase")  # kube-apiserver's spelling
     if not going and phase not in (None, "", "Active"):
         errors.invalid(at, phase, "may only be 'Active' if `deletionTimestamp` is empty")
     elif going and phase not in (None, "", "Terminating"):
@@ -116,10 +116,10 @@ def _revision_data(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.required((at, "data"), "must be an object")
 
 
-# The rules of nodes and leases, and of the classes of priority and runtime that pods name.
+# Nodes, leases, PriorityClasses and RuntimeClasses.
 
 _FAMILIES = 2
-_TAINTS_AT = place("metadata.taints")  # where a real server tells of those of the spec
+_TAINTS_AT = place("metadata.taints")  # kube-apiserver reports taints of the spec there
 
 
 def _node(node: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -130,7 +130,7 @@ def _node(node: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _pod_ranges(ranges: Any, at: FieldPath, errors: ErrorList) -> None:
-    """One range, or one of each family."""
+    """Check that there is one range, or one for each IP family."""
     for index, text in enumerate(ranges):
         NETWORK(text, (at, index), errors)
     if len(ranges) > 1:
@@ -166,7 +166,7 @@ _RESOURCES = {"capacity": _resources, "allocatable": _resources}
 
 
 def _features(names_of: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check the features that a node declares (KEP-5328): sorted, each once."""
+    """Check the features that a node declares (KEP-5328): sorted and unique."""
     for index, name in enumerate(names_of):
         if len(name) > _LONGEST_FEATURE or not _FEATURE.fullmatch(name):
             errors.invalid(
@@ -242,7 +242,7 @@ def _match(toleration: Tree) -> tuple[Any, ...]:
 
 
 def _overhead(overhead: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What a class costs is judged, and told of, as the limits of a container."""
+    """Check the overhead of a runtime class as the limits of a container are checked."""
     RESOURCES({"limits": overhead.get("podFixed") or {}}, at, errors)
 
 

@@ -1,4 +1,4 @@
-"""The rules of how objects of a custom resource are converted between its versions (`spec.conversion`)."""
+"""Validation of how objects of a custom resource are converted between versions (`spec.conversion`)."""
 
 from apiserver_stub.common.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.definition_ratchets import Ratchets
@@ -10,7 +10,7 @@ _NOT_WEBHOOK = "should not be set when strategy is not set to Webhook"
 
 
 def check_conversion(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
-    """Report what is wrong with how objects are converted, `spec.conversion`."""
+    """Report errors in `spec.conversion`."""
     at, conversion = (_SPEC, "conversion"), spec.get("conversion", {})
     strategy, webhook = conversion.get("strategy", ""), conversion.get("webhook", {})
     config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions", [])

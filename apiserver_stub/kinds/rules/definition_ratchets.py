@@ -1,4 +1,4 @@
-"""The rules of definitions of custom resources that an update may go on breaking (ratcheting, KEP-4008)."""
+"""Rules of CustomResourceDefinitions that an update may break if the stored object does (ratcheting, KEP-4008)."""
 
 from dataclasses import dataclass, field
 
@@ -14,8 +14,9 @@ MOST_SELECTABLE_FIELDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Ratchets:
-    """The rules that an update may go on breaking, since the stored object does; `many_fields` are the versions whose
-    selectable fields are too many and the same, `unchanged` those whose schemas are.
+    """The rules that an update may break because the stored object does.
+
+    `many_fields` are the versions with the same, too many selectable fields, `unchanged` those with the same schema.
     """
 
     schema: SchemaOptions = field(default_factory=lambda: SchemaOptions(check_metadata=check_embedded_metadata))
@@ -27,7 +28,7 @@ class Ratchets:
 
 
 def ratchets_of(new: Tree, old: Tree) -> Ratchets:
-    """Return the rules that `new` may break, since `old` does."""
+    """Return the rules that `new` may break because `old` does."""
     spec = old.get("spec", {})
     config = get_in(spec, ("conversion", "webhook", "clientConfig")) or {}
     reviews = get_in(spec, ("conversion", "webhook", "conversionReviewVersions")) or ()
@@ -55,6 +56,6 @@ def ratchets_of(new: Tree, old: Tree) -> Ratchets:
 
 
 def schema_of(version: Tree) -> Tree | None:
-    """Return the schema of a version, if it has one."""
+    """Return the schema of a version, or None."""
     found: Tree | None = get_in(version, ("schema", "openAPIV3Schema"))
     return found

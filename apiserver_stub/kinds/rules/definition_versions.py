@@ -1,7 +1,7 @@
-"""The rules of the versions of a custom resource (`spec.versions`); those of their schemas are in `kinds/structural/`.
+"""Validation of the versions of a custom resource (`spec.versions`). Schemas are checked in `kinds/structural/`.
 
-Causes name fields as the original's internal type has them: what all versions say alike (schema, subresources, columns,
-selectable fields) is told of `spec`, of a version only what differs.
+Causes use the field names of Kubernetes' internal type. Parts that are the same in all versions (schema, subresources,
+columns, selectable fields) are reported under `spec`, differing ones under their version.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _SPEC = place("spec")
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 _LONGEST_WARNING = 256  # bytes
-# What versions may say alike, and what the internal type calls it then.
+# Parts that may be the same in all versions, and their name in the internal type.
 _SHARED = {
     "schema": "validation", "subresources": "subresources", "additionalPrinterColumns": "additionalPrinterColumns",
     "selectableFields": "selectableFields",
@@ -29,7 +29,7 @@ _SHARED = {
 
 
 def check_versions(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
-    """Report what is wrong with the versions, each by itself and all together; not with what all say alike."""
+    """Report errors of the versions, one by one and together, except in the parts they all share."""
     versions = spec.get("versions", [])
     shared = _shared(versions)
     _schemas_present(spec, ratchets, errors)
@@ -44,7 +44,7 @@ def check_versions(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
 
 
 def check_shared_parts(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
-    """Report what is wrong with what all versions say alike."""
+    """Report errors in the parts that all versions share."""
     versions = spec.get("versions", [])
     if versions:
         common = {name: (_SPEC, _SHARED[name]) for name in _SHARED if name in _shared(versions)}
@@ -92,7 +92,7 @@ def _has_status(version: Tree) -> bool:
 def _parts(
     version: Tree, places: Mapping[str, FieldPath], ratchets: Ratchets, errors: ErrorList, *, has_status: bool
 ) -> None:
-    """Report what is wrong with the parts of a version that are at these places."""
+    """Report errors in the parts of a version at these paths."""
     name, schema = version.get("name", ""), schema_of(version)
     if "schema" in places and schema is not None:
         same = name in ratchets.unchanged
@@ -190,26 +190,27 @@ def _root_of(at: FieldPath) -> str | int | None:
 
 
 def _version_names(versions: list[Tree], shared: set[str], errors: ErrorList) -> None:
-    at, told = (_SPEC, "versions"), [version.get("name", "") for version in versions]
+    at, version_names = (_SPEC, "versions"), [version.get("name", "") for version in versions]
     wrong = []
-    if len(set(told)) != len(told):
+    if len(set(version_names)) != len(version_names):
         wrong.append("must contain unique version names")
     if sum(version.get("storage", False) for version in versions) != 1:
         wrong.append("must have exactly one version marked as storage version")
     for why in wrong:
         own = [{name: part for name, part in version.items() if name not in shared} for version in versions]
         errors.invalid(at, shown([version_form(version) for version in own]), why)
-    if told and told[0] and (why := names.old_label(told[0])):  # which the internal type has a second time
-        errors.malformed((_SPEC, "version"), told[0], why)
+    # The internal type also has the first version's name in `spec.version`.
+    if version_names and version_names[0] and (why := names.old_label(version_names[0])):
+        errors.malformed((_SPEC, "version"), version_names[0], why)
 
 
 def _has_default(schema: Any) -> bool:
-    return any("default" in inner for inner in _within(schema or {}))
+    return any("default" in inner for inner in _inside(schema or {}))
 
 
-def _within(tree: Tree) -> Iterator[Tree]:
+def _inside(tree: Tree) -> Iterator[Tree]:
     yield tree
     for value in tree.values():
         for inner in value if isinstance(value, list) else (value,):
             if isinstance(inner, dict):
-                yield from _within(inner)
+                yield from _inside(inner)

@@ -1,4 +1,4 @@
-"""The rules of definitions of custom resources, CustomResourceDefinition."""
+"""Validation of CustomResourceDefinitions."""
 
 from typing import Any
 
@@ -39,25 +39,25 @@ def _group_and_scope(spec: Tree, errors: ErrorList) -> None:
         errors.unsupported((_SPEC, "scope"), scope, ("Cluster", "Namespaced"))
 
 
-def _names(told: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> None:
+def _names(values: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> None:
     if required:
         for name in ("plural", "singular", "kind", "listKind"):
-            if not told.get(name):
+            if not values.get(name):
                 errors.required((at, name))
     for name in ("plural", "singular"):
-        if told.get(name) and (why := names.old_label(told[name])):
-            errors.malformed((at, name), told[name], why)
+        if values.get(name) and (why := names.old_label(values[name])):
+            errors.malformed((at, name), values[name], why)
     for name in ("kind", "listKind"):
-        if told.get(name) and (why := names.old_label(told[name].lower())):
-            errors.invalid((at, name), told[name], f"{_MIXED_CASE}{why}")
-    _labels(told, "shortNames", at, errors)
-    if told.get("kind") and told["kind"] == told.get("listKind"):
-        errors.invalid((at, "listKind"), told["listKind"], "kind and listKind may not be the same")
-    _labels(told, "categories", at, errors)
+        if values.get(name) and (why := names.old_label(values[name].lower())):
+            errors.invalid((at, name), values[name], f"{_MIXED_CASE}{why}")
+    _labels(values, "shortNames", at, errors)
+    if values.get("kind") and values["kind"] == values.get("listKind"):
+        errors.invalid((at, "listKind"), values["listKind"], "kind and listKind may not be the same")
+    _labels(values, "categories", at, errors)
 
 
-def _labels(told: Tree, name: str, at: FieldPath, errors: ErrorList) -> None:
-    for index, label in enumerate(told.get(name, ())):
+def _labels(values: Tree, name: str, at: FieldPath, errors: ErrorList) -> None:
+    for index, label in enumerate(values.get(name, ())):
         if why := names.old_label(label):
             errors.malformed(((at, name), index), label, why)
 
@@ -107,7 +107,7 @@ def _stored_versions(definition: Tree, errors: ErrorList) -> None:
         errors.invalid(at, None, "must have at least one stored version")
         return
     left = set(stored)
-    for version in versions:  # of two of one name, which may not be either, the first one counts
+    for version in versions:  # for duplicate names, which are invalid, the first one is used
         if version.get("storage") and version.get("name") not in left:
             errors.invalid(at, stored, f"must have the storage version {version.get('name')}")
         left.discard(version.get("name"))

@@ -1,6 +1,4 @@
-"""The rules of what a device has of something, and of how much of that a claim may ask for (`requestPolicy`,
-KEP-5075).
-"""
+"""Validation of the capacity of a device and of how much of it a claim may request (`requestPolicy`, KEP-5075)."""
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
@@ -16,7 +14,7 @@ _NONE = Decimal(0)
 
 
 def check_capacity(device: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Judge all that a device has; only if several claims may have it, each may have a part."""
+    """Check all capacities of a device. A `requestPolicy` needs a device that allows multiple allocations."""
     shared, at = device.get("allowMultipleAllocations", False), (at, "capacity")
     for name, capacity in (device.get("capacity") or {}).items():
         qualified_name(name, at, errors)
@@ -85,7 +83,7 @@ def _bounds(bounds: Any, default: str, most: Decimal, at: FieldPath, errors: Err
 def _steps(
     step: str, low: Decimal, reached: Sequence[Decimal], most: Decimal, at: FieldPath, errors: ErrorList
 ) -> None:
-    """The first step stays within the capacity, and the default and the last value are each reached by steps."""
+    """Check that one step stays within the capacity and that steps from min reach the default and max."""
     if low + _number(step) > most:
         errors.invalid(at, step, "one step must not lead beyond the capacity")
     whole = _whole(_number(step))

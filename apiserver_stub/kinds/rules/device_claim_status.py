@@ -1,7 +1,7 @@
-"""The rules of the status of claims to devices: what is allocated, for whom it is reserved, what its devices are like.
+"""Validation of the status of ResourceClaims: allocation, reservations, device status.
 
-An allocation is judged when it comes, since it never changes afterwards. What is told of a device is told of one that
-is allocated (KEP-4817).
+An allocation is immutable, so it is only validated when it is added. The status of a device needs an allocated device
+(KEP-4817).
 """
 
 import re
@@ -50,10 +50,10 @@ _ALLOCATION = ("status", "allocation")
 
 
 def claim_status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Judge a change of the status of a claim."""
+    """Validate an update of the status of a claim."""
     status, at = new.get("status") or {}, place("status")
     _reserved(new, get_in(old, ("status", "reservedFor")) or [], errors)
-    _told(status.get("devices") or [], allocated(new), (at, "devices"), errors)
+    _device_statuses(status.get("devices") or [], allocated(new), (at, "devices"), errors)
     allocation, before = status.get("allocation"), get_in(old, _ALLOCATION)
     if allocation and before and allocation != before:
         errors.invalid((at, "allocation"), allocation, IMMUTABLE)
@@ -66,7 +66,7 @@ def _shown(device: DeviceID) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(dict(zip(("Driver", "Pool", "Device", "ShareID"), device, strict=True))))
 
 
-# Who a claim is reserved for.
+# The reservations of a claim.
 
 _USER = in_order(resource=filled(), name=filled(), uid=filled())
 
@@ -86,7 +86,7 @@ def _reserved(claim: Tree, before: list[Tree], errors: ErrorList) -> None:
         errors.forbidden(at, why)
 
 
-# What is allocated.
+# The allocation.
 
 
 def _uuid(text: str, at: FieldPath, errors: ErrorList) -> None:
@@ -121,35 +121,35 @@ def _configuration(known: ValueRule) -> ValueRule:
     return rule
 
 
-# What is told of devices.
+# The device status.
 
 
-def _told(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: ErrorList) -> None:
+def _device_statuses(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: ErrorList) -> None:
     for index, device in enumerate(devices):
         _NAMES(device, (at, index), errors)
         if "shareID" in device:
             _uuid(device["shareID"], ((at, index), "shareID"), errors)
-        if (told := id_of(device)) not in known:
-            errors.invalid((at, index), _shown(told), "must be an allocated device in the claim")
+        if (device_id := id_of(device)) not in known:
+            errors.invalid((at, index), _shown(device_id), "must be an allocated device in the claim")
         _DETAILS(device, (at, index), errors)
-    for index, told in duplicates(list(map(id_of, devices))):
-        errors.duplicate((at, index), _shown(told))
+    for index, device_id in duplicates(list(map(id_of, devices))):
+        errors.duplicate((at, index), _shown(device_id))
 
 
 def _interface(text: str, at: FieldPath, errors: ErrorList) -> None:
-    """Check an address with the length of its prefix, in the usual form."""
+    """Check an address with prefix length in canonical form."""
     try:
         found = ip_interface(text) if "/" in text and "%" not in text else None
     except ValueError:
         found = None
     if found is None:
         errors.invalid(at, text, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)")
-    elif (usual := _usual(found)) != text:
+    elif (usual := _canonical(found)) != text:
         errors.invalid(at, text, f'must be in canonical form ("{usual}")')
 
 
-def _usual(found: IPv4Interface | IPv6Interface) -> str:
-    """Return an address as it is written; of IPv4 that is mapped into IPv6, as IPv4."""
+def _canonical(found: IPv4Interface | IPv6Interface) -> str:
+    """Return an address in canonical form. An IPv4-mapped IPv6 address is returned as IPv4."""
     mapped, length = found.ip.ipv4_mapped if isinstance(found, IPv6Interface) else None, found.network.prefixlen
     return f"{mapped}/{length - 96 if length > 32 else length}" if mapped else found.compressed
 

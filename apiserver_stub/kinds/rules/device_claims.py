@@ -1,6 +1,4 @@
-"""The rules of claims to devices, and of the templates claims are made of; those of their status are in
-`device_claim_status.py`.
-"""
+"""Validation of ResourceClaims and ResourceClaimTemplates. The status is checked in `device_claim_status.py`."""
 
 from typing import Any
 
@@ -85,7 +83,7 @@ def _request(request: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _constraint(constraint: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What all devices of some requests have alike, or no two of them."""
+    """Check a constraint: an attribute that all devices of some requests share, or that no two of them share."""
     for name in ("matchAttribute", "distinctAttribute"):
         if name in constraint:
             full_name(constraint[name], (at, name), errors)
@@ -103,7 +101,7 @@ def _devices(devices: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _CLAIM: ValueRule = within("devices", _devices)
 
-# The spec of a claim never changes, so that it is judged when it comes; that of a template is judged each time.
+# The spec of a claim is immutable and only checked on create. That of a template is checked on every write.
 RULES = {
     "resource.k8s.io/v1/ResourceClaim": KindRules(
         change=fixed("spec"), subresources={"status": claim_status}, on_create=within("spec", _CLAIM), by_schema=False,

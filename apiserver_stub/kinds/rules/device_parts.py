@@ -1,5 +1,5 @@
-"""The rules of what claims to devices, their status, their classes and slices have in common: drivers, pools,
-selectors, parameters, and lists of which nothing but their length is told when they are too long.
+"""Shared validation of ResourceClaims, their status, DeviceClasses and ResourceSlices: drivers, pools, selectors,
+parameters, and lists whose items are not checked if the list is too long.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,17 +28,17 @@ _LONGEST_DRIVER, _LONGEST_POOL, _LARGEST_PARAMETERS, _LONGEST_EXPRESSION = 63, 2
 _SELECTORS, _CONFIGS, _BINDING, _LONGEST_NAME = 32, 32, 4, 32
 _FAILURE = "bindingFailureConditions"
 REQUESTS = 32
-"""The most requests of a claim, and the most that one of its parts may refer to."""
+"""The maximum number of requests in a claim, and of references to them in one of its parts."""
 _OF_REQUESTS = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 
 
 def long_name(name: str) -> str:
-    """Check a subdomain in whatever case."""
+    """Check a DNS subdomain, ignoring case."""
     return names.subdomain(name.lower())
 
 
 def pool_name(name: str) -> str:
-    """Check the name of a pool: subdomains, divided by slashes."""
+    """Check a pool name: DNS subdomains separated by slashes."""
     return next(filter(None, map(names.subdomain, name.split("/"))), "")
 
 
@@ -48,7 +48,7 @@ POOL = both(filled(), shorter(_LONGEST_POOL), if_any(form(pool_name)))
 
 
 def few(limit: int, rule: ValueRule) -> ValueRule:
-    """Return a rule for each item of a list, of which nothing but its length is told if that is over the limit."""
+    """Return a rule for each item of a list. If the list is longer than `limit`, only its length is reported."""
 
     def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
         (each(rule) if len(items) <= limit else at_most(limit))(items, at, errors)
@@ -57,7 +57,7 @@ def few(limit: int, rule: ValueRule) -> ValueRule:
 
 
 def few_distinct(limit: int, rule: ValueRule, key_of: Callable[[Any], Any] = lambda item: item) -> ValueRule:
-    """Return the same rule for a list in which no key occurs twice, not even an empty one."""
+    """Return the same rule for a list with unique keys. Empty keys count too."""
     judge_each = few(limit, rule)
 
     def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -70,13 +70,13 @@ def few_distinct(limit: int, rule: ValueRule, key_of: Callable[[Any], Any] = lam
 
 
 def name_of(part: Any) -> str:
-    """Return the name of a part, empty if it has none."""
+    """Return the name of a part, or an empty string."""
     name: str = part.get("name") or ""
     return name
 
 
 def in_order(**rows: ValueRule) -> ValueRule:
-    """Return a rule for an object of texts: each field in turn, as an empty one where it is absent."""
+    """Return a rule for an object of texts that checks the fields in this order. Absent fields are empty texts."""
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, row in rows.items():
@@ -86,7 +86,7 @@ def in_order(**rows: ValueRule) -> ValueRule:
 
 
 def json_object(limit: int) -> ValueRule:
-    """Return the rule that a value of whatever type is an object, and not larger than so many bytes."""
+    """Return a rule that a value is a JSON object of at most `limit` bytes."""
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(msgspec.json.encode(value)) > limit:
@@ -101,7 +101,7 @@ _PARAMETERS = json_object(_LARGEST_PARAMETERS)
 
 
 def _selects(expression: str, at: FieldPath, errors: ErrorList) -> None:
-    """Check that an expression can be evaluated on devices, and is cheap on any of them (KEP-4381)."""
+    """Check that an expression can be evaluated on devices, with limited cost for every device (KEP-4381)."""
     if len(expression.encode()) > _LONGEST_EXPRESSION:
         errors.too_long(at, _LONGEST_EXPRESSION)
         return
@@ -124,14 +124,14 @@ SELECTORS = few(_SELECTORS, _selector)
 
 
 def _attribute(name: str, at: FieldPath, errors: ErrorList) -> None:
-    """Check a name within a domain."""
+    """Check an attribute name without its domain."""
     if len(name) > _LONGEST_NAME:
         errors.too_long(at, _LONGEST_NAME)
     form(names.identifier)(name, at, errors)
 
 
 def qualified_name(name: str, at: FieldPath, errors: ErrorList) -> None:
-    """Check the name of an attribute or capacity, which may have a domain; beyond that nobody looks."""
+    """Check the name of an attribute or capacity with an optional domain."""
     parts = name.split("/")
     if len(parts) == 1:
         _attribute(name, at, errors)
@@ -144,14 +144,14 @@ def qualified_name(name: str, at: FieldPath, errors: ErrorList) -> None:
 
 
 def full_name(name: str, at: FieldPath, errors: ErrorList) -> None:
-    """Check such a name with its domain."""
+    """Check the name of an attribute or capacity, which must have a domain."""
     qualified_name(name, at, errors)
     if "/" not in name:
         errors.invalid(at, name, "must have a domain, and a slash behind it")
 
 
 def request_names(requests: Iterable[Any]) -> set[str]:
-    """Return what parts of a claim may refer to: requests, and the alternatives of one."""
+    """Return the names that parts of a claim may refer to: requests and their subrequests."""
     found = set()
     for request in requests:
         found.add(name_of(request))
@@ -160,7 +160,7 @@ def request_names(requests: Iterable[Any]) -> set[str]:
 
 
 def known_request(requests: set[str]) -> ValueRule:
-    """Return the rule that a text names one of these requests."""
+    """Return a rule that a text is one of these request names."""
 
     def rule(name: Any, at: FieldPath, errors: ErrorList) -> None:
         parts = name.split("/")
@@ -174,7 +174,7 @@ def known_request(requests: set[str]) -> ValueRule:
 
 
 def binding(part: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Conditions of binding and of its failure come together, and no type is named twice."""
+    """Check that binding conditions and binding failure conditions are set together and that no type occurs twice."""
     lists: dict[str, list[str]] = {name: part.get(name) or [] for name in ("bindingConditions", _FAILURE)}
     good, bad = lists.values()
     for name, types in lists.items():
@@ -201,7 +201,7 @@ TAINT = record({"value": if_any(form(names.label_value))}, _taint)
 
 
 def opaque(config: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check a configuration that only its driver understands."""
+    """Check the configuration for a driver."""
     found, at = config.get("opaque"), (at, "opaque")
     if found is None:
         errors.required(at)

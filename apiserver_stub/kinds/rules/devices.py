@@ -1,5 +1,5 @@
-"""The rules of classes of devices, of taints of devices, and of what is told of pools of them; claims are in
-`device_claims.py`, slices in `resource_slices.py`.
+"""Validation of DeviceClasses, DeviceTaintRules and ResourcePoolStatusRequests. See `device_claims.py` for claims and
+`resource_slices.py` for slices.
 """
 
 from apiserver_stub.common.error_list import IMMUTABLE, ErrorList, place
@@ -38,7 +38,7 @@ _RULE_CONDITIONS, _STATUS_CONDITIONS, _LARGEST_LIMIT = 8, 10, 1000
 
 
 def _extended_resource(name: str) -> str:
-    """Check the name of a resource that pods may ask for in place of devices of a class."""
+    """Check the name of an extended resource that pods may request instead of devices of a class."""
     return "" if is_extended_resource(name) else "must be the name of an extended resource"
 
 
@@ -58,13 +58,13 @@ _POOL_STATUS = record({
 }, need("driver", "poolName"))  # fmt: skip
 _STATUS_OF_POOLS = record({
     "poolCount": _NOT_NEGATIVE, "pools": both(at_most(_LARGEST_LIMIT), each(_POOL_STATUS)),
-    # A type that is there twice is told of by two rules: of conditions, and of lists with keys.
+    # Two rules report a duplicate type: that of conditions and that of lists with keys.
     "conditions": both(at_most(_STATUS_CONDITIONS), CONDITIONS, distinct(lambda one: one.get("type"))),
 }, need("poolCount"))  # fmt: skip
 
 
 def _status_of_pools(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """What a status says is said once."""
+    """Check that the status, once set, does not change."""
     before, after, at = old.get("status"), new.get("status"), place("status")
     if before is not None and before != after:
         errors.invalid(at, after, IMMUTABLE)

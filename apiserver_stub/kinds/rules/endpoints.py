@@ -1,4 +1,4 @@
-"""The rules of the endpoints behind services. What an update leaves as it was is not judged again."""
+"""Validation of Endpoints and EndpointSlices. Unchanged parts of an update are not checked again."""
 
 from functools import lru_cache
 from ipaddress import ip_address
@@ -35,31 +35,31 @@ _SPECIAL = (
 )
 
 
-class _Judged(NamedTuple):
-    """The family of an address, if it is one, and why it may not be that of an endpoint."""
+class _Address(NamedTuple):
+    """The family of an IP address, empty if the text is invalid, and the reasons why an endpoint may not have it."""
 
     family: str
     problems: tuple[str, ...]
 
 
-def _judge(text: str) -> _Judged:
-    return _judge_short(text) if len(text) <= _LONGEST else _Judged("", (address(text),))
+def _checked(text: str) -> _Address:
+    return _checked_short(text) if len(text) <= _LONGEST else _Address("", (address(text),))
 
 
-@lru_cache(_JUDGED)  # the same addresses come again with every change of a service
-def _judge_short(text: str) -> _Judged:
+@lru_cache(_JUDGED)  # every change of a service repeats most addresses
+def _checked_short(text: str) -> _Address:
     if why := address(text):
-        return _Judged(family(text), (why,))
+        return _Address(family(text), (why,))
     parsed = ip_address(text)
     problems = [why for attribute, why in _SPECIAL if getattr(parsed, attribute)]
     if parsed.is_multicast and (text.startswith("224.0.0.") or text.lower().startswith("ff02")):
         problems.append("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-    return _Judged(f"IPv{parsed.version}", tuple(problems))
+    return _Address(f"IPv{parsed.version}", tuple(problems))
 
 
 def reachable(text: Any, at: FieldPath, errors: ErrorList) -> None:
-    """An address that others can be reached at."""
-    for why in _judge(text).problems:
+    """Check an address that other hosts can reach."""
+    for why in _checked(text).problems:
         errors.invalid(at, text, why)
 
 
@@ -74,7 +74,7 @@ def _subset(subset: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _ADDRESS = each(record({"ip": reachable, "hostname": LABEL, "nodeName": SUBDOMAIN}))
 _ENDPOINT_PORT = record({"name": if_any(LABEL), "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
-# Of a slice nobody looks at the number: clients leave it open, or are told of it by another name.
+# The port number in a slice is not checked. It may be absent.
 _SLICE_PORT = record({"name": if_any(LABEL), "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
 _SUBSETS = each(record({"addresses": _ADDRESS, "notReadyAddresses": _ADDRESS, "ports": each(_ENDPOINT_PORT)}, _subset))
 _ENDPOINT = record({
@@ -108,7 +108,7 @@ def _slice_addresses(kind: Any, addresses: Any, at: FieldPath, errors: ErrorList
             form(names.subdomain)(text, (at, number), errors)
         elif kind in ("IPv4", "IPv6"):
             reachable(text, (at, number), errors)
-            if _judge(text).family not in ("", kind):
+            if _checked(text).family not in ("", kind):
                 errors.invalid(at, text, f"must be an {kind} address")
 
 

@@ -1,4 +1,4 @@
-"""The rules of environment variables and of references into a Pod's own fields."""
+"""Validation of environment variables and of references to the Pod's own fields."""
 
 import re
 from typing import Any
@@ -30,7 +30,7 @@ _SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DO
 
 
 def _field_of(allowed: tuple[str, ...]) -> ValueRule:
-    """Return a reference to a field of the Pod: one of a few, or one label or annotation."""
+    """Return a rule for a reference to a field of the Pod: one of `allowed`, or a single label or annotation."""
 
     def rule(reference: Any, at: FieldPath, errors: ErrorList) -> None:
         path, here = reference.get("fieldPath", ""), (at, "fieldPath")
@@ -49,7 +49,7 @@ def _field_of(allowed: tuple[str, ...]) -> ValueRule:
 
 
 def _amount(reference: Any, at: FieldPath, errors: ErrorList) -> None:
-    """An amount that a container asks for, told in one of a few units."""
+    """Check a reference to a resource of a container, with an allowed divisor."""
     name, unit = reference.get("resource", ""), reference.get("divisor", "0")
     if not name:
         errors.required((at, "resource"))
@@ -66,7 +66,7 @@ def _divisor(name: str, unit: str, at: FieldPath, errors: ErrorList) -> None:
 
 
 def amount_of(reference: Any, at: FieldPath, errors: ErrorList) -> None:
-    """An amount that a named container asks for."""
+    """Check a reference to a resource of a container that must be named."""
     if not reference.get("containerName"):
         errors.required((at, "containerName"))
     else:
@@ -90,7 +90,9 @@ _VALUE_FROM = record({
 
 
 def variables(items: Any, at: FieldPath, errors: ErrorList) -> None:
-    """All variables of a container. Their names have a form of single characters, so all are tried as one."""
+    """Check all variables of a container. The format of names is defined per character, so all names are checked at
+    once.
+    """
     odd = names.env_name("".join([item.get("name", "") for item in items]))
     for index, item in enumerate(items):
         if odd or "valueFrom" in item:
@@ -109,8 +111,8 @@ def _variable(tree: Any, at: FieldPath, errors: ErrorList) -> None:
 def _one_source(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     given = sum(name in tree["valueFrom"] for name in _SOURCES)
     if not given:
-        told = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
-        errors.invalid(at, "", told)
+        why = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
+        errors.invalid(at, "", why)
     elif tree.get("value"):
         errors.invalid(at, "", "may not be specified when `value` is not empty")
     elif given > 1:
@@ -130,7 +132,7 @@ _BULK = record({"prefix": if_any(form(names.env_name)), "configMapRef": _REF, "s
 
 
 def bulk(sources: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check the sources that a container has many variables from at once."""
+    """Check the `envFrom` sources of a container."""
     for index, source in enumerate(sources):
         _BULK(source, (at, index), errors)
         _bulk(source, index, at, errors)

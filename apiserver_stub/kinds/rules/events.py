@@ -1,8 +1,8 @@
-"""The rules of events, in both groups (API concepts, Event resource).
+"""Validation of events in both groups (API concepts, Event resource).
 
-An event with a time of its own says who reports what and why; one without is of the older sort, which may leave all
-that open. In `events.k8s.io`, only the series of an event goes on after it was made. Whatever the group, a real server
-tells of most fields under their names in the core group.
+An event with `eventTime` must have a reporter, an action and a reason. Older events without it may leave them out. In
+`events.k8s.io` only the series of an event may change. For both groups kube-apiserver reports most fields under their
+core/v1 names.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from controller_manager.common.api.tree import Tree
 _SHORT, _NOTE = 128, 1024
 _CLUSTER_WIDE = ("default", "kube-system")
 _NOT_THERE = "does not match event.namespace"
-_TOLD_AS = {
+_CORE_NAMES = {
     "regarding": "involvedObject", "note": "message", "deprecatedSource": "source",
     "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp",
     "deprecatedCount": "count",
@@ -28,12 +28,12 @@ _FIXED = (
 _REPORTED = need("reportingInstance", "action", "reason")
 
 
-def _told(name: str) -> FieldPath:
-    return (None, _TOLD_AS.get(name, name))
+def _core_path(name: str) -> FieldPath:
+    return (None, _CORE_NAMES.get(name, name))
 
 
-def _lives(event: Any, subject: str, errors: ErrorList) -> None:
-    """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
+def _check_namespace(event: Any, subject: str, errors: ErrorList) -> None:
+    """Check that an event is in the namespace of its object, or in `default` for a cluster-scoped object."""
     about = (event.get(subject) or {}).get("namespace") or ""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
     if event.get("eventTime"):
@@ -45,11 +45,11 @@ def _lives(event: Any, subject: str, errors: ErrorList) -> None:
 
 
 def _event(subject: str, controller: str, note: str) -> ValueRule:
-    """Return the rule of events that name these things so."""
+    """Return the rule for events with these field names."""
     limits = {"reportingInstance": _SHORT, "action": _SHORT, "reason": _SHORT, note: _NOTE}
 
     def rule(event: Any, at: FieldPath, errors: ErrorList) -> None:
-        _lives(event, subject, errors)
+        _check_namespace(event, subject, errors)
         if not event.get("eventTime"):
             return
         need(controller)(event, at, errors)
@@ -57,7 +57,7 @@ def _event(subject: str, controller: str, note: str) -> ValueRule:
         _REPORTED(event, at, errors)
         for name, limit in limits.items():
             if len((event.get(name) or "").encode()) > limit:
-                errors.invalid(_told(name), event[name], f"can have at most {limit} characters")
+                errors.invalid(_core_path(name), event[name], f"can have at most {limit} characters")
 
     return rule
 
@@ -71,15 +71,15 @@ def _series(event: Any, at: FieldPath, errors: ErrorList) -> None:
     need("lastObservedTime")(series, here, errors)
 
 
-def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A new event in this group is none of the older sort; those that are there may go on."""
+def _new_event(event: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Reject a new event of the older form. Stored ones may stay."""
     _series(event, at, errors)
     need("eventTime")(event, at, errors)
     if event.get("type") not in ("Normal", "Warning"):
         errors.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
     for name in _OLD:
         if event.get(name):
-            errors.invalid(_told(name), "", "needs to be unset")
+            errors.invalid(_core_path(name), "", "needs to be unset")
 
 
 def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -88,7 +88,7 @@ def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     for name in _FIXED:
         value = new.get(name) or None
         if value != (old.get(name) or None):
-            errors.invalid(_told(name), value, IMMUTABLE)
+            errors.invalid(_core_path(name), value, IMMUTABLE)
 
 
 RULES = {
@@ -96,6 +96,6 @@ RULES = {
         _event("involvedObject", "reportingComponent", "message"), name=names.path_segment, by_schema=False,
     ),
     "events.k8s.io/v1/Event": KindRules(
-        _event("regarding", "reportingController", "note"), _change, on_create=_of_today, by_schema=False,
+        _event("regarding", "reportingController", "note"), _change, on_create=_new_event, by_schema=False,
     ),
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Expressions in CEL of policies and match conditions: they must compile, and be of the right type.
+"""Validation of CEL expressions of policies and match conditions: they must compile and have the right type.
 
-It loads CEL, which a server can do without whom nobody shows any: so it is imported by who has one.
+This module loads CEL, so it is imported only when there is an expression to check.
 """
 
 import re
@@ -17,11 +17,11 @@ _UNSPECIFIED = "expression is not specified"
 _RESULTS = {"ApplyConfiguration": PATCH_OBJECT, "JSONPatch": PATCH_OPERATIONS}
 _NOT_PLANNED = "program instantiation failed"
 _EMPTY = "must be non-empty if specified"
-_LONGEST_VALUE = 5 * 1024  # bytes of the expression of an annotation
+_LONGEST_VALUE = 5 * 1024  # bytes of an audit annotation's expression
 
 
 def check_condition(condition: Any, at: FieldPath, errors: ErrorList, *, params: bool) -> None:
-    """Collect what is wrong with the expression of a match condition, which is shown without blanks around it."""
+    """Report errors in the expression of a match condition. Messages show it without surrounding spaces."""
     text = (condition.get("expression") or "").strip()
     if not text:
         errors.required((at, "expression"))
@@ -30,7 +30,7 @@ def check_condition(condition: Any, at: FieldPath, errors: ErrorList, *, params:
 
 
 def check_policy(spec: Any, at: FieldPath, errors: ErrorList) -> Composition:
-    """Collect what is wrong with the variables of a policy; return what compiles expressions that refer to them."""
+    """Report errors in the variables of a policy. Return the compiler for expressions that refer to them."""
     composition = Composition(params="paramKind" in spec)
     for index, variable in enumerate(spec.get("variables") or ()):
         _check_variable(variable, composition, ((at, "variables"), index), errors)
@@ -38,7 +38,7 @@ def check_policy(spec: Any, at: FieldPath, errors: ErrorList) -> Composition:
 
 
 def mutating(spec: Any) -> Composition:
-    """Return what compiles the mutations of a policy, whose variables are checked already."""
+    """Return the compiler for the mutations of a policy. Its variables have been checked before."""
     composition = Composition(params="paramKind" in spec, mutates=True)
     for variable in spec.get("variables") or ():
         if (text := variable.get("expression") or "").strip():
@@ -47,7 +47,7 @@ def mutating(spec: Any) -> Composition:
 
 
 def check_mutation(kind: str, told: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
-    """Collect what is wrong with the expression of a kind of mutation, which is shown without blanks around it."""
+    """Report errors in the expression of a mutation of this kind. Messages show it without surrounding spaces."""
     text = (told.get("expression") or "").strip()
     if text:
         _report(composition.compile(text, _RESULTS[kind]), (at, "expression"), errors)
@@ -56,7 +56,7 @@ def check_mutation(kind: str, told: Any, composition: Composition, at: FieldPath
 
 
 def check_validation(validation: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
-    """Collect what is wrong with the expressions of a validation."""
+    """Report errors in the expressions of a validation."""
     text, message = validation.get("expression") or "", validation.get("messageExpression") or ""
     if text.strip():
         _report(composition.compile(text, BOOL), (at, "expression"), errors)
@@ -69,7 +69,7 @@ def check_validation(validation: Any, composition: Composition, at: FieldPath, e
 
 
 def check_annotation(annotation: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
-    """Collect what is wrong with the expression of an annotation for the audit."""
+    """Report errors in the expression of an audit annotation."""
     place = at, "valueExpression"
     text = annotation.get("valueExpression") or ""
     trimmed = text.strip()

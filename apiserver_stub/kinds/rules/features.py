@@ -1,4 +1,4 @@
-"""Values that a feature allows: while it is off they are refused, except in objects that have such a value already."""
+"""Reject values of disabled features, unless the stored object already has such a value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ POD_SPECS: Mapping[str, Path] = MappingProxyType({
     "jobs.batch": _TEMPLATE,
     "cronjobs.batch": ("spec", "jobTemplate", *_TEMPLATE),
 })  # fmt: skip
-"""Where the specs of pods are, by `plural.group` of the kind."""
+"""The path of the pod spec by `plural.group`."""
 
 _POLICY = ("securityContext", "seLinuxChangePolicy")
 _MOUNT, _RECURSIVE = "MountOption", "Recursive"
@@ -30,7 +30,7 @@ _MOUNT, _RECURSIVE = "MountOption", "Recursive"
 def without_feature(
     rules: KindRules, part: str, refuse: Callable[[Tree, ErrorList], None], is_used: Callable[[Tree], bool]
 ) -> KindRules:
-    """Return rules that also `refuse` values in a top-level part of an object, unless the stored object uses them."""
+    """Return rules that also `refuse` values in a top-level field, unless the stored object uses them."""
 
     def on_create(new: Any, at: FieldPath, errors: ErrorList) -> None:
         rules.on_create(new, at, errors)
@@ -45,7 +45,7 @@ def without_feature(
 
 
 def without_mount_policy(rules: KindRules, spec: Path) -> KindRules:
-    """Return rules that refuse the SELinux change policy MountOption, unless the stored pods have a policy."""
+    """Return rules that reject the SELinux change policy MountOption, unless the stored pod spec has a policy."""
     path = (*spec, *_POLICY)
 
     def refuse(tree: Tree, errors: ErrorList) -> None:

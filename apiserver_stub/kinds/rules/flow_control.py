@@ -1,4 +1,4 @@
-"""The rules of the flows requests are sorted into, and of the levels that serve them."""
+"""Validation of FlowSchemas and PriorityLevelConfigurations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,12 +24,12 @@ from apiserver_stub.kinds.values import names
 _GROUP = "flowcontrol.apiserver.k8s.io/v1"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _MOST_QUEUES = 10_000_000
-_ENTROPY = 60  # bits of a hash that hands are dealt of
+_ENTROPY = 60  # bits of the hash that shuffle sharding deals a hand from
 _ONE_AT_LEAST = "must contain at least one value"
 
 
 def _subject(subject: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Judge the one field that the kind of a subject asks for, and forbid the others."""
+    """Check the field that the kind of the subject requires, and forbid the others."""
     kind = subject.get("kind", "")
     if kind not in _SUBJECTS:
         errors.unsupported((at, "kind"), kind, tuple(_SUBJECTS))
@@ -67,7 +67,7 @@ def _policy_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _list(rule: Any, at: FieldPath, errors: ErrorList, none: str, others: str) -> bool:
-    """Report a list that is empty, or names others beside all; return whether it says neither of that nor all."""
+    """Report a list that is empty or has other items besides `*`. Return whether it lists single items."""
     field = at[1] if at is not None else ""
     values = rule.get(field) or []
     if not values:
@@ -89,12 +89,12 @@ def _resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
     _list(rule, (at, "resources"), errors, f"{supply} resource", "resources")
     why = "resource rules that are not cluster scoped must supply at least one namespace"
     if rule.get("namespaces") or not rule.get("clusterScope"):
-        told = (at, "namespaces")
-        if _list(rule, told, errors, why, "namespaces"):
+        path = (at, "namespaces")
+        if _list(rule, path, errors, why, "namespaces"):
             for index, namespace in enumerate(rule["namespaces"]):
                 if problem := names.label(namespace):
                     why = f"each member of this list must be '*' or a DNS-1123 label; {problem}"
-                    errors.malformed((told, index), namespace, why)
+                    errors.malformed((path, index), namespace, why)
 
 
 def _non_resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -107,7 +107,7 @@ def _non_resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _path(path: str) -> str:
-    """Return what is wrong with a path that may end in a wildcard."""
+    """Return the error of a path that may end in a wildcard."""
     if not path:
         return "must not be empty"
     if not path.startswith("/"):
@@ -123,8 +123,8 @@ def _path(path: str) -> str:
 def _schema_spec(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     method = spec.get("distinguisherMethod")
     if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
-        told = {"Type": method.get("type", "")}
-        errors.unsupported(((at, "distinguisherMethod"), "type"), told, ("ByNamespace", "ByUser"))
+        shown = {"Type": method.get("type", "")}
+        errors.unsupported(((at, "distinguisherMethod"), "type"), shown, ("ByNamespace", "ByUser"))
     if not spec.get("priorityLevelConfiguration", {}).get("name"):
         errors.required(((at, "priorityLevelConfiguration"), "name"), "must reference a priority level")
 
@@ -194,7 +194,7 @@ _EXEMPT = record({"nominalConcurrencyShares": _SHARES, "lendablePercent": betwee
 
 
 def _level(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Judge what the type of a level asks for; of another type nothing is told but that."""
+    """Check the configuration for the type of the level. For other types only the type is reported."""
     kind, limited, exempt = spec.get("type"), spec.get("limited"), spec.get("exempt")
     if kind == "Limited":
         if exempt is not None:

@@ -1,6 +1,4 @@
-"""The forms that addresses, paths, ports, schedules and time zones may have; each check returns what is wrong, or an
-empty text.
-"""
+"""Formats of addresses, paths, ports, schedules and time zones. Each check returns the error or an empty text."""
 
 import re
 from ipaddress import ip_address, ip_interface, ip_network
@@ -38,7 +36,7 @@ def address(text: str) -> str:
 
 
 def family(text: str) -> str:
-    """Return `IPv4` or `IPv6`, of an address or a network; empty when it is neither."""
+    """Return `IPv4` or `IPv6` for an address or a network. Empty if it is neither."""
     if _is_usual_v4(text):
         return "IPv4"
     try:
@@ -52,7 +50,7 @@ def _is_usual_v4(text: str) -> bool:
 
 
 def network(text: str) -> str:
-    """Check a range of addresses, written with its prefix length."""
+    """Check an address range in CIDR notation."""
     _, slash, length = text.rpartition("/")
     if range_of(text) is None or ":" in text:
         try:
@@ -73,13 +71,13 @@ def _network_problem(text: str) -> str:
 
 
 def port_if_any(value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A port, or zero where none was chosen."""
+    """Check a port. Zero means that none is set."""
     if value:
         PORT(value, at, errors)
 
 
 def port_or_name(value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A port given by number or by name."""
+    """Check a port number or a port name."""
     if type(value) is int:
         PORT(value, at, errors)
     elif why := names.port_name(value):
@@ -87,7 +85,7 @@ def port_or_name(value: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def amount(value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A count, or a percentage of one."""
+    """Check a count or a percentage."""
     if type(value) is int:
         if value < 0:
             errors.invalid(at, value, NOT_NEGATIVE)
@@ -96,17 +94,17 @@ def amount(value: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _no_more_than_all(value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A percentage is no more than 100."""
+    """Check that a percentage is at most 100."""
     if type(value) is str and _PERCENT.fullmatch(value) and len(value) < 20 and int(value[:-1]) > 100:
         errors.invalid(at, value, "must not be greater than 100%")
 
 
 SHARE: ValueRule = both(amount, _no_more_than_all)
-"""A count, or a percentage of 100 at most."""
+"""A count, or a percentage of at most 100."""
 
 
 def is_none(value: Any) -> bool:
-    """Tell whether a count or percentage comes to nothing, as does what is neither."""
+    """Return whether a count or percentage is zero. Other values count as zero."""
     return value in (None, 0) or (type(value) is str and (not _PERCENT.fullmatch(value) or value.strip("0") == "%"))
 
 
@@ -118,22 +116,22 @@ def header(name: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Check a path that begins at the root."""
+    """Check a path that starts at the root."""
     return "" if path.startswith("/") else "must be an absolute path"
 
 
 def no_backsteps(path: str) -> str:
-    """Check a path that never goes up."""
+    """Check a path without `..`."""
     return "must not contain '..'" if ".." in path.replace("\\", "/").split("/") else ""
 
 
 def descending(path: str) -> str:
-    """Check a relative path that never goes up."""
+    """Check a relative path without `..`."""
     return names.problems(path.startswith("/") and "must be a relative path", no_backsteps(path))
 
 
 def lower_subdomain(name: str) -> str:
-    """Check the name of a driver: a DNS subdomain of 63 characters, in whatever case."""
+    """Check a driver name: a DNS subdomain of at most 63 characters, ignoring case."""
     return "must be no more than 63 characters" if len(name) > 63 else names.subdomain(name.lower())
 
 
@@ -145,15 +143,15 @@ QUALIFIED: ValueRule = form(names.qualified)
 
 
 def prefixed(check: NameRule) -> NameRule:
-    """Return the form of a text that more will be appended to: a trailing dash does not count."""
+    """Return a check for a name prefix. A trailing dash is allowed."""
     return lambda text: check(text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text)
 
 
 _MACRO = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every ([0-9.]+(ns|us|µs|ms|s|m|h))+)")
-_LONGEST_TOLD = 300  # characters of a schedule that a message shows
+_LONGEST_TOLD = 300  # maximum characters of a schedule in a message
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# Of minute, hour, day, month and day of the week: the bounds and the words for numbers, beginning with the lowest.
+# Minute, hour, day, month, day of the week: bounds and names of the values, starting with the lowest.
 _SCHEDULE: tuple[tuple[int, int, tuple[str, ...]], ...] = (
     (0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 6, _DAYS),
 )  # fmt: skip
@@ -177,7 +175,7 @@ def _listed(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:
 
 
 def _times(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:
-    """Tell whether one term of a field, such as `mon-fri` or `10-50/5`, is in order."""
+    """Return whether one term of a field, such as `mon-fri` or `10-50/5`, is valid."""
     span, slash, step = text.partition("/")
     if slash and not (step.isascii() and step.isdigit() and int(step[:9]) > 0):
         return False

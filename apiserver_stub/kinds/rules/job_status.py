@@ -1,7 +1,7 @@
-"""The rules of the status of a job: which parts go together, and what is not taken back (KEP-4368).
+"""Validation of the status of a Job: valid combinations of fields, and fields that never revert (KEP-4368).
 
-A rule is judged only where a part changes that it is about: a status that breaks it for another reason, such as that of
-a job that was made smaller since, can be written all the same.
+A rule only applies if a field it covers changes. A status that breaks it for another reason, for example because the
+Job was scaled down, can still be written.
 """
 
 import re
@@ -21,14 +21,14 @@ _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """A job: its spec, and its status with the conditions that are true as parts by their type."""
+class _JobState:
+    """A job: its spec, its status, and the types of its true conditions, which count as fields of the status."""
 
     spec: Tree
     status: Tree
 
     @classmethod
-    def of(cls, job: Tree) -> "_Said":
+    def of(cls, job: Tree) -> "_JobState":
         status = job.get("status") or {}
         true = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
         parts: Tree = {name: status[name] for name in _PARTS if status.get(name) is not None}
@@ -50,21 +50,21 @@ class _Said:
 
 
 class _Rule(NamedTuple):
-    """What is told of a field if a job is wrong, where one of these parts has changed."""
+    """The error of a field, and the fields whose change makes the rule apply."""
 
     parts: frozenset[str]
-    wrong: Callable[[_Said], bool]
+    wrong: Callable[[_JobState], bool]
     field: str
     why: str
     required: bool = False
 
 
-def _rule(parts: str, wrong: Callable[[_Said], bool], field: str, why: str, *, required: bool = False) -> _Rule:
+def _rule(parts: str, wrong: Callable[[_JobState], bool], field: str, why: str, *, required: bool = False) -> _Rule:
     return _Rule(frozenset(parts.split()), wrong, field, why, required)
 
 
 def index_ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
-    """Return the ranges of a list of indexes below `completions`; None if it is no such list, in order."""
+    """Return the ranges of an index list below `completions`. None if it is not a sorted index list."""
     found: list[tuple[int, int]] = []
     for part in text.split(",") if text else ():
         limits = part.split("-")
@@ -78,48 +78,48 @@ def index_ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
     return found
 
 
-def _misread(name: str) -> Callable[[_Said], bool]:
-    def wrong(said: _Said) -> bool:
-        completions = said.spec.get("completions")
-        return completions is not None and index_ranges(said.status.get(name, ""), completions) is None
+def _misread(name: str) -> Callable[[_JobState], bool]:
+    def wrong(state: _JobState) -> bool:
+        completions = state.spec.get("completions")
+        return completions is not None and index_ranges(state.status.get(name, ""), completions) is None
 
     return wrong
 
 
-def _overlap(said: _Said) -> bool:
-    completions = said.spec.get("completions")
+def _overlap(state: _JobState) -> bool:
+    completions = state.spec.get("completions")
     if completions is None:
         return False
-    told = (said.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
-    done, failed = (index_ranges(text, completions) or () for text in told)
+    texts = (state.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
+    done, failed = (index_ranges(text, completions) or () for text in texts)
     return any(first <= end and start <= last for first, last in done for start, end in failed)
 
 
-def _ends_early(said: _Said) -> bool:
-    start, completion = said.status.get("startTime"), said.status.get("completionTime")
+def _ends_early(state: _JobState) -> bool:
+    start, completion = state.status.get("startTime"), state.status.get("completionTime")
     return bool(start and completion and completion < start)
 
 
-def _unstarted(said: _Said) -> bool:
-    waits = said.spec.get("suspend") is True and said.spec.get("completions") == 0
-    return "finished" in said and "startTime" not in said and not waits
+def _unstarted(state: _JobState) -> bool:
+    waits = state.spec.get("suspend") is True and state.spec.get("completions") == 0
+    return "finished" in state and "startTime" not in state and not waits
 
 
-def _uncounted(said: _Said) -> bool:
-    pods = said.status.get("uncountedTerminatedPods") or {}
-    return "finished" in said and bool(pods.get("succeeded") or pods.get("failed"))
+def _uncounted(state: _JobState) -> bool:
+    pods = state.status.get("uncountedTerminatedPods") or {}
+    return "finished" in state and bool(pods.get("succeeded") or pods.get("failed"))
 
 
-def _together(*names: str) -> Callable[[_Said], bool]:
-    return lambda said: all(name in said for name in names)
+def _together(*names: str) -> Callable[[_JobState], bool]:
+    return lambda state: all(name in state for name in names)
 
 
-def _without(name: str, other: str) -> Callable[[_Said], bool]:
-    return lambda said: name in said and other not in said
+def _without(name: str, other: str) -> Callable[[_JobState], bool]:
+    return lambda state: name in state and other not in state
 
 
-def _busy(name: str) -> Callable[[_Said], bool]:
-    return lambda said: "finished" in said and said.count(name) > 0
+def _busy(name: str) -> Callable[[_JobState], bool]:
+    return lambda state: "finished" in state and state.count(name) > 0
 
 
 _RULES = (
@@ -140,15 +140,15 @@ _RULES = (
           "must be empty for a job that is over"),
     _rule("completedIndexes", _misread("completedIndexes"), "completedIndexes",
           "must be numbers and ranges of numbers in order, below `completions`"),
-    _rule("failedIndexes", lambda said: "backoffLimitPerIndex" in said.spec and _misread("failedIndexes")(said),
+    _rule("failedIndexes", lambda state: "backoffLimitPerIndex" in state.spec and _misread("failedIndexes")(state),
           "failedIndexes", "must be numbers and ranges of numbers in order, below `completions`"),
-    _rule("completedIndexes", lambda said: bool(said.status.get("completedIndexes")) and not said.is_indexed,
+    _rule("completedIndexes", lambda state: bool(state.status.get("completedIndexes")) and not state.is_indexed,
           "completedIndexes", "only an indexed job has some"),
-    _rule("failedIndexes", lambda said: "failedIndexes" in said and "backoffLimitPerIndex" not in said.spec,
+    _rule("failedIndexes", lambda state: "failedIndexes" in state and "backoffLimitPerIndex" not in state.spec,
           "failedIndexes", "only a job with backoffLimitPerIndex has some"),
     _rule("failedIndexes completedIndexes", _overlap, "failedIndexes", "no index has both failed and completed"),
     _rule("finished terminating", _busy("terminating"), "terminating", "must be 0 for a job that is over"),
-    _rule("ready active", lambda said: "ready" in said and said.count("ready") > said.count("active"), "ready",
+    _rule("ready active", lambda state: "ready" in state and state.count("ready") > state.count("active"), "ready",
           "may not be more than `active`"),
 )  # fmt: skip
 _ALWAYS = (
@@ -156,13 +156,13 @@ _ALWAYS = (
           "SuccessCriteriaMet and Failed exclude one another"),
     _rule("", _together("SuccessCriteriaMet", "FailureTarget"), "conditions",
           "SuccessCriteriaMet and FailureTarget exclude one another"),
-    _rule("", lambda said: "successPolicy" in said.spec and _without("Complete", "SuccessCriteriaMet")(said),
+    _rule("", lambda state: "successPolicy" in state.spec and _without("Complete", "SuccessCriteriaMet")(state),
           "conditions", "Complete needs SuccessCriteriaMet where there is a successPolicy"),
 )  # fmt: skip
 
 
 def _distinct_pods(pods: Any, at: Any, errors: ErrorList) -> None:
-    """A pod is told of once, whether it has succeeded or failed."""
+    """Check that a pod is listed once, as succeeded or as failed."""
     seen: set[str] = set()
     for name in ("succeeded", "failed"):
         for index, uid in enumerate(pods.get(name) or ()):
@@ -180,29 +180,31 @@ _STATUS = record({
 
 
 def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An update through the status subresource."""
+    """Validate an update through the status subresource."""
     _STATUS(new.get("status") or {}, _AT, errors)
-    now, before = _Said.of(new), _Said.of(old)
+    now, before = _JobState.of(new), _JobState.of(old)
     for rule in _RULES:
         if any(now.status.get(part) != before.status.get(part) for part in rule.parts) and rule.wrong(now):
-            _tell(rule, now, errors)
+            _report(rule, now, errors)
     for rule in _ALWAYS:
         if rule.wrong(now):
-            _tell(rule, now, errors)
-    _kept(now, before, errors)
+            _report(rule, now, errors)
+    _no_reverts(now, before, errors)
     _times(now, before, _resumes(new, old), errors)
 
 
-def _tell(rule: _Rule, said: _Said, errors: ErrorList) -> None:
+def _report(rule: _Rule, state: _JobState, errors: ErrorList) -> None:
     at = (_AT, rule.field)
     if rule.required:
         errors.required(at, rule.why)
     else:
-        errors.invalid(at, said.status.get(rule.field, NO_VALUE), rule.why)
+        errors.invalid(at, state.status.get(rule.field, NO_VALUE), rule.why)
 
 
-def _kept(now: _Said, before: _Said, errors: ErrorList) -> None:
-    """What ends a job stays, and counts do not go down, but that of an indexed job that is made smaller."""
+def _no_reverts(now: _JobState, before: _JobState, errors: ErrorList) -> None:
+    """Check that final conditions stay and that counts do not decrease. `succeeded` may decrease in an elastic indexed
+    job.
+    """
     for name in _ENDS:
         if name in before and name not in now:
             errors.invalid((_AT, "conditions"), NO_VALUE, f"{name} may not be taken back")
@@ -214,7 +216,7 @@ def _kept(now: _Said, before: _Said, errors: ErrorList) -> None:
             errors.invalid((_AT, name), now.count(name), "may not decrease")
 
 
-def _times(now: _Said, before: _Said, resumes: bool, errors: ErrorList) -> None:
+def _times(now: _JobState, before: _JobState, resumes: bool, errors: ErrorList) -> None:
     done, was_done = (one.status.get("completionTime") for one in (now, before))
     if done and was_done and done != was_done:
         errors.invalid((_AT, "completionTime"), done, IMMUTABLE)
@@ -224,7 +226,7 @@ def _times(now: _Said, before: _Said, resumes: bool, errors: ErrorList) -> None:
 
 
 def _resumes(new: Tree, old: Tree) -> bool:
-    """Return whether the status says just now that a job is suspended no more."""
+    """Return whether this update resumes a suspended job."""
     return _suspended(old) == "True" and _suspended(new) == "False"
 
 

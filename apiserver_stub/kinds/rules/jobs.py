@@ -1,4 +1,4 @@
-"""The rules of jobs, of their policies for pods that fail and succeed, and of cron jobs."""
+"""Validation of Jobs, their pod failure and success policies, and CronJobs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +68,7 @@ FAILURE_POLICY = record({"rules": both(
 
 
 def _success(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The rules for success speak of indexes there are."""
+    """Check that success rules refer to existing indexes."""
     policy, here = spec.get("successPolicy"), (at, "successPolicy")
     if policy is None:
         return
@@ -97,7 +97,7 @@ def _success_rule(rule: Tree, completions: int, at: FieldPath, errors: ErrorList
 
 
 def fits_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The rules for failures speak of containers there are, of a job whose Pods are not started again."""
+    """Check that failure rules refer to existing containers and that the Pods have restartPolicy Never."""
     policy = spec.get("podFailurePolicy")
     if policy is None:
         return
@@ -155,7 +155,7 @@ _SPEC = record({
 }, _indexes, _success, fits_template)  # fmt: skip
 
 
-# What a job without a spec has, as every template without a word of it.
+# The defaults that a job without a spec has, as an empty template has.
 _NO_TEMPLATE = {"spec": {"restartPolicy": "Always"}}
 
 
@@ -165,13 +165,13 @@ def _job(job: Any, at: FieldPath, errors: ErrorList) -> None:
         _SPEC({"template": _NO_TEMPLATE}, place("spec"), errors)
         return
     within("spec", both(_SPEC, record({"selector": SELECTOR})))(job, at, errors)
-    if "selector" in spec or spec.get("manualSelector"):  # where neither is, one is made
+    if "selector" in spec or spec.get("manualSelector"):  # without both, the selector is generated
         selecting(spec, place("spec"), errors)
     _pod_names(job, spec, errors)
 
 
 def _generated(job: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """A new job selects its Pods by the labels that were made for them, unless its owner does that by hand."""
+    """Check that a new job has the generated selector and labels, unless `manualSelector` is set."""
     spec, ours, at = job.get("spec") or {}, job_labels(job), place("spec.template.metadata.labels")
     if spec.get("manualSelector") or "selector" not in spec:
         return
@@ -184,7 +184,7 @@ def _generated(job: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def _pod_names(job: Tree, spec: Tree, errors: ErrorList) -> None:
-    """The Pods of an indexed job carry its name and their index as host name."""
+    """Check that the names of the Pods of an indexed job are valid host names."""
     completions, name = spec.get("completions"), get_in(job, ("metadata", "name")) or ""
     if spec.get("completionMode") != "Indexed" or not completions or completions < 0 or names.subdomain(name):
         return
@@ -206,8 +206,8 @@ def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def _is_steerable(job: Tree) -> bool:
-    """Return whether a job is suspended and has no pods, so that where they run and what they ask of a node may change
-    (KEP-2926, KEP-5440).
+    """Return whether a job is suspended and has no pods, so that scheduling fields and resources of its template may
+    change (KEP-2926, KEP-5440).
     """
     status = job.get("status") or {}
     conditions = (condition for _, condition in dicts(status.get("conditions")))
@@ -217,7 +217,7 @@ def _is_steerable(job: Tree) -> bool:
 
 
 def _same_but_steering(new: Tree, old: Tree) -> bool:
-    """Return whether pods differ only in where they run and in the resources of their containers."""
+    """Return whether pods differ only in scheduling fields and container resources."""
     inner, before = (get_in(spec, ("template", "spec")) or {} for spec in (new, old))
     affinity, was = (spec.get("affinity") or {} for spec in (inner, before))
     return (

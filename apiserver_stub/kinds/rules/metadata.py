@@ -1,4 +1,4 @@
-"""The rules of metadata: names, labels, annotations, owners, finalizers, managed fields, and what never changes."""
+"""Validation of metadata: names, labels, annotations, owners, finalizers, managed fields, immutable fields."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,11 +15,11 @@ _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _AT: FieldPath = (None, "metadata")
 MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
-"""Bytes of the names in a record of who owns which fields."""
+"""The maximum bytes of the manager and the subresource in a managed fields entry."""
 
 
 def labels(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A map of labels."""
+    """Check a map of labels."""
     for name, value in values.items():
         if why := names.qualified(name):
             errors.malformed(at, name, why)
@@ -28,7 +28,7 @@ def labels(values: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def annotations(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A map of annotations."""
+    """Check a map of annotations."""
     for name in values:
         if why := names.qualified(name.lower()):
             errors.malformed(at, name, why)
@@ -37,7 +37,7 @@ def annotations(values: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def fit(annotations: Mapping[str, str]) -> bool:
-    """Tell whether annotations are no longer than all of an object may be together."""
+    """Return whether the annotations are within the total size limit of an object."""
     return sum(map(_size, annotations)) + sum(map(_size, annotations.values())) <= _ANNOTATIONS_LIMIT
 
 
@@ -46,7 +46,7 @@ def _size(text: str) -> int:
 
 
 def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The finalizers of an object."""
+    """Check the finalizers of an object."""
     for index, name in enumerate(values):
         _finalizer(name, at, (at, index), errors)
     if "orphan" in values and "foregroundDeletion" in values:
@@ -54,7 +54,7 @@ def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def qualified_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The finalizers of a custom object, which may have any qualified name."""
+    """Check the finalizers of a custom object, which may have any qualified name."""
     for name in values:
         if why := names.qualified(name):
             errors.malformed(at, name, why)
@@ -63,13 +63,13 @@ def qualified_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def namespace_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Those in the spec of a namespace."""
+    """Check the finalizers in the spec of a namespace."""
     for name in values:
         _finalizer(name, at, at, errors)
 
 
 def _finalizer(name: str, at: FieldPath, known_at: FieldPath, errors: ErrorList) -> None:
-    """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
+    """Check a finalizer. A wrong format is reported at `at`, an unknown name without a domain at `known_at`."""
     if why := names.qualified(name):
         errors.malformed(at, name, why)
     if "/" not in name and name not in _STANDARD_FINALIZERS:
@@ -77,12 +77,12 @@ def _finalizer(name: str, at: FieldPath, known_at: FieldPath, errors: ErrorList)
 
 
 def _is_version(text: str) -> bool:
-    """Tell whether it is `<group>/<version>` or `<version>`."""
+    """Return whether the text is `<group>/<version>` or `<version>`."""
     return bool(text) and text.count("/") < 2 and not text.endswith("/")
 
 
 def owner_references(owners: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A list of owners. What is wrong is told of the list, as the causes clients know have no index."""
+    """Check a list of owners. Errors are reported at the list, because Kubernetes' causes have no index."""
     controller = ""
     for owner in owners:
         version = owner.get("apiVersion", "")
@@ -118,8 +118,8 @@ _MANAGER = record({
 
 
 @lru_cache(1024)
-def _is_sound(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
-    """Tell whether an entry of managed fields keeps the rules; there are few writers."""
+def _is_valid_manager(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
+    """Return whether a managed fields entry is valid. Results are cached, since there are few managers."""
     found = ErrorList()
     entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
     _MANAGER(entry, None, found)
@@ -128,8 +128,10 @@ def _is_sound(operation: str, fields_type: str, manager: str, subresource: str) 
 
 def _managed(entries: Any, at: FieldPath, errors: ErrorList) -> None:
     for index, entry in enumerate(entries):
-        said = entry.get
-        if not _is_sound(said("operation", ""), said("fieldsType", ""), said("manager", ""), said("subresource", "")):
+        get = entry.get
+        if not _is_valid_manager(
+            get("operation", ""), get("fieldsType", ""), get("manager", ""), get("subresource", "")
+        ):
             _MANAGER(entry, (at, index), errors)
 
 
@@ -143,7 +145,7 @@ def _nothing_else(metadata: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 CLAIM_METADATA = both(TEMPLATE, _nothing_else)
-"""The rule of what templates of claims say of these."""
+"""The rule for the metadata in claim templates."""
 _ANY: ValueRule = record({
     "labels": labels,
     "annotations": annotations,
@@ -155,7 +157,7 @@ _ANY: ValueRule = record({
 
 
 def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) -> None:
-    """Report all errors of the metadata of a resource within another; a name may be missing."""
+    """Report all errors in the metadata of an embedded resource. It may have no name."""
     _OF_CUSTOM(metadata, at, errors)
     for part, check in (("generateName", prefixed(names.path_segment)), ("name", names.path_segment)):
         if metadata.get(part) and (why := check(metadata[part])):
@@ -174,22 +176,22 @@ _OF_CUSTOM: ValueRule = both(_AGAIN, record({"finalizers": qualified_finalizers,
 
 
 def finalizer_warnings(new: Tree, old: Tree | None) -> list[str]:
-    """Warn of the names of finalizers that a custom object has got, where others might choose the same."""
+    """Return warnings for new finalizers of a custom object whose names may collide with others."""
     before = () if old is None else old.get("metadata", {}).get("finalizers") or ()
-    told = []
+    messages = []
     for name in sorted(set(new.get("metadata", {}).get("finalizers") or ()) - set(before)):
         if why := names.qualified(name):
-            told.append(f'metadata.finalizers: "{name}": {why}')
+            messages.append(f'metadata.finalizers: "{name}": {why}')
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             path = " including a path (/)" if "." in name else ""
             why = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts"
-            told.append(f'metadata.finalizers: "{name}": {why} with other finalizer writers')
-    return told
+            messages.append(f'metadata.finalizers: "{name}": {why} with other finalizer writers')
+    return messages
 
 
 def check_custom_metadata(new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
-    """Report all errors of the metadata of a custom object, whose finalizers need not be known; those of a change but
-    once.
+    """Report all errors in the metadata of a custom object, whose finalizers need not be known. Errors of an update are
+    reported once.
     """
     _OF_CUSTOM(new["metadata"], _AT, errors)
     if old is None:
@@ -197,13 +199,13 @@ def check_custom_metadata(new: Tree, old: Tree | None, errors: ErrorList, *, nam
 
 
 def check_custom_change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Report the errors of the metadata of a changed custom object that kube-apiserver looks for again and again."""
+    """Report the metadata errors of an updated custom object that kube-apiserver checks repeatedly."""
     _AGAIN(new["metadata"], _AT, errors)
     _unchanged(new["metadata"], old["metadata"], errors)
 
 
 def check_metadata(rule: NameRule, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
-    """Report all errors of an object's metadata; `rule` is the form of its name."""
+    """Report all errors in an object's metadata. `rule` checks the format of its name."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
         errors.required(_AT)
@@ -218,7 +220,7 @@ def check_metadata(rule: NameRule, new: Tree, old: Tree | None, errors: ErrorLis
 
 
 def _changed(new: Tree, old: Tree) -> Tree:
-    """Return the members that are others in a new state; of labels those that are."""
+    """Return the fields that differ from the old metadata. For labels only those that differ."""
     found = {name: value for name, value in new.items() if (before := old.get(name)) is not value and before != value}
     if (labels := found.get("labels")) and (before := old.get("labels")):
         found["labels"] = {name: value for name, value in labels.items() if before.get(name) != value}

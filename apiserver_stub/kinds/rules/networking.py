@@ -1,4 +1,4 @@
-"""The rules of ingresses and their classes, of network policies, and of addresses and ranges as objects."""
+"""Validation of Ingresses, IngressClasses, NetworkPolicies, IPAddresses and ServiceCIDRs."""
 
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -109,7 +109,7 @@ _SPEC = record({
 
 
 def _same_class(ingress: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """A new ingress names one class, also where the older annotation names one."""
+    """Check that a new ingress has a single class if the legacy annotation is set too."""
     named = get_in(ingress, ("metadata", "annotations", _CLASS_ANNOTATION))
     wanted = get_in(ingress, ("spec", "ingressClassName"))
     if named is not None and wanted is not None and named != wanted:
@@ -158,7 +158,7 @@ _PORTS = each(record({"port": port_or_name, "protocol": one_of("SCTP", "TCP", "U
 
 
 def _block(block: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A range, and parts of it that are left out."""
+    """Check an address range and the parts that are excluded from it."""
     whole = block.get("cidr", "")
     if not whole:
         errors.required((at, "cidr"))
@@ -219,7 +219,7 @@ _POLICY = record({
 
 
 def _ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """One range, or one of each family."""
+    """Check that there is one range, or one for each IP family."""
     ranges, here = spec.get("cidrs") or (), (at, "cidrs")
     if not ranges:
         errors.required(here, "at least one CIDR required")
@@ -235,7 +235,7 @@ def _ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _ranges_change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Ranges stay; a second one may be added, and is judged then."""
+    """Check that ranges stay. A second one may be added and is then checked."""
     at = place("spec.cidrs")
     spec = new.get("spec") or {}
     now, before = spec.get("cidrs") or [], get_in(old, ("spec", "cidrs")) or []

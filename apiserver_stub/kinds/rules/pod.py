@@ -1,4 +1,4 @@
-"""The rules of Pods, of templates of Pods, and of what of a Pod may change."""
+"""Validation of Pods, pod templates, and updates of Pods."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -15,11 +15,11 @@ from apiserver_stub.kinds.values.trees import get_in, same_but
 from controller_manager.common.api.pod_resources import is_sidecar, quality_of_service
 from controller_manager.common.api.tree import Tree
 
-# The rules of what of a pod may change: by an update, by a new ephemeral container, by a resize, and in its status.
+# Updates of a pod: through the main resource, ephemeral containers, resize and status.
 
 _LISTS = ("containers", "initContainers")
 _RESIZED = ("cpu", "memory")
-_NO_FIELD: FieldPath = (None, "[]")  # how Kubernetes writes a path without a name
+_NO_FIELD: FieldPath = (None, "[]")  # Kubernetes' text for a path without a name
 _ONLY_RESIZED = "a resize may change cpu and memory only"
 _MAY_CHANGE = frozenset({
     "activeDeadlineSeconds", "containers", "initContainers", "schedulingGates", "terminationGracePeriodSeconds",
@@ -33,7 +33,7 @@ _FROZEN = (
 
 
 def change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An update through the main resource."""
+    """Validate an update through the main resource."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if spec is before or spec == before:
         return
@@ -47,7 +47,7 @@ def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], errors)
     gated = bool(before.get("schedulingGates"))
     if gated:
-        _steering(spec, before, errors)
+        _gated_scheduling(spec, before, errors)
     if not _same_otherwise(spec, before, gated):
         errors.forbidden(_SPEC, _FROZEN)
 
@@ -65,7 +65,7 @@ def _same_containers(new: Tree, old: Tree, ignored: tuple[str, ...]) -> bool:
 
 
 def _deadline(new: Any, old: Any, errors: ErrorList) -> bool:
-    """A deadline only comes nearer; returns whether it is worth to look on."""
+    """Check that a deadline only decreases. Return whether to check the rest."""
     at = (_SPEC, "activeDeadlineSeconds")
     if new is None:
         if old is not None:
@@ -81,13 +81,13 @@ def _deadline(new: Any, old: Any, errors: ErrorList) -> bool:
 
 
 def _tolerations(new: list[Any], old: list[Any], errors: ErrorList) -> None:
-    if new != old and not _lasting(old) <= _lasting(new):
+    if new != old and not _without_seconds(old) <= _without_seconds(new):
         why = "of a toleration that is there only tolerationSeconds may change"
         errors.forbidden((_SPEC, "tolerations"), why)
 
 
-def _lasting(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
-    """Return tolerations without the seconds that they hold."""
+def _without_seconds(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
+    """Return the tolerations without `tolerationSeconds`."""
     return {
         frozenset((name, value) for name, value in one.items() if name != "tolerationSeconds") for one in tolerations
     }
@@ -101,8 +101,10 @@ def _gates(new: list[Any], old: list[Any], errors: ErrorList) -> None:
             errors.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
 
 
-def _steering(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """A Pod held by gates may be steered more narrowly: labels of nodes are only added, other affinity stays."""
+def _gated_scheduling(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Check that scheduling constraints of a gated Pod only become stricter: node selector labels are only added, and
+    affinity other than node affinity stays.
+    """
     wanted, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(wanted.get(name) != value for name, value in before.items()):
         why = "labels may only be added"
@@ -112,7 +114,7 @@ def _steering(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Ephemeral containers are only ever added."""
+    """Check that ephemeral containers are only added."""
     at = (_SPEC, "ephemeralContainers")
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
         errors.forbidden(_NO_FIELD, "static pods do not support ephemeral containers")
@@ -126,7 +128,7 @@ def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Check a resize: only what a pod and its containers ask of cpu and memory changes, and nothing is removed."""
+    """Check that a resize only changes cpu and memory of a pod and its containers, and removes nothing."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
         errors.forbidden(_NO_FIELD, "static pods cannot be resized")
@@ -135,8 +137,8 @@ def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
         errors.forbidden(_NO_FIELD, "windows pods cannot be resized")
         return
     if quality_of_service(spec) != (get_in(old, ("status", "qosClass")) or quality_of_service(before)):
-        told = get_in(new, ("status", "qosClass")) or ""
-        errors.invalid(_SPEC, told, "Pod QOS Class may not change as a result of resizing")
+        qos = get_in(new, ("status", "qosClass")) or ""
+        errors.invalid(_SPEC, qos, "Pod QOS Class may not change as a result of resizing")
     if not _node_resizes(old):
         errors.forbidden(_SPEC, "the node of the pod does not support resizes")
     _resize_pod(spec.get("resources"), before.get("resources"), errors)
@@ -149,8 +151,8 @@ def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def _node_resizes(pod: Tree) -> bool:
-    """Return whether the node reports the resources of the first container that runs, as nodes do that can resize pods
-    (KEP-1287). A pod without such a container may be resized.
+    """Return whether the node supports resizes (KEP-1287): it reports the resources of the first running container. A
+    pod without such a container may be resized.
     """
     statuses = get_in(pod, ("status", "containerStatuses")) or ()
     running = next((one for one in statuses if "running" in (one.get("state") or {})), None)
@@ -169,7 +171,7 @@ def _resize_pod(new: Tree | None, old: Tree | None, errors: ErrorList) -> None:
 
 
 def _same_order(new: Tree, old: Tree, errors: ErrorList) -> bool:
-    """Check that a pod has the same containers in the same order; return whether it has."""
+    """Check that the pod has the same containers in the same order. Return whether it has."""
     known = len(errors.causes)
     for name in _LISTS:
         containers, before = new.get(name) or (), old.get(name) or ()
@@ -202,7 +204,7 @@ def _nothing_removed(new: Tree, old: Tree, at: FieldPath, errors: ErrorList) -> 
 
 
 def _same_but_resized(new: Tree, old: Tree) -> bool:
-    """Return whether resources differ in nothing but amounts of cpu and memory; claims cannot be kept."""
+    """Return whether resources differ only in amounts of cpu and memory. Claims cannot be kept."""
     if old.get("claims"):
         return False
     return all(same_but(_RESIZED, new.get(kind) or {}, old.get(kind) or {}) for kind in ("requests", "limits"))
@@ -214,7 +216,7 @@ _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
 
 
 def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An update through the status subresource."""
+    """Validate an update through the status subresource."""
     status, before = new.get("status") or {}, old.get("status") or {}
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName"):
@@ -232,7 +234,7 @@ def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def _nominated(node: str, is_bound: bool, errors: ErrorList) -> None:
-    """Check a node that a pod is newly nominated for."""
+    """Check a newly nominated node."""
     at = (_STATUS, "nominatedNodeName")
     if why := names.subdomain(node):
         errors.malformed(at, node, why)
@@ -286,12 +288,12 @@ def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
 
 
 def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
-    """Check what is told of the claim to devices that stands for extended resources (KEP-5004)."""
-    told, at = status.get("extendedResourceClaimStatus"), (_STATUS, "extendedResourceClaimStatus")
-    if told is None:
+    """Check the status of the claim for extended resources (KEP-5004)."""
+    claim_status, at = status.get("extendedResourceClaimStatus"), (_STATUS, "extendedResourceClaimStatus")
+    if claim_status is None:
         return
     asked = {one.get("name"): one for field in ("initContainers", "containers") for one in spec.get(field) or ()}
-    mappings, seen = told.get("requestMappings") or [], set()
+    mappings, seen = claim_status.get("requestMappings") or [], set()
     if not mappings:
         errors.required((at, "requestMappings"), "at least one request mapping is required")
     for index, mapping in enumerate(mappings):
@@ -309,7 +311,7 @@ def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
             for name in _MAPPING:
                 errors.duplicate((where, name), mapping.get(name) or "")
         seen.add((container, resource, request))
-    claim = told.get("resourceClaimName") or ""
+    claim = claim_status.get("resourceClaimName") or ""
     if not claim:
         errors.required((at, "resourceClaimName"))
     elif why := names.subdomain(claim):
@@ -321,7 +323,7 @@ _CONTAINER_NAMES = "spec.initContainers.name or spec.containers.name"
 _CONTAINER_REQUESTS = "spec.initContainers.resources.requests or spec.containers.resources.requests"
 
 
-# The rules of Pods, and of the templates of Pods.
+# Pods and pod templates.
 
 _SPEC: FieldPath = (None, "spec")
 _COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -342,7 +344,7 @@ def _pod(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def _ephemeral_claims(name: str, volumes: Iterable[Tree], errors: ErrorList) -> None:
-    """Check the names of the claims that are made for the ephemeral volumes of a pod; no other volume uses them."""
+    """Check the names of the claims generated for ephemeral volumes. No other volume may use them."""
     made = {f"{name}-{volume['name']}" for volume in volumes if "ephemeral" in volume and volume.get("name")}
     if not made or not name:
         return
@@ -383,7 +385,7 @@ def _annotations(annotations: Mapping[str, str], spec: Tree, errors: ErrorList) 
 
 
 def _new(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """A new Pod has no ephemeral containers, and while gates hold it back it is on no node."""
+    """Check that a new Pod has no ephemeral containers and, if it is gated, no node."""
     spec = pod.get("spec") or {}
     never("ephemeralContainers", why=_LATER)(spec, _SPEC, errors)
     if spec.get("schedulingGates"):
@@ -391,7 +393,7 @@ def _new(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def pod_template(*policies: str, claimed: Iterable[str] = ()) -> ValueRule:
-    """Return a template whose Pods may have one of the restart policies; any when none is named."""
+    """Return a rule for a pod template with one of the given restart policies, or any if none is given."""
 
     def rule(template: Any, at: FieldPath, errors: ErrorList) -> None:
         if "metadata" in template:

@@ -1,4 +1,4 @@
-"""The rules of requests for certificates of pods (KEP-4317): what is asked for, and what a signer may answer."""
+"""Validation of PodCertificateRequests (KEP-4317): the request and the signer's status."""
 
 from binascii import a2b_base64
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def _life(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _key(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A key comes in a request of PKCS #10, or as it is with a signature of the pod's uid."""
+    """Check the key: a PKCS #10 request, or a public key with a signature over the pod's UID."""
     request, key, proof = (_binary(spec, name) for name in ("stubPKCS10Request", "pkixPublicKey", "proofOfPossession"))
     if request and not key and not proof:
         _key_in_request(request, errors)
@@ -160,7 +160,7 @@ def _is_proven(key: Any, proof: bytes, uid: bytes) -> bool:
 
 
 def _status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """A status is written once: with one of the final conditions, and a certificate if that is `Issued`."""
+    """Check that the status is set once: one final condition, and a certificate if that is `Issued`."""
     status, before = new.get("status") or {}, old.get("status") or {}
     conditions = status.get("conditions") or []
     _check_conditions(conditions, errors)
@@ -189,7 +189,7 @@ def _check_conditions(conditions: list[Tree], errors: ErrorList) -> None:
     known = 0
     for index, condition in enumerate(conditions):
         kind, status = condition.get("type") or "", condition.get("status") or ""
-        here: FieldPath = (at, f".[{index}]")  # as clients are told it
+        here: FieldPath = (at, f".[{index}]")  # Kubernetes' form of this path
         if kind not in _FINAL:
             errors.unsupported((here, "type"), kind, _FINAL)
             continue
@@ -203,11 +203,11 @@ def _check_conditions(conditions: list[Tree], errors: ErrorList) -> None:
 
 
 Problem = tuple[FieldPath, Any, str]
-"""A place, a value, and what is wrong with it; without that, the value is what is required there."""
+"""A path, a value and an error message. Without a message, the value is missing and required."""
 
 
 def _issued(status: Tree, spec: Tree) -> Iterator[Problem]:
-    """Yield what is wrong with a certificate and the times told of it: the first that is, or all of one sort."""
+    """Yield errors in the certificate and the reported times: the first one, or all of one type."""
     chain = status.get("certificateChain") or ""
     certificates, why = _certificates(chain.encode())
     if not certificates:
@@ -223,7 +223,7 @@ def _issued(status: Tree, spec: Tree) -> Iterator[Problem]:
 
 
 def _certificates(chain: bytes) -> tuple[list[Certificate], str]:
-    """Return the certificates up to the first block that is none, and what is wrong with that."""
+    """Return the certificates up to the first invalid block, and the error of that block."""
     found: list[Certificate] = []
     for block in blocks(chain):
         if block.type != "CERTIFICATE":
@@ -265,16 +265,16 @@ def _is_for(leaf: Certificate, spec: Tree) -> bool:
 
 
 def _times(status: Tree, leaf: Certificate, spec: Tree) -> Iterator[Problem]:
-    """Yield the first problem of the times, or all that are missing."""
-    told = [status.get(name) for name in ("notBefore", "notAfter", "beginRefreshAt")]
-    if not all(told):
+    """Yield the first error in the times, or all that are missing."""
+    times = [status.get(name) for name in ("notBefore", "notAfter", "beginRefreshAt")]
+    if not all(times):
         required = "must be present and consistent with the issued certificate"
         refresh = "must be present and in the range [notbefore+10min, notafter-10min]"
-        for at, value, why in zip((_BEFORE, _AFTER, _REFRESH), told, (required, required, refresh), strict=True):
+        for at, value, why in zip((_BEFORE, _AFTER, _REFRESH), times, (required, required, refresh), strict=True):
             if not value:
                 yield at, why, ""
         return
-    before, after, refresh_at = (parse_time(str(value)) for value in told)
+    before, after, refresh_at = (parse_time(str(value)) for value in times)
     if problem := _time_problem(before, after, refresh_at, leaf, spec.get("maxExpirationSeconds") or 0):
         yield problem
 

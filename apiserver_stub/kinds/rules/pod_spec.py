@@ -1,4 +1,4 @@
-"""The rules of the spec of pods, wherever it stands, and of what their operating system forbids."""
+"""Validation of pod specs, including fields that the operating system of the pod forbids."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -47,7 +47,7 @@ _CONTAINER_CONTEXT = (
 
 
 def fits_system(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A Pod for one operating system asks for nothing that only another has."""
+    """Check that the Pod has no fields that its operating system does not support."""
     system = (spec.get("os") or {}).get("name")
     if system == "linux":
         for here, context in _contexts(spec, at):
@@ -65,7 +65,7 @@ def _without(tree: Any, names: tuple[str, ...], at: FieldPath, errors: ErrorList
 
 
 def _contexts(spec: Any, at: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield the security context of the Pod, and those of its containers."""
+    """Yield the security contexts of the Pod and of its containers."""
     yield (at, "securityContext"), spec.get("securityContext") or {}
     for name in _LISTS:
         for index, container in enumerate(spec.get(name) or ()):
@@ -145,7 +145,7 @@ def _one_hostname(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _pod_resources(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check what a pod asks for as a whole (KEP-2837)."""
+    """Check Pod-level resources (KEP-2837)."""
     resources, here = spec.get("resources"), (at, "resources")
     if resources is None:
         return
@@ -159,7 +159,7 @@ def _pod_resources(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _holds_containers(spec: Any, resources: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check that a pod asks for as much as its containers do together, and that none has a higher limit."""
+    """Check that Pod-level requests cover the sum of the containers, and that no container has a higher limit."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     sums = {kind: container_total(spec, partial(_amounts_of, kind)) for kind in ("requests", "limits")}
     for kind, named in (("requests", requests), ("limits", {name for name in limits if name.startswith(HUGE)})):
@@ -192,7 +192,7 @@ def _dns(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         _DNS(config, here, errors)
 
 
-# What a real server calls them, spelling included.
+# Names as kube-apiserver spells them.
 _HOST_NAMESPACES = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}
 
 
@@ -201,9 +201,9 @@ def _host_namespaces(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         why = "`shareProcessNamespace` and `hostPID` exclude each other"
         errors.invalid((at, "shareProcessNamespace"), True, why)
     if spec.get("hostUsers") is False:
-        for name, told in _HOST_NAMESPACES.items():
+        for name, field in _HOST_NAMESPACES.items():
             if spec.get(name):
-                errors.forbidden((at, told), "when `hostUsers` is false")
+                errors.forbidden((at, field), "when `hostUsers` is false")
         for here, container in _containers(spec, at, *_LISTS):
             if container.get("volumeDevices"):
                 errors.forbidden((here, "volumeDevices"), "when `hostUsers` is false")
@@ -224,7 +224,7 @@ _PLAIN = record(_ROWS, _pod_resources, _one_hostname, _dns, _host_namespaces, ho
 
 
 def pod_spec(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str] = ()) -> None:
-    """Report all errors of a pod's spec; `claimed` are the volumes that its controller adds."""
+    """Report all errors in a pod spec. `claimed` are the volumes that its controller adds."""
     claimed = tuple(claimed)
     finding = _SOUND.find(spec, claimed)
     if not finding.sound:
@@ -264,13 +264,13 @@ def _judge(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str]) 
 
 
 def _volumes(spec: Any, claimed: Iterable[str]) -> list[Any]:
-    """Return the volumes of a Pod: those that its controller adds take the place of others of their names."""
+    """Return the volumes of a Pod. Volumes added by its controller replace those with the same name."""
     added = {name: {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claimed}
     return [*added.values(), *(volume for volume in spec.get("volumes") or () if volume.get("name", "") not in added)]
 
 
 def _files_exist(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Variables are read from files of volumes that the Pod has for that."""
+    """Check that `fileKeyRef` variables refer to suitable volumes of the Pod."""
     volumes = {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
     for here, container in _containers(spec, at, *_LISTS):
         for index, variable in enumerate(container.get("env") or ()):
@@ -291,7 +291,7 @@ def _unmasked(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _known_claims(whole: Any, at: FieldPath, errors: ErrorList, known: set[Any]) -> None:
-    """What a container, or the Pod, uses are claims that the Pod has."""
+    """Check that a container, or the Pod, only uses claims of the Pod."""
     for index, claim in enumerate((whole.get("resources") or {}).get("claims") or ()):
         if claim.get("name") and claim["name"] not in known:
             errors.not_found((((at, "resources"), "claims"), index), claim["name"])
@@ -326,7 +326,7 @@ def _targets_exist(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _host_ports(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """No two containers that run together take one port of the host."""
+    """Check that containers that run at the same time use different host ports."""
     network, seen = spec.get("hostNetwork"), set[Any]()
     for here, container in _containers(spec, at, "containers"):
         for index, port in enumerate(container.get("ports") or ()):

@@ -1,4 +1,4 @@
-"""The rules of quantities and names of resources, of requests and limits of containers, of quotas and limit ranges."""
+"""Validation of quantities, resource names, requests and limits, ResourceQuotas and LimitRanges."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -44,7 +44,7 @@ _NATIVE_DOMAIN = "kubernetes.io/"
 
 @lru_cache(maxsize=1024)
 def number(text: str) -> Decimal | None:
-    """Return the number a quantity stands for, None when it is none."""
+    """Return the value of a quantity. None if it is invalid."""
     try:
         return parse(text).number
     except ValueError:
@@ -52,7 +52,7 @@ def number(text: str) -> Decimal | None:
 
 
 def compares(one: Any, other: Any, holds: Callable[[Decimal, Decimal], bool]) -> bool:
-    """Tell whether two quantities compare so; true when one is absent or no quantity."""
+    """Return whether a comparison of two quantities holds. True if one is absent or invalid."""
     first, second = _number(one), _number(other)
     return first is None or second is None or holds(first, second)
 
@@ -62,31 +62,31 @@ def _number(value: Any) -> Decimal | None:
 
 
 def not_negative(value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A quantity is zero or more."""
+    """Check that a quantity is not negative."""
     found_number = _number(value)
     if found_number is not None and found_number < 0:
         errors.invalid(at, value, NOT_NEGATIVE)
 
 
 def positive(value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A quantity is more than zero."""
+    """Check that a quantity is positive."""
     found_number = _number(value)
     if found_number is not None and found_number <= 0:
         errors.invalid(at, value, "must be greater than zero")
 
 
 def _is_extended(name: str) -> bool:
-    """Tell whether a resource belongs to somebody's domain rather than to the platform."""
+    """Return whether a resource has a domain outside Kubernetes."""
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
 
 def is_extended_resource(name: str) -> bool:
-    """Return whether a resource is one that nodes advertise under somebody's domain, and that quotas can have."""
+    """Return whether a resource is an extended resource, which nodes advertise and quotas may limit."""
     return _is_extended(name) and not names.qualified(f"requests.{name}")
 
 
 def counted(name: str, value: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The quantity of a resource: not negative, and whole where it is counted in pieces."""
+    """Check the quantity of a resource: not negative, and an integer if the resource is counted."""
     exact = _number(value)
     if exact is None:
         return
@@ -97,7 +97,7 @@ def counted(name: str, value: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def resource_name(name: str) -> str:
-    """Check the name of a resource anywhere."""
+    """Check a resource name."""
     if name in _STANDARD:
         return ""
     if why := names.qualified(name):
@@ -106,7 +106,7 @@ def resource_name(name: str) -> str:
 
 
 def container_resource(name: str) -> str:
-    """Check the name of a resource a container may ask for."""
+    """Check the name of a resource that a container may request."""
     if name in _OF_CONTAINERS:
         return ""
     why = resource_name(name)
@@ -117,12 +117,12 @@ def container_resource(name: str) -> str:
 
 
 def amounts(check: NameRule) -> ValueRule:
-    """Return the rule of a map of resources to quantities."""
+    """Return a rule for a map of resource names to quantities, with a check for the names."""
     return named_amounts(form(check))
 
 
 def named_amounts(judge: ValueRule) -> ValueRule:
-    """Return the rule of a map of quantities by resources, whose names a rule judges."""
+    """Return a rule for a map of resource names to quantities, with a rule for the names."""
 
     def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():
@@ -133,7 +133,7 @@ def named_amounts(judge: ValueRule) -> ValueRule:
 
 
 def _pages(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check that huge pages are asked for in whole pages."""
+    """Check that huge pages are requested in whole pages."""
     for name, value in values.items():
         if not name.startswith(HUGE):
             continue
@@ -148,7 +148,7 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         return
     for name, value in requests.items():
         limit = limits.get(name)
-        rigid = _is_rigid(name)
+        rigid = _cannot_overcommit(name)
         if rigid and limit is None:
             errors.required((at, "limits"), f"must be set for {name}, of which nothing is promised twice")
         elif rigid and not compares(value, limit, Decimal.__eq__):
@@ -158,8 +158,8 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
     _huge_pages(requests.keys() | limits.keys(), at, errors)
 
 
-def _is_rigid(name: str) -> bool:
-    """Tell whether no more of a resource can be promised than there is."""
+def _cannot_overcommit(name: str) -> bool:
+    """Return whether a resource cannot be overcommitted."""
     return name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
 
 
@@ -182,7 +182,7 @@ def _claims(claims: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _requirements(judge: ValueRule) -> ValueRule:
-    """Return the rule of requests, limits and claims, by a rule for the names of resources."""
+    """Return a rule for requests, limits and claims, with a rule for resource names."""
     asked = both(named_amounts(judge), _pages)
     return record({"limits": asked, "requests": asked, "claims": _claims}, _requests_fit)
 
@@ -191,7 +191,7 @@ _OF_WHOLE_PODS = ("cpu", HUGE, "memory")
 
 
 def _pod_resource(name: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check the name of a resource that a pod asks for as a whole (KEP-2837)."""
+    """Check the name of a Pod-level resource (KEP-2837)."""
     if why := resource_name(name):
         errors.malformed(at, name, why)
     elif name not in ("cpu", "memory") and not name.startswith(HUGE):
@@ -206,7 +206,7 @@ _PODS, _PER_POD = frozenset({"pods"}), frozenset({
     "pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory",
 })  # fmt: skip
 _OF_QUOTAS = _STANDARD - {"storage"}
-# What a quota may limit that counts only objects of a scope.
+# The resources that a quota with a scope may limit.
 _SCOPED: Mapping[str, frozenset[str]] = MappingProxyType({
     "BestEffort": _PODS,
     **dict.fromkeys(
@@ -218,7 +218,7 @@ _EXCLUSIVE = (frozenset({"BestEffort", "NotBestEffort"}), frozenset({"Terminatin
 _BARE_SCOPES = _SCOPED.keys() - {"PriorityClass", "VolumeAttributesClass"}
 _NOT_OF_PODS = ("default", "defaultRequest")
 _SIDES = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-# Of two sides of a limit range, which must not be more than which, and which of them is told of.
+# (a, b, field): in a limit range a must not exceed b. The error is reported at the field.
 _ORDER = (
     ("min", "max", "min"),
     ("min", "defaultRequest", "defaultRequest"),
@@ -242,15 +242,15 @@ def _scopes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     _fit_scopes(scopes, spec.get("hard") or (), scopes, here, errors)
 
 
-def _fit_scopes(scopes: Any, hard: Collection[str], told: Any, at: FieldPath, errors: ErrorList) -> None:
-    """All that a quota limits is in each of its scopes, and no two scopes exclude each other."""
+def _fit_scopes(scopes: Any, hard: Collection[str], value: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check that each scope covers all limited resources and that no two scopes exclude each other."""
     limited = {name for name in hard if name in _OF_QUOTAS or _is_huge(name)}
     for scope in scopes:
         for name in sorted(limited - _SCOPED.get(scope, limited)):
-            errors.invalid(at, told, f"the scope {scope} does not apply to {name}")
+            errors.invalid(at, value, f"the scope {scope} does not apply to {name}")
     for pair in _EXCLUSIVE:
         if pair <= set(scopes):
-            errors.invalid(at, told, "conflicting scopes")
+            errors.invalid(at, value, "conflicting scopes")
 
 
 def _is_huge(name: str) -> bool:
@@ -258,7 +258,7 @@ def _is_huge(name: str) -> bool:
 
 
 def _scope_selector(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What is wrong with an expression is told without its index."""
+    """Check a scope selector. Errors of an expression have no index."""
     selector, here = spec.get("scopeSelector") or {}, ((at, "scopeSelector"), "matchExpressions")
     expressions = selector.get("matchExpressions") or ()
     for expression in expressions:
@@ -310,27 +310,27 @@ def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _bounds(sides: Mapping[str, Any], at: FieldPath, errors: ErrorList) -> None:
-    """The sides of a limit range agree with each other."""
+    """Check that the bounds of a limit range agree."""
     nothing: Mapping[str, Any] = {}
-    for low, high, told in _ORDER:
+    for low, high, field in _ORDER:
         lows, highs = sides.get(low, nothing), sides.get(high, nothing)
         for name in sorted(lows.keys() & highs.keys()):
             if not compares(lows[name], highs[name], Decimal.__le__):
-                errors.invalid(((at, told), key(name)), sides[told][name], f"{low} is greater than {high}")
+                errors.invalid(((at, field), key(name)), sides[field][name], f"{low} is greater than {high}")
     limits, requests = sides.get("default", nothing), sides.get("defaultRequest", nothing)
     for name in sorted(limits.keys() & requests.keys()):
-        if _is_rigid(name) and not compares(limits[name], requests[name], Decimal.__eq__):
+        if _cannot_overcommit(name) and not compares(limits[name], requests[name], Decimal.__eq__):
             errors.invalid(((at, "defaultRequest"), key(name)), requests[name], "must be equal to the default limit")
     for name, ratio in sides["maxLimitRequestRatio"].items():
         here = ((at, "maxLimitRequestRatio"), key(name))
         if not compares(ratio, "1", Decimal.__ge__):
             errors.invalid(here, ratio, f"ratio {ratio} is less than 1")
-        if not _may_be(ratio, sides["min"].get(name), sides["max"].get(name)):
+        if not _is_possible_ratio(ratio, sides["min"].get(name), sides["max"].get(name)):
             errors.invalid(here, ratio, f"ratio {ratio} is greater than max/min")
 
 
-def _may_be(ratio: Any, low: Any, high: Any) -> bool:
-    """Return whether something between two bounds can be so many times as much as something else between them."""
+def _is_possible_ratio(ratio: Any, low: Any, high: Any) -> bool:
+    """Return whether the ratio of two values within these bounds can be `ratio`."""
     most, least, times = _number(high), _number(low), _number(ratio)
     return most is None or not least or times is None or times <= most / least
 

@@ -1,4 +1,4 @@
-"""The rules of roles and of whom they are given to, in the words of `pkg/apis/rbac/validation`."""
+"""Validation of roles and role bindings, with the messages of `pkg/apis/rbac/validation`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The rules of the slices by which drivers offer devices: where those are, and what they are like."""
+"""Validation of ResourceSlices, in which drivers advertise devices."""
 
 import re
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ _SPEC_PLACES: Mapping[str, ValueRule] = {**_PLACES, "perDeviceNodeSelection": _y
 
 
 def _one_place(part: Any, places: Mapping[str, ValueRule], at: FieldPath, errors: ErrorList) -> None:
-    """Judge where devices are, which exactly one field says; no empty name does, nor false."""
+    """Check that exactly one field says which nodes can use the devices. Empty names and false do not count."""
     for name, rule in places.items():
         if name in part:
             rule(part[name], (at, name), errors)
@@ -68,7 +68,7 @@ def _one_place(part: Any, places: Mapping[str, ValueRule], at: FieldPath, errors
         (errors.invalid(at, saying, why) if saying else errors.required(at, why))
 
 
-# What a device is like.
+# Devices.
 
 
 def _version(version: str, at: FieldPath, errors: ErrorList) -> None:
@@ -95,7 +95,7 @@ def _attributes(attributes: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _counters(part: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What a set of counters has, or a device takes of one."""
+    """Check a counter set, or the counters that a device consumes."""
     counters, at = part.get("counters") or {}, (at, "counters")
     if not counters:
         errors.required(at)
@@ -121,7 +121,7 @@ def _size(device: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _device(*, says_where: bool) -> ValueRule:
-    """Return the rule for a device, which says where it is if devices of its slice do so each for itself."""
+    """Return the rule for a device. It names its nodes itself if the slice uses per-device node selection."""
 
     def where(device: Any, at: FieldPath, errors: ErrorList) -> None:
         if says_where:
@@ -138,8 +138,8 @@ _DESCRIPTION = record({
 }, _size, check_capacity, binding)  # fmt: skip
 
 
-def _is_special(device: Any) -> bool:
-    """Tell whether a device makes its slice one that has fewer."""
+def _lowers_limit(device: Any) -> bool:
+    """Return whether a device lowers the maximum number of devices in its slice."""
     attributes = (device.get("attributes") or {}).values()
     return bool(
         device.get("taints")
@@ -153,14 +153,14 @@ def _slice(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     _one_place(spec, _SPEC_PLACES, at, errors)
     if devices is not None and sets is not None:
         errors.invalid(at, "", "only one of sharedCounters and devices is allowed")
-    limit = _MOST_SPECIAL if any(map(_is_special, devices or ())) else _MOST_DEVICES
+    limit = _MOST_SPECIAL if any(map(_lowers_limit, devices or ())) else _MOST_DEVICES
     device = _device(says_where=spec.get("perDeviceNodeSelection", False))
     few_distinct(limit, device, name_of)(devices or [], (at, "devices"), errors)
     few_distinct(_SETS, _SET, name_of)(sets or [], (at, "sharedCounters"), errors)
 
 
 def _one_term(selector: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Selectors of several slices can be joined if each has one term."""
+    """Check that a node selector has exactly one term, so that selectors of several slices can be merged."""
     terms = selector.get("nodeSelectorTerms") or []
     if len(terms) != 1:
         errors.invalid((at, "nodeSelectorTerms"), terms, "must have exactly one node selector term")

@@ -1,4 +1,4 @@
-"""The rules of label selectors and node selectors, and of where Pods may run: affinity, spreading, taints."""
+"""Validation of label and node selectors, affinity, topology spread constraints and taints."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -59,7 +59,7 @@ SELECTOR = record({"matchLabels": labels, "matchExpressions": each(_EXPRESSION)}
 
 _NODE_FIELD = record({"values": each(form(names.subdomain))}, _node_field)
 _NODE_TERM = record({"matchExpressions": each(_NODE_EXPRESSION), "matchFields": each(_NODE_FIELD)})
-# What is only preferred may name values no node could have.
+# A preferred term may have values that no node label can have.
 LOOSE_NODE_TERM = record({
     "matchExpressions": each(record({"key": QUALIFIED}, _OF_NODES)), "matchFields": each(_NODE_FIELD),
 })  # fmt: skip
@@ -74,19 +74,19 @@ NODE_SELECTOR = record({"nodeSelectorTerms": _terms})
 
 
 def is_empty(selector: Any) -> bool:
-    """Tell whether a LabelSelector selects everything."""
+    """Return whether a LabelSelector selects everything."""
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def is_readable(selector: Any) -> bool:
-    """Tell whether a LabelSelector could match anything: whether nothing is wrong in it."""
+    """Return whether a LabelSelector is valid."""
     found = ErrorList()
     SELECTOR(selector, None, found)
     return not found.causes
 
 
 def selects(selector: Any, values: Any) -> bool:
-    """Tell whether a LabelSelector (or map) matches labels; one that can't be read matches nothing."""
+    """Return whether a LabelSelector (or map) matches labels. An invalid one matches nothing."""
     try:
         return LabelSelector.parse(selector_text(selector)).matches(values)
     except BadRequest:
@@ -98,8 +98,8 @@ EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check the keys of labels that are merged into the selector of a term or constraint; those of a new pod are
-    merged already. Kubernetes reports a key that the selector names too at the index of the key alone.
+    """Check the label keys that are merged into the selector of a term or constraint. For a new pod they are already
+    merged. Kubernetes reports a key that the selector has too at the index of the key alone.
     """
     matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
     if not matched and not mismatched:
@@ -118,7 +118,7 @@ def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _select_once(matched: Sequence[str], selector: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check that no expression of a selector repeats a key of `matchLabelKeys` that the selector has before it."""
+    """Check that selector expressions do not repeat a key of `matchLabelKeys`."""
     places = {name: index for index, name in enumerate(matched)}
     seen = set(selector.get("matchLabels") or ())
     for expression in selector.get("matchExpressions") or ():
@@ -129,7 +129,7 @@ def _select_once(matched: Sequence[str], selector: Any, at: FieldPath, errors: E
 
 
 def _namespaces(names_of: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A name is told of at a place for one, where there were many."""
+    """Check namespaces. Kubernetes reports an error in the list at the path of a single name."""
     around, _ = at or (None, "")
     for name in names_of:
         LABEL(name, (around, "namespace"), errors)
@@ -186,7 +186,7 @@ READINESS_GATES = each(record({"conditionType": QUALIFIED}))
 
 
 def taints(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The taints of a node, unique by key and effect."""
+    """Check the taints of a node, unique by key and effect."""
     seen: set[tuple[Any, Any]] = set()
     for index, taint in enumerate(values):
         _TAINT(taint, (at, index), errors)

@@ -1,4 +1,4 @@
-"""The rules of services."""
+"""Validation of Services."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ _ONCE = "may not change once set"
 
 
 def change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An update through the main resource; on the way from or to an external name all is open."""
+    """Validate an update through the main resource. A change from or to type ExternalName is not restricted."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _address_problems(spec) or "ExternalName" in (spec.get("type"), before.get("type")):
         return
@@ -45,7 +45,7 @@ def change(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def _one_stack(spec: Tree, before: Tree, errors: ErrorList) -> None:
-    """A single stack has one address and one family. Where two are as they were before, the first is meant."""
+    """Check that a single-stack Service has one address and one family. If two are unchanged, the first is used."""
     for name in ("clusterIPs", "ipFamilies"):
         given = spec.get(name) or ()
         if spec.get("ipFamilyPolicy") == "SingleStack" and len(given) > 1 and given != before.get(name):
@@ -54,7 +54,7 @@ def _one_stack(spec: Tree, before: Tree, errors: ErrorList) -> None:
 
 
 def _stack_change(spec: Tree, before: Tree, errors: ErrorList) -> None:
-    """The first address and its family stay, and a second is given up by the word of the policy."""
+    """Check that the first address and family stay. The second may only go together with a policy change."""
     headless = is_headless(spec), is_headless(before)
     if headless == (True, True):
         return
@@ -88,7 +88,7 @@ def _balancer(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 _LONGEST_AFFINITY = 86_400
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
-_RANGES = "LoadBalancerSourceRanges"  # as a real server calls them
+_RANGES = "LoadBalancerSourceRanges"  # as kube-apiserver spells it
 
 
 def _source_ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -173,7 +173,7 @@ def _affinity(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _address_problems(spec: Any) -> list[Cause]:
-    """Return what is wrong with the addresses of a service and their families."""
+    """Return the errors in the addresses and families of a Service."""
     errors, at = ErrorList(), place("spec")
     if spec.get("type") != "ExternalName":
         _FAMILIES(spec, at, errors)
@@ -220,7 +220,7 @@ _SPEC = record({
 
 
 def _service(service: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Nothing else is told of a service whose addresses are wrong."""
+    """Check a Service. If its addresses are invalid, other errors are not reported."""
     spec = service.get("spec") or {}
     if problems := _address_problems(spec):
         errors.causes += problems

@@ -1,4 +1,4 @@
-"""The rules of persistent volumes, storage classes, drivers, and attachments of volumes to nodes."""
+"""Validation of PersistentVolumes, StorageClasses, CSIDrivers, CSINodes and VolumeAttachments."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ _LONGEST_DRIVER = 63
 
 
 def _driver(name: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The name of a driver is a DNS subdomain of 63 characters, in whatever case."""
+    """Check a driver name: a DNS subdomain of at most 63 characters, ignoring case."""
     if not name:
         errors.required(at)
         return
@@ -53,13 +53,13 @@ _SECRETS = (
     "controllerExpandSecretRef", "controllerPublishSecretRef", "nodeExpandSecretRef", "nodePublishSecretRef",
     "nodeStageSecretRef",
 )  # fmt: skip
-_LATER = "controllerExpandSecretRef"  # the secret that may be named later
+_LATER = "controllerExpandSecretRef"  # this secret may be added later
 _ALL_SOURCES: dict[str, ValueRule] = {
     **SHARED,
     "local": record({"path": form(no_backsteps)}, need("path")),
     "csi": record({"driver": if_any(_driver), **dict.fromkeys(_SECRETS, _SECRET)}, need("driver", "volumeHandle")),
 }
-# In the order in which a second one is noticed.
+# In the order in which a second source is reported.
 _SOURCES = {
     name: _ALL_SOURCES[name]
     for name in (
@@ -151,7 +151,7 @@ _TERM = record({"matchLabelExpressions": both(
 
 
 def _topologies(terms: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Each term says something that none before it does."""
+    """Check the topology terms. None may be repeated."""
     seen: list[dict[str, set[str]]] = [{}]
     for index, term in enumerate(terms):
         _TERM(term, (at, index), errors)
@@ -187,7 +187,7 @@ _NOT_INLINE = "may not be specified for an inline volume"
 
 
 def _inline(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A volume that is described where it is attached."""
+    """Check a volume that is described inline in its attachment."""
     never("claimRef", "capacity", "nodeAffinity", "storageClassName", why=_NOT_INLINE)(spec, at, errors)
     need("csi", "accessModes")(spec, at, errors)
     access_modes(spec.get("accessModes") or (), (at, "accessModes"), errors)
@@ -228,7 +228,7 @@ _MODES = ("Ephemeral", "Persistent")
 _TOKEN_LIFE = between(600, _LONGEST_TOKEN, "must be between 10 minutes and 2^32 seconds")
 
 
-# One may be for the audience of the API server, which has no name.
+# An empty audience means the audience of the API server.
 _TOKENS = both(each(record({"expirationSeconds": _TOKEN_LIFE})), distinct_by("audience", empties=True))
 
 
@@ -275,7 +275,7 @@ _NODE_DRIVERS = both(each(_node_driver), distinct_by("name", empties=True))
 
 
 def _drivers_stay(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An entry of a driver never changes but for what can be allocated; drivers come and go."""
+    """Check that driver entries do not change, except for what can be allocated. They may be added and removed."""
     now, before = ([_lasting(one) for one in get_in(tree, ("spec", "drivers")) or ()] for tree in (new, old))
     for driver in now:
         if any(driver["name"] == known["name"] and driver != known for known in before):

@@ -1,4 +1,4 @@
-"""The rules of storage versions (KEP-2339) and of migrations to them (KEP-4192)."""
+"""Validation of StorageVersions (KEP-2339) and StorageVersionMigrations (KEP-4192)."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _VERSION_RULE = "an apiVersion is a DNS-1035 label with an optional DNS subdomai
 
 
 def storage_version_name(name: str) -> str:
-    """Check the name of a storage version: a group, a dot, and a resource."""
+    """Check the name of a StorageVersion: a group, a dot and a resource."""
     group, dot, resource = name.rpartition(".")
     if not dot:
         return "name must be in the form of <group>.<resource>"
@@ -37,7 +37,7 @@ def _api_version(text: str) -> str:
 
 
 def _of_server(entry: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What one server writes and reads; it reads what it writes, and whatever it serves."""
+    """Check the versions of one server: it must decode the version it encodes and all versions it serves."""
     encoding, decodable = entry.get("encodingVersion") or "", entry.get("decodableVersions") or []
     form(names.subdomain)(entry.get("apiServerID") or "", (at, "apiServerID"), errors)
     form(_api_version)(encoding, (at, "encodingVersion"), errors)
@@ -68,19 +68,19 @@ def _storage_status(status: Any, at: FieldPath, errors: ErrorList) -> None:
     _conditions(status.get("conditions") or [], at, errors)
 
 
-def _common(actual: str | None, told: str | None, at: FieldPath, errors: ErrorList) -> None:
-    if actual == told:
+def _common(actual: str | None, stored: str | None, at: FieldPath, errors: ErrorList) -> None:
+    if actual == stored:
         return
     if actual is None:
         why = "should be nil if servers do not agree on the same encoding version, or if there is no server reporting "
         why += "the supported versions yet"
     else:
-        why = f"the {'common' if told is None else 'actual common'} encoding version is {actual}"
-    errors.invalid((at, "commonEncodingVersion"), told, why)
+        why = f"the {'common' if stored is None else 'actual common'} encoding version is {actual}"
+    errors.invalid((at, "commonEncodingVersion"), stored, why)
 
 
 def _conditions(conditions: list[Tree], at: FieldPath, errors: ErrorList) -> None:
-    """Those of a storage version, whose places are told without the name of their list."""
+    """Check the conditions of a StorageVersion. Their paths do not include the name of the list."""
     first: dict[str, int] = {}
     for index, condition in enumerate(conditions):
         kind, here = condition.get("type") or "", (at, index)
@@ -102,14 +102,14 @@ def _resource(resource: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _migration_status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """A revision is set once, and a verdict stays."""
+    """Check that the resource version is set once and that true final conditions stay true."""
     status, before = new.get("status") or {}, old.get("status") or {}
-    revision, told = status.get("resourceVersion") or "", before.get("resourceVersion") or ""
+    revision, known = status.get("resourceVersion") or "", before.get("resourceVersion") or ""
     if revision and not comparable(revision):
         errors.invalid(_REVISION, revision, f"resource version is not well formed: {revision}")
     conditions = status.get("conditions") or []
     CONDITIONS(conditions, _CONDITIONS, errors)
-    if told and told != revision:
+    if known and known != revision:
         errors.invalid(_REVISION, revision, IMMUTABLE)
     if _is_true(conditions, "Succeeded") and _is_true(conditions, "Failed"):
         why = "Both success and failed conditions cannot be true at the same time"

@@ -1,4 +1,4 @@
-"""The rules of tolerations, and of those that compare numbers while that feature is off (KEP-5471)."""
+"""Validation of tolerations. Numeric comparisons are rejected while their feature is disabled (KEP-5471)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _GREATEST = 2**63
 POD_TOLERATIONS: Mapping[str, Path] = MappingProxyType({
     name: (*path, "tolerations") for name, path in POD_SPECS.items()
 })  # fmt: skip
-"""Where the tolerations of pods are, by `plural.group` of the kind."""
+"""The path of the tolerations of pods by `plural.group`."""
 
 
 def _toleration(toleration: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -51,7 +51,7 @@ TOLERATIONS = each(record({"key": QUALIFIED, "effect": EFFECT}, _toleration))
 
 
 def without_comparisons(rules: KindRules, path: Path) -> KindRules:
-    """Return rules that refuse tolerations at a path that compare numbers, unless the stored object has one."""
+    """Return rules that reject numeric comparisons in tolerations at a path, unless the stored object has one."""
     return without_feature(
         rules,
         path[0],
@@ -65,12 +65,12 @@ def _refuse_comparing(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> N
         at: FieldPath = None
         for name in path:
             at = (at, name)
-        # Numbers are compared by a feature that is off; who asks for it is told of it all the same.
+        # Numeric operators need a disabled feature, but messages list them as Kubernetes does.
         errors.unsupported(((at, index), "operator"), operator, (*_EQUAL, *_COMPARING))
 
 
 def _comparing(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Yield the indexes and operators of tolerations that compare numbers."""
+    """Yield the indexes and operators of tolerations with numeric operators."""
     for index, toleration in enumerate(get_in(tree, path) or ()):
         if (operator := toleration.get("operator")) in _COMPARING:
             yield index, operator

@@ -1,4 +1,4 @@
-"""The rules of bundles of trust anchors (KEP-3257)."""
+"""Validation of ClusterTrustBundles (KEP-3257)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ _OMITTED = "<value omitted>"
 
 
 def _name(bundle: Any, _at: FieldPath, errors: ErrorList) -> None:
-    """A bundle of a signer has the name of that in its own: `example.com:signer:anything`."""
+    """Check that the name of a bundle starts with its signer: `example.com:signer:anything`."""
     name, signer = get_in(bundle, ("metadata", "name")) or "", get_in(bundle, ("spec", "signerName")) or ""
     prefix = signer.replace("/", ":") + ":" if signer else ""
     if not signer and ":" in name:
@@ -34,17 +34,17 @@ def _name(bundle: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def _anchors(text: str, errors: ErrorList) -> None:
-    """At least one certificate of an authority, none of them twice."""
+    """Check that there is at least one CA certificate and no duplicate."""
     if len(text) > _LARGEST or len(text.encode()) > _LARGEST:
         errors.too_long(_ANCHORS, _LARGEST)
         return
     found = list(blocks(text.encode()))
     problems = [why for index, block in enumerate(found) if (why := _anchor_problem(index, block))]
-    for why in problems or _repetitions(found):
+    for why in problems or _duplicates(found):
         errors.invalid(_ANCHORS, _OMITTED, why)
 
 
-def _repetitions(found: list[Block]) -> Iterator[str]:
+def _duplicates(found: list[Block]) -> Iterator[str]:
     places: dict[bytes, list[int]] = {}
     for index, block in enumerate(found):
         places.setdefault(block.content, []).append(index)
@@ -75,7 +75,7 @@ def _new_anchors(bundle: Any, _at: FieldPath, errors: ErrorList) -> None:
 
 
 def _changed_anchors(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Anchors that stay are not judged again, since what can be read changes with time."""
+    """Check changed trust anchors only. What the server accepts may change over time."""
     text = get_in(new, ("spec", "trustBundle")) or ""
     if text != get_in(old, ("spec", "trustBundle")):
         _anchors(text, errors)

@@ -1,4 +1,4 @@
-"""The rules of a Pod's volumes, and of claims for volumes."""
+"""Validation of a Pod's volumes and of PersistentVolumeClaims."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ _FROZEN = "spec is immutable, but for the storage and the volumeAttributesClassN
 
 
 def access_modes(modes: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Each is one there is; the strictest way of access excludes the others."""
+    """Check that access modes are known. ReadWriteOncePod excludes the others."""
     for mode in modes:
         if mode not in _ACCESS_MODES:
             errors.unsupported(at, mode, _ACCESS_MODES)
@@ -110,7 +110,7 @@ def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
 
 
 def _size_change(new: Any, old: Any, capacity: Any, errors: ErrorList) -> None:
-    """A claim may shrink while its volume has not grown that far."""
+    """Check that a smaller request stays above `status.capacity`. A claim may shrink while its expansion is pending."""
     wanted = new or "0"
     if not compares(wanted, old, Decimal.__ge__) and compares(wanted, capacity or "0", Decimal.__le__):
         errors.forbidden(_SIZE_AT, "field can not be less than status.capacity")
@@ -160,7 +160,7 @@ _FILE = record({"path": form(_inner_path), "mode": _MODE}, need("path"), _one_re
 
 
 def _files(source: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What is wrong with a file is told of the source that it is of."""
+    """Check the files of a source. Errors are reported at the source."""
     for item in source.get("items") or ():
         _FILE(item, at, errors)
 
@@ -176,7 +176,7 @@ _SOURCE_OF_FILES = record(_PROJECTIONS)
 
 
 def _projected(source: Any) -> Iterator[str]:
-    """Yield the paths of the files that a source of a projected volume makes."""
+    """Yield the file paths that a source of a projected volume creates."""
     for name in ("secret", "configMap", "downwardAPI"):
         yield from (item.get("path", "") for item in (source.get(name) or {}).get("items") or ())
     yield (source.get("clusterTrustBundle") or {}).get("path", "")
@@ -223,7 +223,7 @@ def _azure_disk(disk: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.unsupported((at, "diskURI"), uri, (_BLOB,))
 
 
-def _fibre(channel: Any, at: FieldPath, errors: ErrorList) -> None:
+def _fibre_channel(channel: Any, at: FieldPath, errors: ErrorList) -> None:
     ports, ids = channel.get("targetWWNs"), channel.get("wwids")
     if not ports and not ids:
         errors.required((at, "targetWWNs"), "needs targetWWNs or wwids")
@@ -261,20 +261,20 @@ def _registry(text: str) -> str:
     return "" if ends else "must be host:port, or several of them joined by commas"
 
 
-def _told_as(name: str, rule: ValueRule) -> ValueRule:
-    """Return a rule for what a real server calls by another name."""
+def _reported_as(name: str, rule: ValueRule) -> ValueRule:
+    """Return a rule that reports errors under kube-apiserver's other name for a field."""
 
-    def told(source: Any, at: FieldPath, errors: ErrorList) -> None:
+    def renamed(source: Any, at: FieldPath, errors: ErrorList) -> None:
         around, _ = at or (None, "")
         rule(source, (around, name), errors)
 
-    return told
+    return renamed
 
 
-# What pods and persistent volumes share, in the order in which a second one is noticed.
+# Sources shared by pods and persistent volumes, in the order in which a second one is reported.
 SHARED: Mapping[str, ValueRule] = MappingProxyType({
     "hostPath": record({"path": form(no_backsteps), "type": if_any(one_of(*_PATH_TYPES))}, need("path")),
-    "gcePersistentDisk": _told_as("persistentDisk", record({"partition": _PARTITION}, need("pdName"))),
+    "gcePersistentDisk": _reported_as("persistentDisk", record({"partition": _PARTITION}, need("pdName"))),
     "awsElasticBlockStore": record({"partition": _PARTITION}, need("volumeID")),
     "nfs": record({"path": form(absolute)}, need("server"), need("path", why="is what is mounted")),
     "iscsi": record({"iqn": form(_iscsi_name), "lun": _LUN}, need("targetPortal", "iqn"), _iscsi),
@@ -284,7 +284,7 @@ SHARED: Mapping[str, ValueRule] = MappingProxyType({
     "cinder": record({"secretRef": _NAMED}, need("volumeID")),
     "cephfs": record({}, need("monitors")),
     "quobyte": record({"registry": form(_registry)}, need("registry", "volume")),
-    "fc": _fibre,
+    "fc": _fibre_channel,
     "flexVolume": record({}, need("driver")),
     "azureFile": record({}, need("secretName", "shareName")),
     "vsphereVolume": record({}, need("volumePath")),
@@ -298,7 +298,7 @@ SHARED: Mapping[str, ValueRule] = MappingProxyType({
 
 
 def _secret_of_driver(reference: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A name that is none is told of the driver, as a real server does."""
+    """Check the name of a secret. An invalid name is reported at the driver, as kube-apiserver does."""
     around, _ = at or (None, "")
     if not reference.get("name"):
         errors.required((at, "name"))
@@ -326,7 +326,7 @@ _ORDER = (
     "flexVolume", "configMap", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk",
     "storageos", "projected", "scaleIO", "csi", "ephemeral", "image",
 )  # fmt: skip
-# What a real server calls a source that is one too many, spelling included.
+# The names of surplus sources as kube-apiserver spells them.
 _TOLD = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 _MORE = "may not specify more than 1 volume type"
 VOLUME = both(
@@ -336,7 +336,7 @@ VOLUME = both(
 
 
 def volumes(values: Any, at: FieldPath, errors: ErrorList) -> dict[str, Any]:
-    """Judge the volumes of a pod; returns those that are right, by name."""
+    """Validate the volumes of a pod. Return the valid ones by name."""
     known: dict[str, Any] = {}
     for index, volume in enumerate(values):
         before, name = len(errors.causes), volume.get("name", "")

@@ -1,4 +1,4 @@
-"""The rules of the `clientConfig` of a webhook: where it is (a URL, or a service), and the CAs that vouch for it."""
+"""Validation of a webhook's `clientConfig`: its URL or service, and its CA bundle."""
 
 import re
 from base64 import b64decode
@@ -18,7 +18,7 @@ _FORM = "; desired format: https://host[/path]"
 
 
 def check_place(config: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Collect what is wrong with the place that a `clientConfig` tells."""
+    """Report errors in the URL or service of a `clientConfig`."""
     url, service = config.get("url"), config.get("service")
     if url is not None and service is None:
         _url(url, (at, "url"), errors)
@@ -48,7 +48,7 @@ def _url(text: str, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _parsed_url(text: str) -> SplitResult:
-    """Return the parts of a URL. Raises ValueError in words of Go."""
+    """Return the parts of a URL. Raises ValueError with Go's message."""
     if any(ord(mark) < 0x20 or ord(mark) == 0x7F for mark in text):
         raise ValueError("net/url: invalid control character in URL")
     if text.startswith(":"):
@@ -65,10 +65,10 @@ def _parsed_url(text: str) -> SplitResult:
 
 
 def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
-    # The original confuses the two, so that each is told of in the place of the other.
-    for missing, told in (("namespace", "name"), ("name", "namespace")):
+    # Kubernetes swaps the two paths in its errors.
+    for missing, field in (("namespace", "name"), ("name", "namespace")):
         if not service.get(missing):
-            errors.required((at, told))
+            errors.required((at, field))
     if not 1 <= service.get("port", 0) <= 65535:
         why = "port is not valid: must be between 1 and 65535, inclusive"
         errors.invalid((at, "port"), service.get("port", 0), why)
@@ -88,9 +88,7 @@ def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
 
 
 def check_review_versions(versions: Any, at: FieldPath, errors: ErrorList, *, any_known: bool = True) -> None:
-    """Collect what is wrong with the versions of reviews that a webhook says it understands; unless it may do without,
-    this server has to know `any_known` of them.
-    """
+    """Report errors in the review versions of a webhook. With `any_known` this server must support one of them."""
     seen = set[str]()
     for index, version in enumerate(versions):
         if version in seen:
@@ -103,7 +101,7 @@ def check_review_versions(versions: Any, at: FieldPath, errors: ErrorList, *, an
 
 
 def bundle_problem(config: Tree) -> str:
-    """Return why the `caBundle` of a webhook's client configuration cannot be used; empty if it can, or is absent."""
+    """Return why the `caBundle` of a client configuration is invalid. Empty if it is valid or absent."""
     if not config.get("caBundle"):
         return ""
     try:

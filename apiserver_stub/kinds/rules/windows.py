@@ -1,4 +1,4 @@
-"""The rules of the Windows options of security contexts, and of pods whose containers are processes of the host."""
+"""Validation of the Windows options of security contexts and of pods with HostProcess containers."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _user_name(text: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _problems(text: str) -> Iterator[str]:
-    """Yield what is wrong with the name of a user, which may have a domain before a backslash."""
+    """Yield errors in a user name with an optional domain before a backslash."""
     domain, slash, user = text.rpartition("\\")
     if not text:
         yield "must not be empty"
@@ -62,9 +62,7 @@ WINDOWS_OPTIONS = record({
 
 
 def host_processes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Check that either all containers of a pod are processes of the host or none is, and that the first are in its
-    network.
-    """
+    """Check that all or no containers of a pod are HostProcess containers, and that these use the host network."""
     of_pod = get_in(spec, _OPTIONS)
     found = set()
     for name in _CONTAINERS:

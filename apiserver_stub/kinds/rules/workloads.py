@@ -1,4 +1,4 @@
-"""The rules of what keeps Pods running: replica counts, selectors that match their templates, ways to roll out."""
+"""Validation of workloads: replica counts, selectors that match their templates, update strategies."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,7 +38,7 @@ _HISTORY: dict[str, ValueRule] = {"revisionHistoryLimit": at_least(0)}
 
 
 def _matching(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The selector picks the Pods of the template; without a selector nothing is picked."""
+    """Check that the selector matches the template's labels. A missing selector matches nothing."""
     selector, template = spec.get("selector"), spec.get("template") or {}
     values = get_in(template, ("metadata", "labels")) or {}
     if selector is None or (is_readable(selector) and not selects(selector, values)):
@@ -46,14 +46,14 @@ def _matching(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def selecting(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """There is a selector, and it picks the Pods of the template."""
+    """Check that there is a selector and that it matches the template's labels."""
     if spec.get("selector") is None:
         errors.required((at, "selector"), "says which Pods are meant")
     _matching(spec, at, errors)
 
 
 def _of_labels(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The same of a selector that is but labels, whatever they look like."""
+    """Check the same for a selector that is a plain map of labels, whose format is not checked."""
     wanted, values = spec.get("selector") or {}, get_in(spec, ("template", "metadata", "labels")) or {}
     if not wanted.items() <= values.items() and spec.get("template") is not None:
         errors.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
@@ -82,13 +82,13 @@ def _template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _template_of_readable(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Where a selector cannot be read the template is not looked at."""
+    """Check the template only if the selector is valid."""
     if spec.get("selector") is None or is_readable(spec["selector"]):
         _template(spec, at, errors)
 
 
-def _unnamed(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The Pods of a stateful set get their names from it, whatever the template says."""
+def _stateful_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check the template of a StatefulSet without `hostname` and `subdomain`, which the StatefulSet sets itself."""
     inner = get_in(spec, ("template", "spec"))
     if inner and ("hostname" in inner or "subdomain" in inner):
         inner = {name: value for name, value in inner.items() if name not in ("hostname", "subdomain")}
@@ -124,8 +124,9 @@ def _one_way(rolling: Any, at: FieldPath, errors: ErrorList) -> None:
 def _strategy(
     rolling: ValueRule, other: str, details_beside: ValueRule | None, unknown: Callable[..., None]
 ) -> ValueRule:
-    """Return how changes are rolled out: step by step, where the details of that belong, or in one `other` way, with
-    what is told of details beside that, and of ways that are unknown.
+    """Return a rule for the update strategy: rolling, with optional details, or `other`, which allows no details.
+
+    `details_beside` is the error for details of another type, `unknown` that for an unknown type.
     """
 
     def rule(strategy: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -176,7 +177,7 @@ _STATEFUL_SET = _workload({
     "updateStrategy": _strategy(
         record({"partition": at_least(0), "maxUnavailable": SHARE}), "OnDelete", _not_for, _no_way,
     ),
-}, template=_unnamed)  # fmt: skip
+}, template=_stateful_template)  # fmt: skip
 _NEW_STATEFUL_SET = within("spec", record({
     "serviceName": if_any(LABEL), "volumeClaimTemplates": each(record({"spec": CLAIM_SPEC})),
 }))  # fmt: skip
@@ -189,7 +190,7 @@ def _stateful_change(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def _counts(*names: str) -> ChangeRule:
-    """Return the rule that counts of a status are not negative, and some not greater than that of all replicas."""
+    """Return a rule that status counts are not negative and that some are not greater than the replica count."""
     at = place("status")
 
     def change(new: Tree, _old: Tree, errors: ErrorList) -> None:

@@ -1,1 +1,1 @@
-"""Schemas as data, and trees fitted to them."""
+"""Schemas as data, and functions that fit trees to them."""

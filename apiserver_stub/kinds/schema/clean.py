@@ -1,4 +1,4 @@
-"""Makes a decoded tree fit its schema in one pass, and reports what did not fit; what the values mean is not judged."""
+"""Fit a decoded tree to its schema in one pass and report what did not fit. Values are not validated here."""
 
 import re
 from binascii import Error as Base64Error
@@ -25,21 +25,21 @@ _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _MICROSECONDS = re.compile(r":\d\d\.\d{6}(?!\d)")
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _NO_MICRO_TIME = "0001-01-01T00:00:00.000000Z"
-_NO_TIME = "0001-01-01T00:00:00Z"  # what clients write that have a place for a time and none to put there
-# What a null stands for where something must be. An object has a new one each time.
+_NO_TIME = "0001-01-01T00:00:00Z"  # written by clients that have a time field without a value
+# The value that replaces a null in an array or a map. Objects and arrays get a new one each time.
 _EMPTY: Mapping[str, Any] = MappingProxyType({
     "string": "", "bytes": "", "boolean": False, "integer": 0, "number": 0, "int-or-string": 0, "quantity": "0",
 })  # fmt: skip
 _CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict, "array": list})
 
 MOST_TOLD = 200
-"""The most unknown fields, and the most wrong values, that a report names."""
+"""The maximum number of unknown fields, and of wrong values, in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The fields that did not fit: paths of `unknown` fields (removed), and a sentence for each `wrong` value (left
-    alone), the first of each.
+    """The fields that did not fit: the paths of `unknown` fields (removed) and a sentence for each `wrong` value (left
+    alone). Both are cut to a maximum number.
     """
 
     unknown: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ _INNER = frozenset({dict, list})
 
 
 class _WrongError(Exception):
-    """A value is not of its type; the message says what was expected."""
+    """A value has the wrong type. The message says which type was expected."""
 
 
 class _Kind(Protocol):
@@ -60,14 +60,15 @@ class _Kind(Protocol):
 
 
 def clean(tree: Tree, kind: _Kind) -> Report:
-    """Fit an object to its kind, in place; see `clean_tree`."""
+    """Fit an object to its kind, in place. See `clean_tree`."""
     return clean_tree(tree, kind.schema)
 
 
 def clean_tree(tree: Tree, node: Schema) -> Report:
-    """Fit `tree` to `node`, in place: unknown fields, nulls, and empty values that mean nothing go, fields that are
-    always there come with their empty value, times and quantities take their usual form. Doing it twice changes
-    nothing more.
+    """Fit `tree` to `node`, in place.
+
+    Unknown fields, nulls and empty values with no meaning are removed, fields that are always present get their empty
+    value, times and quantities get their canonical form. A second call changes nothing.
     """
     report = _FITS if takes(fitting(node), tree) else _swept(tree, node, takes)
     if not report.wrong:
@@ -76,7 +77,7 @@ def clean_tree(tree: Tree, node: Schema) -> Report:
 
 
 def sweep(tree: Tree, node: Schema) -> Report:
-    """Fit a tree as `clean_tree` does, with the closest look: absent fields stay absent, and no shape is trusted."""
+    """Fit a tree as `clean_tree` does, but check every value one by one and do not add absent fields."""
     return _swept(tree, node, lambda _shape, _value: False)
 
 
@@ -87,7 +88,7 @@ def _swept(tree: Tree, node: Schema, is_right: Callable[[Shape, Any], bool]) -> 
 
 
 class _Sweep:
-    """One pass over one tree, past all of it that `is_right` for its shape."""
+    """One pass over one tree. It skips the parts for which `is_right` says that they match their shape."""
 
     __slots__ = ("_is_right", "unknown", "wrong")
 
@@ -97,7 +98,7 @@ class _Sweep:
         self.wrong: list[str] = []
 
     def value(self, value: Any, node: Schema, where: FieldPath, depth: int) -> Any:
-        """Return the value to keep, None for a time that is none; what can't be kept is reported."""
+        """Return the value to keep, None for a zero time. Report values that cannot be kept."""
         if type(value) in _INNER and self._is_right(fitting(node), value):
             return value
         if type(value) is dict and node.type == "object":
@@ -119,8 +120,9 @@ class _Sweep:
         return value
 
     def _embedded(self, value: Any, node: Schema, inner: Schema, where: FieldPath, depth: int) -> Any:
-        """Fit objects among values of any type; nobody is told of their unknown fields, since Go reads them apart. Of
-        the format `boolean` a boolean may stand in their place, of `array` an array of them; others are no values.
+        """Fit objects inside values of any type. Their unknown fields are not reported, because Go decodes them
+        separately. With the format `boolean` a boolean may replace the object, with `array` an array of objects. Other
+        values are invalid.
         """
         sweep = _Sweep(self._is_right)
         if type(value) is dict:
@@ -143,7 +145,7 @@ class _Sweep:
             self.wrong.append(f"{render(where, _step)}: {why}")
 
     def object(self, tree: Tree, node: Schema, where: FieldPath, depth: int) -> None:
-        """Keep of an object what fits."""
+        """Keep the fields of an object that fit."""
         fields = node.fields
         gone: list[str] = []
         for name, value in tree.items():
@@ -186,13 +188,13 @@ class _Sweep:
 
 
 def empty(node: Schema) -> Any:
-    """Return what a null means among the elements of a map or an array; None where a null is a value like any other."""
+    """Return the value that a null in a map or an array means. None if null is an ordinary value there."""
     container = _CONTAINERS.get(node.type)
     return container() if container else _EMPTY.get(node.type)
 
 
 def _step(name: str) -> str:
-    """Return a name as paths in reports show it: `metadata.labels[app.kubernetes.io/name]`."""
+    """Return a name as report paths show it: `metadata.labels[app.kubernetes.io/name]`."""
     short = shortened(name)
     return f"[{short}]" if "." in short or "/" in short else f".{short}"
 
@@ -282,7 +284,7 @@ def _micro_time(value: Any, _node: Schema) -> Any:
         return None
     moment = _moment(value)
     if not _MICROSECONDS.search(value):
-        raise _WrongError(f"{value!r} has not six digits of a second's fraction")
+        raise _WrongError(f"{value!r} must have six fractional digits")
     return format_micro(moment)
 
 

@@ -1,6 +1,6 @@
-"""The values that validation allows for a field; by definition and field, `field[]` for an array's items.
+"""The values that validation allows for a field, by definition and field. `field[]` names the items of an array.
 
-Enums that are published are in `openapi/definitions.json`; those that are missing here are checked by rules.
+Published enums are in `openapi/definitions.json`. Enums that are missing here are checked by rules.
 """
 
 from collections.abc import Mapping
@@ -70,7 +70,7 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
 
 
 def lay_enums(definitions: Mapping[str, Any]) -> None:
-    """Write the allowed values into freshly loaded definitions."""
+    """Add the allowed values to freshly loaded definitions."""
     for name, fields in ENUMS.items():
         for field, allowed in fields.items():
             raw = definitions[name]["fields"][field.removesuffix("[]")]

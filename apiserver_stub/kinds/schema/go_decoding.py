@@ -1,4 +1,4 @@
-"""How decoders in Go tell of a value that is not of its type: clients and tests match these words."""
+"""Go's error messages for a value of the wrong type. Clients and tests match their wording."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,8 +16,8 @@ _PYTHON: Mapping[str, tuple[type, ...]] = MappingProxyType({
 
 
 def unmarshal_problem(tree: Any, schema: Schema) -> str:
-    """Return what a decoder in Go says of the first value, in the order of their names, that is not of the type which
-    its schema demands; empty where the schema of a value leaves its JSON type open.
+    """Return Go's decoding error for the first value, in name order, whose type differs from the schema. Empty if all
+    fit. Values whose schema leaves the JSON type open are not checked.
     """
     return _problem(tree, schema, schema, ())
 
@@ -27,8 +27,8 @@ def _problem(value: Any, node: Schema, struct: Schema, path: tuple[str, ...]) ->
     if value is None or allowed is None or node.embeds is not None:
         return ""
     if type(value) not in allowed:
-        told = f"{_short(struct)}.{'.'.join(path)}"
-        return f"json: cannot unmarshal {_called(value)} into Go struct field {told} of type {_type(node)}"
+        go_field = f"{_short(struct)}.{'.'.join(path)}"
+        return f"json: cannot unmarshal {_called(value)} into Go struct field {go_field} of type {_type(node)}"
     if type(value) is list and node.items is not None:
         return next(filter(None, (_problem(each, node.items, struct, path) for each in value)), "")
     if type(value) is dict and node.values is not None:

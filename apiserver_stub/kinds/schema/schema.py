@@ -11,7 +11,7 @@ _Resolve = Callable[[str], "Schema"]
 T = TypeVar("T")
 
 _EXACT: Mapping[str, type] = MappingProxyType({"string": str, "boolean": bool})
-# What a value is in Python, by type: of those whose empty value may be the same as none.
+# The Python types by schema type, for types whose empty value may equal an absent one.
 _PYTHON: Mapping[str, frozenset[type]] = MappingProxyType({
     "string": frozenset({str}), "bytes": frozenset({str}), "boolean": frozenset({bool}), "integer": frozenset({int}),
     "array": frozenset({list}), "object": frozenset({dict}),
@@ -23,17 +23,16 @@ class Schema:
     """The schema of a value.
 
     `type` is one of object (with `fields`, or a map with `values`), array (with `items`), string, integer, number,
-    boolean, any, bytes (base64), int-or-string, quantity, time, micro-time. `fields`, `items` and `values` are
-    resolved when first read, so that a graph may be recursive and only what is used costs anything. `exact` is the
-    Python type that alone makes a scalar right, None where more must be checked. `default` is the value the field
-    always has when nobody gave one, None if it may be absent, or is null then (`null_when_absent`); `omits` are the
-    Python types whose empty value is left out (`omit`). `name` is that of its definition (`core.v1.Pod`), empty if it
-    has none.
+    boolean, any, bytes (base64), int-or-string, quantity, time, micro-time. `fields`, `items` and `values` are resolved
+    on first read, so a graph may be recursive and unused parts cost nothing. `exact` is the Python type that is enough
+    to accept a scalar, None if more must be checked. `default` is the value of the field if it is not set. It is None
+    if the field may be absent or is then null (`null_when_absent`). `omits` are the Python types whose empty value is
+    left out (`omit`). `name` is the name of its definition (`core.v1.Pod`), or empty.
 
     The plain data has the keys `type`, `format`, `ref`, `fields`, `items`, `values`, `embeds`, `required`, `enum`,
-    `default`, `null`, `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a
-    `ref` beside other keys is the named definition with those keys laid over it. The format `milli` is that of
-    quantities which count in thousandths at most.
+    `default`, `null`, `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`. A
+    `ref` with other keys is the named definition with those keys overridden. The format `milli` is for quantities with
+    at most three decimal places.
     """
 
     def __init__(self, raw: Raw, resolve: _Resolve, name: str = "") -> None:
@@ -61,8 +60,8 @@ class Schema:
         return f"Schema({self.type})"
 
     def derived(self, make: Callable[[Self], T], meanwhile: T | None = None) -> T:
-        """Return what `make` makes of this schema: made once, and gone with the schema; it may not be None. Where
-        making it leads back to this schema, `meanwhile` stands for it, which no other thread comes to see.
+        """Return `make(schema)`, computed once and cached as long as the schema. It must not be None. If `make`
+        recurses into this schema, it gets `meanwhile`, which other threads never see.
         """
         derived = self._derived
         if derived is None:
@@ -80,27 +79,27 @@ class Schema:
         return found
 
     def has_derived(self, make: Callable[[Self], T]) -> bool:
-        """Return whether `derived` has what `make` makes already."""
+        """Return whether `derived` already has a value for `make`."""
         return self._derived is not None and make in self._derived
 
     @cached_property
     def fields(self) -> Mapping[str, "Schema"]:
-        """The named fields of an object; empty for a map and for everything else."""
+        """Return the named fields of an object. Empty for a map and for other types."""
         return {name: self._node(field) for name, field in self._raw.get("fields", {}).items()}
 
     @cached_property
     def items(self) -> "Schema | None":
-        """The elements of an array."""
+        """Return the schema of the elements of an array."""
         return self._node(self._raw["items"]) if "items" in self._raw else None
 
     @cached_property
     def embeds(self) -> "Schema | None":
-        """The objects that are among the values of type any, as they are or in arrays; None if those may be others."""
+        """Return the schema of objects inside a value of type any, single or in arrays. None if any are allowed."""
         return self._node(self._raw["embeds"]) if "embeds" in self._raw else None
 
     @cached_property
     def values(self) -> "Schema | None":
-        """The values of a map; None when the object is none."""
+        """Return the schema of the values of a map. None if the object is not a map."""
         return self._node(self._raw["values"]) if "values" in self._raw else None
 
     def _node(self, raw: Raw) -> "Schema":
@@ -115,14 +114,14 @@ class Schema:
 
 
 class Schemas:
-    """Named definitions; each becomes one shared node when first asked for."""
+    """Named definitions. Each becomes one shared node on first use."""
 
     def __init__(self, definitions: Mapping[str, Raw]) -> None:
         self._definitions = definitions
         self._nodes: dict[str, Schema] = {}
 
     def node(self, name: str) -> Schema:
-        """Return the node of a definition; raises KeyError when there is none."""
+        """Return the node of a definition. Raises KeyError if it does not exist."""
         found = self._nodes.get(name)
         if found is None:
             found = self._nodes[name] = Schema(self._definitions[name], self.node, name)

@@ -1,7 +1,7 @@
-"""Types made from a schema that take, in microseconds, a tree in which all is well; no refusal is explained here.
+"""msgspec types made from a schema. They accept a valid tree within microseconds but do not explain a rejection.
 
-Whoever is refused looks closer with plain code, which finds the words, and may find that nothing is wrong after all.
-A type must therefore never take what that code would complain of or change, but may refuse more.
+After a rejection, plain code checks the tree again and words the error. It may find that nothing is wrong. A type must
+therefore never accept what that code would reject or change, but may reject more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ from msgspec import Meta
 
 from apiserver_stub.kinds.schema.schema import Schema
 
-# A shape is a type, but one no type checker can follow.
+# A shape is a type, but no type checker can follow it.
 Shape = Any
 
-# Quantities that are certainly in their canonical form: most of those that are.
+# Match only canonical quantities; some canonical ones do not match.
 _COUNT = r"-?[1-9][0-9]{0,17}(?<!000)"
 _BINARY = (
     r"-?((?!(1024|2048|3072|4096|5120|6144|7168|8192|9216)[KMGT]i)[1-9][0-9]{0,3}[KMGT]i|[1-9][0-9]{0,2}Pi|[1-7]Ei)"
@@ -26,14 +26,14 @@ _MOMENT = rf"\A2[0-9]{{3}}-{_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 
 
 class Nothing:
-    """A type that no value of a tree has; it stands where a schema leads back into itself."""
+    """A type without values. It ends the recursion of a recursive schema."""
 
 
 class _Yes:
-    """A boolean that is true; types have no other word for it."""
+    """The boolean true. msgspec types cannot express it otherwise."""
 
 
-_CONTAINERS = frozenset({"object", "array"})  # the others are made in no time, and are the most by far
+_CONTAINERS = frozenset({"object", "array"})  # other types are cheap to make and by far the most frequent
 _LITERAL: Any = Literal
 _YES = _Yes()
 _NOT_TEXT: Shape = dict | list | int | float | bool
@@ -54,13 +54,13 @@ _FITTING: Mapping[str, Shape] = MappingProxyType({
     "time": Annotated[str, Meta(pattern=rf"{_MOMENT}Z\Z")],
     "micro-time": Annotated[str, Meta(pattern=rf"{_MOMENT}\.[0-9]{{6}}Z\Z")],
 })  # fmt: skip
-# `typing` keeps the newest types it made of hashable arguments; a shape goes with its schema instead.
+# `typing` caches types with hashable arguments. This makes them unhashable, so a shape is freed with its schema.
 _UNHASHABLE: list[None] = []
 _MILLI: Shape = Annotated[str, Meta(pattern=rf"\A(0|{_COUNT}[mkMGTPE]?|{_BINARY})\Z")]
 
 
 def takes(shape: Shape, value: Any) -> bool:
-    """Return whether a value is of a shape, which makes it right; when it is not, it may be wrong."""
+    """Return whether a value matches a shape and is therefore valid. A value that does not match may still be valid."""
     try:
         msgspec.convert(value, shape, dec_hook=_only_yes)
     except msgspec.ValidationError:
@@ -75,8 +75,10 @@ def _only_yes(_type: type, value: Any) -> Any:
 
 
 def fitting(schema: Schema) -> Shape:
-    """Return the shape of values that need no cleaning: whose types are right, in their usual form, without nulls
-    that are not always there, unknown fields, and empty values that are the same as none.
+    """Return the shape of values that need no cleaning.
+
+    Their types and forms are right. They have no unknown fields, no empty values that equal absent ones, and nulls only
+    in fields that are always present.
     """
     return schema.derived(_fitting, Nothing) if schema.type in _CONTAINERS else _fitting(schema)
 
@@ -106,14 +108,14 @@ def _or_null(node: Schema, shape: Shape) -> Shape:
 
 
 def _full(node: Schema, shape: Shape) -> Shape:
-    """Return the shape without what the field leaves out, and without lists that it shows as null."""
+    """Return the shape without the empty values that the field omits, and without empty lists that it shows as null."""
     if node.null_when_absent and node.type == "array":
-        return Annotated[shape, _FILLED]  # one of a union, whose members are hashable
+        return Annotated[shape, _FILLED]  # part of a union, whose members must be hashable
     return Annotated[shape, _FILLED, _UNHASHABLE] if node.omits else shape
 
 
 def complete(schema: Schema) -> Shape:
-    """Return the shape of values with all required fields and only allowed values; Any where nothing is demanded."""
+    """Return the shape of values with all required fields and only allowed values. Any if nothing is required."""
     return schema.derived(_complete, Nothing) if schema.type in _CONTAINERS else _complete(schema)
 
 
@@ -143,7 +145,7 @@ def _of(shape: Shape, container: type, *key: type) -> Shape:
 
 
 def _struct(fields: Iterable[tuple[str, Shape, bool]], *, closed: bool = False) -> Shape:
-    """Return the shape of an object of (name, shape, whether it is required); when closed, it has no other fields."""
+    """Return the shape of an object from (name, shape, whether it is required). A closed one rejects other fields."""
     members = [
         (f"f{index}", shape, msgspec.field(name=name) if required else msgspec.field(name=name, default=None))
         for index, (name, shape, required) in enumerate(fields)

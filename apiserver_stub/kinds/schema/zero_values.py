@@ -1,4 +1,4 @@
-"""The fields an object of its type always has, filled in by functions made from a schema."""
+"""Add the fields that an object of its type always has, with functions made from a schema."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,29 +8,31 @@ from typing import Any
 from apiserver_stub.kinds.schema.schema import Schema
 from controller_manager.common.api.tree import Tree
 
-# Changes a value in place. Doing it twice changes nothing more.
+# Changes a value in place. A second call changes nothing.
 Fill = Callable[[Any], None]
-_FEW = 3  # names are looked for one by one; of more it is cheaper to see what an object has
+_FEW = 3  # up to this number, look up each name; above it, iterating over the object is cheaper
 
 
 def leave(_value: Any) -> None:
-    """Fill nothing, where no field is always there."""
+    """Do nothing (for a schema without fields that are always present)."""
 
 
 def fill(schema: Schema, value: Any) -> None:
-    """Give all objects in a value that fits the schema the fields that are always there, in place."""
+    """Add the fields that are always present to all objects in a value that fits the schema, in place."""
     filler(schema)(value)
 
 
 def fill_field(schema: Schema, tree: Tree, name: str) -> None:
-    """Do so in one field of an object only, if it is there."""
+    """Do the same in one field of an object, if it is present."""
     field = schema.fields.get(name)
     if field is not None and name in tree:
         fill(field, tree[name])
 
 
 def filler(schema: Schema) -> Fill:
-    """Return the function that fills values of a schema; `leave` where no field is always there."""
+    """Return the function that fills values of a schema. It is `leave` if the schema has no field that is always
+    present.
+    """
     if not (schema.fields or schema.items or schema.values):
         return leave
     meanwhile: Fill = partial(fill, schema)
@@ -53,8 +55,8 @@ def _is_always_there(field: Schema) -> bool:
 
 
 def _only(node: Schema) -> str | None:
-    """Return the one field below which anything is always there; None when there are several, or some in the object
-    itself.
+    """Return the only field that has always-present fields below it. None if there are several, or if the object itself
+    has such fields.
     """
     if node.items or node.values or any(map(_is_always_there, node.fields.values())):
         return None
@@ -64,7 +66,7 @@ def _only(node: Schema) -> str | None:
 
 def _each(fill: Fill, only: str | None) -> Fill:
     def fill_each(elements: Any) -> None:
-        if elements is None:  # as the server tells of none yet
+        if elements is None:  # the server writes null for an empty list
             return
         for element in elements.values() if type(elements) is dict else elements:
             if only is None or only in element:
@@ -129,8 +131,8 @@ def _of_many(inner: Mapping[str, Fill]) -> Fill:
 _TEMPLATE: Tree = {"spec": {"containers": None}}
 _WORKLOAD: Tree = {"spec": {"selector": None, "template": _TEMPLATE}}
 _SCALED: Tree = {"spec": {**_WORKLOAD["spec"], "replicas": 0}}
-# Fields of the zero objects of built-in kinds which objects that keep the rules of their kind always have.
-_OF_KINDS: Mapping[str, Tree] = MappingProxyType({
+# Fields of zero objects that every valid object of the kind has.
+_KIND_FIELDS: Mapping[str, Tree] = MappingProxyType({
     "certificatesigningrequests.certificates.k8s.io": {"spec": {"request": None}},
     "clusterrolebindings.rbac.authorization.k8s.io": {"roleRef": {"apiGroup": ""}},
     "controllerrevisions.apps": {"data": None},
@@ -154,10 +156,10 @@ _OF_KINDS: Mapping[str, Tree] = MappingProxyType({
 
 
 def zero_object(name: str, schema: Schema) -> Tree:
-    """Return an object of the built-in kind called `plural.group` in which nothing is set, as Go writes it."""
+    """Return an empty object of the built-in kind `plural.group`, as Go encodes it."""
     tree: Tree = {"metadata": {}}
     fill(schema, tree)
-    _lay(_OF_KINDS.get(name, {}), tree)
+    _lay(_KIND_FIELDS.get(name, {}), tree)
     return tree
 
 

@@ -1,1 +1,1 @@
-"""How objects of each kind are prepared for storage."""
+"""Prepare objects of each kind for storage."""

@@ -1,4 +1,4 @@
-"""The approval that definitions in groups of the platform need, as an annotation tells of it (KEP-1111)."""
+"""The approval that CustomResourceDefinitions in protected groups need, read from an annotation (KEP-1111)."""
 
 from enum import Enum
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ _NEEDED = f'protected groups must have approval annotation "{APPROVAL}"'
 
 
 class Approval(Enum):
-    """The states of the approval of an API."""
+    """The approval states of an API."""
 
     MISSING = "Missing"
     INVALID = "Invalid"
@@ -23,12 +23,12 @@ class Approval(Enum):
 
 
 def is_protected(group: str) -> bool:
-    """Return whether a group is one of the platform's."""
+    """Return whether a group belongs to Kubernetes and needs an approval."""
     return f".{group}".endswith((f".{GROUP_DOMAIN}", f".{PLATFORM_DOMAIN}"))
 
 
 def approval_of(definition: Tree) -> tuple[Approval, str]:
-    """Return the approval of a definition, and the reason to tell."""
+    """Return the approval state of a definition and the reason for it."""
     text = definition["metadata"].get("annotations", {}).get(APPROVAL, "")
     if not text:
         return Approval.MISSING, f"{_NEEDED}, {_SEE}"

@@ -1,6 +1,6 @@
-"""API services as the server itself makes them: the priorities of group versions, and that it always has its own.
+"""APIServices that the server creates for itself: their group versions and priorities.
 
-A group is listed where the highest priority of its versions puts it, and within a group versions are, by theirs.
+Groups are sorted by the highest priority of their versions, and the versions of a group by their own priority.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,13 @@ LOCAL: Mapping[str, str] = MappingProxyType({
     "reason": "Local",
     "message": "Local APIServices are always available",
 })  # fmt: skip
-"""The condition of a group version that no other server has."""
+"""The condition of a group version that this server serves itself."""
 
 
 class Priority(NamedTuple):
-    """The priorities of a group version, higher ones first: of its group among groups, of the version in its group."""
+    """The priorities of a group version: of its group among the groups and of the version within the group. Higher
+    comes first.
+    """
 
     group: int
     version: int
@@ -31,7 +33,7 @@ class Priority(NamedTuple):
 
 CUSTOM = Priority(1000, 100)
 """The priorities of versions of custom resources."""
-_FIRST = 20_001  # beyond what an API service may have
+_FIRST = 20_001  # higher than an APIService may set
 _USUAL_VERSION = 15
 _GROUPS: Mapping[str, int] = MappingProxyType({
     GROUP: _FIRST,
@@ -71,14 +73,14 @@ _VERSIONS: Mapping[tuple[str, str], int] = MappingProxyType({
 
 
 def priority_of(group: str, version: str) -> Priority:
-    """Return the priorities that a group version has unless an API service says otherwise."""
+    """Return the default priorities of a group version. An APIService may override them."""
     if group not in _GROUPS:
         return CUSTOM
     return Priority(_GROUPS[group], _VERSIONS.get((group, version), _USUAL_VERSION))
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
-    """Rank a version as clients expect it: stable before beta before alpha, then the higher number."""
+    """Return a sort key for versions in the order clients expect: stable, beta, alpha, then the higher number first."""
     number, _, rest = version.removeprefix("v").partition("beta" if "beta" in version else "alpha")
     if not version.startswith("v") or not number.isdigit() or not (rest.isdigit() or rest == ""):
         return (3, 0, 0, version)
@@ -87,7 +89,7 @@ def version_rank(version: str) -> tuple[int, int, int, str]:
 
 
 def api_service_on_create(service: Tree) -> None:
-    """Note of a new one without a server behind it that it is available."""
+    """Mark a new APIService without a backing service as available."""
     if get_in(service, ("spec", "service")) is None:
         created = service["metadata"].get("creationTimestamp")
         service["status"] = {"conditions": [{**LOCAL, "lastTransitionTime": created}]}

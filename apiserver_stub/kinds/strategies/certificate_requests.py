@@ -1,5 +1,7 @@
-"""Certificate signing requests: how they are read (PKCS #10, RFC 2986, in PEM), and who may write what of the object:
-approvers its verdict, signers the rest of its status; pure.
+"""CertificateSigningRequests: parse the request (PKCS #10, RFC 2986, in PEM) and decide which fields a write may
+change.
+
+Approvers write the approval conditions, signers the rest of the status.
 """
 
 from functools import partial
@@ -33,8 +35,8 @@ _UNREADABLE = (
 
 
 def read(pem: bytes) -> CertificateSigningRequest:
-    """Return the request of the first block of PEM, whatever surrounds it. Raises `ValueError` saying why it is none
-    that a certificate can be made of.
+    """Return the request in the first PEM block. Raises `ValueError` with the reason if no certificate can be issued
+    for it.
     """
     block = next(blocks(pem), None)
     if block is None or block.type != _TYPE:
@@ -71,7 +73,9 @@ def _signature_problem(request: CertificateSigningRequest) -> str:
 
 
 def _is_signed_with_sha1(request: CertificateSigningRequest) -> bool:
-    """Old tools sign so; it shows that one has a key, but the library leaves it to others to say that."""
+    """Return whether the SHA-1 signature is valid. Old tools still use SHA-1, and the library does not verify it
+    itself.
+    """
     key = request.public_key()
     match key:
         case RSAPublicKey():
@@ -92,12 +96,12 @@ _VERDICTS = ("Approved", "Denied")
 
 
 def request_on_create(request: Tree) -> None:
-    """Nobody has judged a new request."""
+    """Set an empty status: a new request is neither approved nor denied."""
     request["status"] = {}
 
 
 def request_on_update(new: Tree, old: Tree, subresource: str) -> None:
-    """Keep what was asked for; a write of the status keeps the verdicts."""
+    """Keep the spec. A write of the status also keeps the approval conditions."""
     if not subresource:
         new["spec"] = old.get("spec", {})
     elif subresource == "status":
@@ -107,11 +111,11 @@ def request_on_update(new: Tree, old: Tree, subresource: str) -> None:
 
 
 def dated(conditions: list[Tree], before: list[Tree], now: str) -> list[Tree]:
-    """Return conditions with the times they lack: of their update, and of the change of their status."""
+    """Return the conditions with missing `lastUpdateTime` and `lastTransitionTime` set."""
     since = {(c.get("type"), c.get("status")): c.get("lastTransitionTime") for c in before}
     found = []
     for condition in conditions:
         changed = since.get((condition.get("type"), condition.get("status"))) or now
-        said = {name: value for name, value in condition.items() if value is not None}
-        found.append({"lastUpdateTime": now, "lastTransitionTime": changed, **said})
+        given = {name: value for name, value in condition.items() if value is not None}
+        found.append({"lastUpdateTime": now, "lastTransitionTime": changed, **given})
     return found

@@ -1,4 +1,4 @@
-"""The conditions of definitions of custom resources: how they are set, and what the server says in them."""
+"""The conditions of CustomResourceDefinitions and the reasons and messages that the server sets in them."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -19,7 +19,7 @@ DefinitionCondition = Mapping[str, Any]
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> DefinitionCondition:
-    """Return what a condition is to say."""
+    """Return a condition."""
     return MappingProxyType({"type": kind, "status": status, "reason": reason, "message": message})
 
 
@@ -48,7 +48,7 @@ _APPROVALS: Mapping[Approval, tuple[str, str]] = MappingProxyType({
 
 
 def approval_condition(definition: Tree) -> DefinitionCondition | None:
-    """Return what is to be said of the approval of a definition; None outside the groups of the platform."""
+    """Return the condition about the API approval of a definition. None for groups that are not protected."""
     if not is_protected(get_in(definition, ("spec", "group")) or ""):
         return None
     approval, message = approval_of(definition)
@@ -56,8 +56,8 @@ def approval_condition(definition: Tree) -> DefinitionCondition | None:
 
 
 def with_condition(conditions: Iterable[DefinitionCondition], new: DefinitionCondition) -> list[DefinitionCondition]:
-    """Return the conditions with a new one in the place of that of its type, or at the end; the time of transition
-    stays where the status does.
+    """Return the conditions with `new` replacing the one of its type, or appended. The transition time is kept if the
+    status does not change.
     """
     now = format_time(utc_now())
     before = next((one for one in conditions if one.get("type") == new["type"]), None)
@@ -69,7 +69,7 @@ def with_condition(conditions: Iterable[DefinitionCondition], new: DefinitionCon
 
 
 def find_condition(definition: Tree, kind: str) -> DefinitionCondition | None:
-    """Return the condition of a type."""
+    """Return the condition of a type, or None."""
     conditions: Iterable[DefinitionCondition] = get_in(definition, ("status", "conditions")) or ()
     return next((one for one in conditions if one.get("type") == kind), None)
 

@@ -1,13 +1,13 @@
-"""Decide the eviction of a Pod by its budget of disruptions (policy/v1); pure.
+"""Decide whether a Pod may be evicted under its PodDisruptionBudget (policy/v1).
 
-| the Pod                  | its budget                                 | the eviction                             |
-|--------------------------|--------------------------------------------|------------------------------------------|
-| ended, or being deleted  | any                                        | is free                                  |
-| pending                  | any                                        | is free while the Pod stays so           |
-| other                    | none                                       | is free                                  |
-| other                    | several                                    | is not supported                         |
-| not ready                | `AlwaysAllow`, or as healthy as it desires | is free while the Pod stays so           |
-| other                    | one                                        | takes from the budget, if that allows it |
+| Pod                       | PodDisruptionBudgets                         | eviction                                  |
+|---------------------------|----------------------------------------------|-------------------------------------------|
+| finished or being deleted | any                                          | allowed                                   |
+| pending                   | any                                          | allowed if the Pod has not changed        |
+| other                     | none                                         | allowed                                   |
+| other                     | several                                      | not supported                             |
+| not ready                 | `AlwaysAllow`, or as healthy as it desires   | allowed if the Pod has not changed        |
+| other                     | one                                          | allowed if the budget allows a disruption |
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ _ALLOWED = "DisruptionAllowed"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The cost of an eviction: a share of the budget of that name, and whether it holds for this state of the Pod
-    alone.
+    """The cost of an eviction: the name of the budget to charge, if any, and whether the decision only holds for the
+    current state of the Pod.
     """
 
     budget: str = ""
@@ -40,8 +40,8 @@ _FREE, _FREE_AS_IT_IS = Price(), Price(as_it_is=True)
 
 
 def price(pod: Tree, budgets: Iterable[Tree]) -> Price:
-    """Return what the eviction of a Pod costs, given the budgets of its namespace. Raises `InternalError` when several
-    are meant for it.
+    """Return the cost of evicting a Pod under the budgets of its namespace. Raises `InternalError` if several select
+    it.
     """
     phase = get_in(pod, ("status", "phase"))
     if phase in _ENDED or "deletionTimestamp" in pod["metadata"]:
@@ -54,14 +54,14 @@ def price(pod: Tree, budgets: Iterable[Tree]) -> Price:
         raise InternalError("the pod has more than one PodDisruptionBudget, and an eviction takes from one only")
     if not meant:
         return _FREE
-    if not _is_ready(pod) and _gives_up_unready(meant[0]):
+    if not _is_ready(pod) and _allows_unready(meant[0]):
         return _FREE_AS_IT_IS
     return Price(meant[0]["metadata"]["name"])
 
 
 def charge(budget: Tree, pod: str, now: str) -> Tree:
-    """Return the budget once the Pod of that name is evicted. Raises `TooManyRequests` or `Forbidden` if it allows
-    none.
+    """Return the budget after the eviction of the named Pod. Raises `TooManyRequests` or `Forbidden` if none is
+    allowed.
     """
     status = budget.get("status") or {}
     _check(budget, status)
@@ -85,7 +85,7 @@ def _is_ready(pod: Tree) -> bool:
     return any((c.get("type"), c.get("status")) == ("Ready", "True") for _, c in conditions)
 
 
-def _gives_up_unready(budget: Tree) -> bool:
+def _allows_unready(budget: Tree) -> bool:
     status = budget.get("status") or {}
     healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
     if get_in(budget, ("spec", "unhealthyPodEvictionPolicy")) == "AlwaysAllow":
@@ -96,23 +96,23 @@ def _gives_up_unready(budget: Tree) -> bool:
 def _check(budget: Tree, status: Tree) -> None:
     name, allowed = budget["metadata"]["name"], status.get("disruptionsAllowed", 0)
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        raise _later(f"The disruption budget {name} is still being processed by the server.", 10)
+        raise _too_many_requests(f"The disruption budget {name} is still being processed by the server.", 10)
     if allowed < 0:
         raise forbidden("policy", "poddisruptionbudget", name, "its disruptionsAllowed is below zero")
     if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
         raise forbidden("policy", "poddisruptionbudget", name, "too many evictions wait to be confirmed")
     if not allowed:
         needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-        raise _later(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently", 0)
+        raise _too_many_requests(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently", 0)
 
 
-def _later(why: str, seconds: int) -> TooManyRequests:
+def _too_many_requests(why: str, seconds: int) -> TooManyRequests:
     details = Details(causes=(Cause(reason="DisruptionBudget", message=why),), retry_after_seconds=seconds)
     return TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", details)
 
 
 def _exhausted(status: Tree, now: str) -> list[Tree]:
-    """Return the conditions of a budget that has nothing left."""
+    """Return the conditions of a budget that allows no more disruptions."""
     known = [condition for _, condition in dicts(status.get("conditions"))]
     before = next((c for c in known if c.get("type") == _ALLOWED), {})
     since = (before.get("lastTransitionTime") if before.get("status") == "False" else None) or now

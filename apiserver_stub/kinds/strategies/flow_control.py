@@ -1,4 +1,4 @@
-"""The specs of priority levels and schemas that every cluster has (KEP-1040, Default behavior)."""
+"""The default PriorityLevelConfigurations and FlowSchemas of every cluster (KEP-1040, Default behavior)."""
 
 from functools import cache
 from typing import Any
@@ -8,11 +8,11 @@ import msgspec
 from apiserver_stub.kinds.data import load
 
 MANDATORY = frozenset({"exempt", "catch-all"})
-"""Levels and schemas that always hold, and whose specs are fixed."""
+"""Priority levels and flow schemas that always exist and whose specs are fixed."""
 
 
 class Specs(msgspec.Struct):
-    """Specs of levels and schemas by name."""
+    """Specs of priority levels and flow schemas by name."""
 
     levels: dict[str, dict[str, Any]]
     schemas: dict[str, dict[str, Any]]
@@ -20,5 +20,5 @@ class Specs(msgspec.Struct):
 
 @cache
 def suggested() -> Specs:
-    """Return the specs of all of them."""
+    """Return all default specs."""
     return msgspec.convert(load("flow_control.json"), Specs)

@@ -1,4 +1,4 @@
-"""The labels that the Pods of a job get for it to select them by, unless its owner does that by hand."""
+"""The labels and the selector that the server generates for a Job without `manualSelector`."""
 
 from apiserver_stub.kinds.values.trees import get_in, put_in
 from controller_manager.common.api.tree import Tree
@@ -8,7 +8,7 @@ _LABELS, _SELECTED = ("spec", "template", "metadata", "labels"), ("spec", "selec
 
 
 def job_labels(job: Tree) -> dict[str, str]:
-    """Return them: each under its name of today and under the one it had before."""
+    """Return the generated labels, each under its current and its legacy name."""
     metadata = job.get("metadata") or {}
     uid, name = metadata.get("uid", ""), metadata.get("name", "")
     return {
@@ -17,8 +17,8 @@ def job_labels(job: Tree) -> dict[str, str]:
 
 
 def label_job(job: Tree) -> None:
-    """Give the Pods of a new job their labels and have it select by them. What its owner says instead stays, and is
-    refused by the rules of jobs.
+    """Set the generated labels and the selector of a new Job. Different values set by the user stay and are rejected by
+    validation.
     """
     if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
         return
@@ -26,6 +26,6 @@ def label_job(job: Tree) -> None:
     labels = get_in(job, _LABELS) or {}
     whole = {**job_labels(job), **labels}
     put_in(job, _LABELS, whole)
-    if metadata.get("labels", {}) == labels:  # it has none of its own, and so those of its Pods
+    if metadata.get("labels", {}) == labels:  # the Job had no labels and got those of its Pods by default
         metadata["labels"] = dict(whole)
     put_in(job, _SELECTED, {_UID_LABEL: metadata.get("uid", ""), **(get_in(job, _SELECTED) or {})})

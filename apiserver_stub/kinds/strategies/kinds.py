@@ -1,4 +1,4 @@
-"""The strategies of the built-in kinds, a row each."""
+"""The strategies of the built-in kinds, one row each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -25,12 +25,12 @@ _TEMPLATE = ("spec", "template")
 
 
 def _daemon_set_on_create(daemon_set: Tree) -> None:
-    """It begins with one, unless a count is brought along."""
+    """Start the template generation at 1, unless the client sets one."""
     _put_count(daemon_set, max(_count_of(daemon_set), 1))
 
 
 def _daemon_set_on_update(new: Tree, old: Tree, _part: str) -> None:
-    """It goes up with each change of the template, and nobody else may set it."""
+    """Increment the template generation when the template changes. Clients cannot set it."""
     changed = get_in(new, _TEMPLATE) != get_in(old, _TEMPLATE)
     _put_count(new, max(_count_of(old), 1) + changed)
 
@@ -57,7 +57,7 @@ _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
 
 
 def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
-    """Return the strategy of the kind called `plural.group`."""
+    """Return the strategy of the kind `plural.group`."""
     found = STRATEGIES.get(name, _PLAIN)
     if found.subresources is not NO_PARTS or "status" not in subresources:
         return found
@@ -75,14 +75,14 @@ def _namespace_on_delete(namespace: Tree) -> None:
 
 
 def _limit_range_on_create(limits: Tree) -> None:
-    """Give a limit range without a name one, as Kubernetes does for this kind only."""
+    """Generate a name for a LimitRange without one. Kubernetes does this for no other kind."""
     metadata = limits["metadata"]
     if not metadata.get("name"):
         metadata["name"] = random_source().uid()
 
 
 def _account_on_create(account: Tree) -> None:
-    """Secrets are referred to by their names alone."""
+    """Keep only the names of the referenced secrets."""
     if secrets := account.get("secrets"):
         account["secrets"] = [{name: secret[name] for name in ("name",) if name in secret} for secret in secrets]
 
@@ -96,14 +96,14 @@ def _volume_on_create(volume: Tree) -> None:
 
 
 def _volume_on_update(new: Tree, old: Tree, part: str) -> None:
-    """The time of the last change of its phase is that of the server, unless the caller gives another."""
+    """Set the transition time when the phase changes, unless the client sets another time."""
     if part != "status":
         return
     status, before = new.setdefault("status", {}), old.get("status") or {}
-    said, known = status.get(_PHASE_TIME), before.get(_PHASE_TIME)
-    if status.get("phase") != before.get("phase") and said in (None, known):
+    requested, known = status.get(_PHASE_TIME), before.get(_PHASE_TIME)
+    if status.get("phase") != before.get("phase") and requested in (None, known):
         status[_PHASE_TIME] = format_time(utc_now())
-    elif said is None and known is not None:
+    elif requested is None and known is not None:
         status[_PHASE_TIME] = known
 
 
@@ -118,9 +118,10 @@ def _claim_on_update(new: Tree, old: Tree, part: str) -> None:
 
 
 def _fill_from(spec: Tree, old: Tree) -> None:
-    """Bring together the two fields that say what a claim is filled from (KEP-1495): where the newer one is absent, the
-    older one names nothing but claims and snapshots, unless the claim was filled from anything before; it cannot name
-    another namespace.
+    """Synchronize `dataSource` and `dataSourceRef` of a claim (KEP-1495).
+
+    Without `dataSourceRef`, a `dataSource` other than a claim or a snapshot is dropped, unless the old claim had a
+    source. A reference to another namespace is not copied to `dataSource`, which cannot express it.
     """
     if "dataSourceRef" not in spec and old.keys().isdisjoint(("dataSource", "dataSourceRef")):
         source = spec.get("dataSource") or {}
@@ -133,7 +134,7 @@ def _fill_from(spec: Tree, old: Tree) -> None:
 
 
 def _pod_request_on_create(request: Tree) -> None:
-    """Say also of what was not given that it was not."""
+    """Set absent key fields to null, as Kubernetes encodes them."""
     spec = request.get("spec")
     if isinstance(spec, dict):
         request["spec"] = {**dict.fromkeys(_KEYS_OF_PODS), **spec}
@@ -149,7 +150,7 @@ def _definition_on_create(definition: Tree) -> None:
 
 
 def _definition_on_update(new: Tree, _old: Tree, _part: str) -> None:
-    """Note the version that objects are stored in from now on."""
+    """Add the current storage version to `storedVersions`."""
     stored: list[str] = get_in(new, ("status", "storedVersions")) or []
     versions = (version for _, version in dicts(get_in(new, ("spec", "versions"))))
     current = next((version.get("name", "") for version in versions if version.get("storage")), None)
@@ -163,21 +164,21 @@ def _definition_on_delete(definition: Tree) -> None:
 
 
 def _without_status(tree: Tree) -> None:
-    """Nothing is said in the status yet, which is something else than an empty one."""
+    """Remove the status. An absent status differs from an empty one."""
     tree.pop("status", None)
 
 
 def _taint_rule_on_update(new: Tree, old: Tree, _part: str) -> None:
-    """A taint of another effect was added now, unless its time is another one too."""
+    """Set `timeAdded` when the effect of the taint changes, unless the client changed the time too."""
     was, now = (get_in(rule, ("spec", "taint")) or {} for rule in (old, new))
     if was.get("effect") != now.get("effect") and was.get("timeAdded") == now.get("timeAdded"):
         put_in(new, ("spec", "taint", "timeAdded"), format_time(utc_now()))
 
 
-# The writers of a status change nothing of the metadata.
+# Writes of the status do not change the metadata.
 _ALL_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
 
-# By `plural.group`; a kind without a row has the plain strategy. Where a kind has a status, only it may write that.
+# By `plural.group`. A kind without a row has the plain strategy. Only the status subresource writes the status.
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     RESOURCE: Strategy(
         reset_fields=_ALL_RESET, on_create=api_service_on_create, unconditional_update=False,

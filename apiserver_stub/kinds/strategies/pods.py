@@ -1,5 +1,5 @@
-"""The fields of a Pod that the server owns: status, quality of service, AppArmor, grace, binding, and what subresources
-change.
+"""The fields of a Pod that the server sets: status, quality of service, AppArmor profiles, grace period, binding, and
+what subresources write.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ _LISTS = ("containers", "initContainers")
 
 
 def pod_on_create(pod: Tree) -> None:
-    """Give a new pod its first status and the fields that the server derives from others."""
+    """Set the initial status of a new pod and the fields derived from others."""
     sync_app_armor(pod)
     spec = pod.get("spec", {})
     merge_label_keys(spec, pod.get("metadata", {}).get("labels") or {})
@@ -34,8 +34,8 @@ _LABEL_KEYS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
 
 
 def merge_label_keys(spec: Tree, labels: Tree) -> None:
-    """Add the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` to the selectors of its affinity terms and
-    spread constraints (KEP-3633, KEP-3243). A key that the pod has no label of adds nothing.
+    """Add the pod's label values for `matchLabelKeys` and `mismatchLabelKeys` to the selectors of its affinity terms
+    and spread constraints (KEP-3633, KEP-3243). Keys without a label on the pod are skipped.
     """
     for term in (*_affinity_terms(spec.get("affinity") or {}), *(spec.get("topologySpreadConstraints") or ())):
         selector = term.get("labelSelector")
@@ -52,7 +52,7 @@ def merge_label_keys(spec: Tree, labels: Tree) -> None:
 
 
 def _affinity_terms(affinity: Tree) -> Iterator[Tree]:
-    """Yield the terms of affinity and anti-affinity between pods."""
+    """Yield the pod affinity and anti-affinity terms."""
     for kind in ("podAffinity", "podAntiAffinity"):
         rules = affinity.get(kind) or {}
         yield from rules.get(_REQUIRED) or ()
@@ -61,7 +61,7 @@ def _affinity_terms(affinity: Tree) -> Iterator[Tree]:
 
 
 def pod_on_update(new: Tree, old: Tree, _part: str) -> None:
-    """Keep what was decided once, and what clients that do not know of generations leave out."""
+    """Keep the quality of service class, and the observed generations if the client does not send them."""
     status, before = new.get("status") or {}, old.get("status") or {}
     if status is before or status == before:
         return
@@ -86,7 +86,7 @@ def _with_generations(conditions: Any, before: Any) -> list[Tree]:
 
 
 def pod_grace_period(pod: Tree, requested: int | None) -> int:
-    """Return the seconds of grace: a Pod on a node is given the time asked for; one that nobody runs goes at once."""
+    """Return the grace period in seconds. It is 0 for a Pod that is finished or not bound to a node."""
     if not get_in(pod, ("spec", "nodeName")) or get_in(pod, ("status", "phase")) in _ENDED:
         return 0
     asked = get_in(pod, ("spec", "terminationGracePeriodSeconds")) if requested is None else requested
@@ -94,11 +94,13 @@ def pod_grace_period(pod: Tree, requested: int | None) -> int:
 
 
 def resized(new: Tree, old: Tree) -> Tree:
-    """Return the old spec with all resources of the new one; where their containers differ, with the new containers."""
+    """Return the old spec with the resources of the new one. If the container names differ, the new containers are
+    used.
+    """
     wanted, spec = new.get("spec") or {}, dict(old.get("spec") or {})
     for name in _LISTS:
         if name in spec or name in wanted:
-            spec[name] = _resized(wanted.get(name) or [], spec.get(name) or [])
+            spec[name] = _resized_containers(wanted.get(name) or [], spec.get(name) or [])
     put_in(spec, ("resources",), wanted.get("resources"))
     return spec
 
@@ -110,7 +112,7 @@ def with_ephemeral(new: Tree, old: Tree) -> Tree:
     return spec
 
 
-def _resized(wanted: list[Tree], containers: list[Tree]) -> list[Tree]:
+def _resized_containers(wanted: list[Tree], containers: list[Tree]) -> list[Tree]:
     if _names(wanted) != _names(containers):
         return wanted
     found = []
@@ -131,7 +133,7 @@ _TARGETS = ("", "Node")
 
 
 def check_binding(binding: Tree) -> Iterator[Cause]:
-    """Yield all problems of a Binding."""
+    """Yield the errors of a Binding."""
     target = binding.get("target") or {}
     if target.get("kind", "") not in _TARGETS:
         message = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
@@ -141,7 +143,7 @@ def check_binding(binding: Tree) -> Iterator[Cause]:
 
 
 def hindrance(pod: Tree) -> str:
-    """Return why a Pod can't be bound now; empty when it can."""
+    """Return the reason why a Pod cannot be bound now. Empty if it can."""
     name, node = pod["metadata"]["name"], get_in(pod, ("spec", "nodeName"))
     if "deletionTimestamp" in pod["metadata"]:
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -153,7 +155,7 @@ def hindrance(pod: Tree) -> str:
 
 
 def bind_pod(pod: Tree, binding: Tree, now: str) -> None:
-    """Bind a Pod, in place."""
+    """Bind a Pod to the target node, in place."""
     put_in(pod, ("spec", "nodeName"), binding["target"]["name"])
     put_in(pod, ("status", "nominatedNodeName"), None)
     for name in ("annotations", "labels"):
@@ -164,13 +166,13 @@ def bind_pod(pod: Tree, binding: Tree, now: str) -> None:
 
 
 def mark_evicted(pod: Tree, now: str) -> None:
-    """Say of a Pod that it is evicted (KEP-3329), in place."""
+    """Add the condition DisruptionTarget of an evicted Pod (KEP-3329), in place."""
     reason = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
     _set_condition(pod, {"type": "DisruptionTarget", "status": "True", **reason}, now)
 
 
 def _set_condition(pod: Tree, condition: Tree, now: str) -> None:
-    """Put a condition in the place of the one of its type; its transition was before if it has the same status."""
+    """Replace the condition of the same type or append it. The transition time is kept if the status is the same."""
     conditions = [known for _, known in dicts(get_in(pod, ("status", "conditions")))]
     at = next((n for n, known in enumerate(conditions) if known.get("type") == condition["type"]), len(conditions))
     before = conditions[at] if at < len(conditions) else {}
@@ -186,7 +188,7 @@ _LONGEST = 4095
 
 
 def profile_of(annotation: str) -> Tree | None:
-    """Return the profile that an annotation stands for; None when it is none."""
+    """Return the AppArmor profile that an annotation means. None if it is invalid."""
     if annotation == "unconfined":
         return {"type": "Unconfined"}
     if annotation == "runtime/default":
@@ -198,7 +200,7 @@ def profile_of(annotation: str) -> Tree | None:
 
 
 def sync_app_armor(pod: Tree) -> None:
-    """Give the containers of a new pod the profiles of their annotations, where that says more than the pod's."""
+    """Copy AppArmor profiles from annotations to the containers of a new pod if they differ from the pod's profile."""
     annotations = pod.get("metadata", {}).get("annotations") or {}
     spec = pod.get("spec") or {}
     if ANNOTATION not in "\n".join(annotations):

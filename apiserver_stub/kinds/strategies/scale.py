@@ -1,4 +1,4 @@
-"""The `scale` subresource: a view of any kind that says where its replica counts and selector are."""
+"""The `scale` subresource: reads and writes the replica count and the selector of any kind by their paths."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,10 @@ _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """The paths of the numbers of the `scale` subresource; the selector may be an object, a map or a string. There may
-    be no path to it. If `strict`, an object without a number at `spec` has no scale, and zero is not told.
+    """The paths that the `scale` subresource reads. The selector may be an object, a map or a string, and its path may
+    be empty.
+
+    If `strict`, an object without a number at `spec` has no scale, and zero replicas are left out of the Scale.
     """
 
     spec: tuple[str, ...] = ("spec", "replicas")
@@ -30,29 +32,29 @@ class ScalePaths:
 
 
 def typed_in(tree: Any, path: Sequence[str], expected: type[T]) -> T | None:
-    """Return the value at a path, None if there is none. Raises TypeError for one of another type, and where something
-    on the way is no object, in words of Go.
+    """Return the value at a path, None if it is absent. Raises TypeError, with Go's message, if it or a parent has the
+    wrong type.
     """
     for depth, name in enumerate(path):
         if tree is None:
             return None
         if type(tree) is not dict:
-            raise TypeError(_unlike(path[: depth + 1], tree, "map[string]interface{}"))
+            raise TypeError(_type_error(path[: depth + 1], tree, "map[string]interface{}"))
         if name not in tree:
             return None
         tree = tree[name]
     if type(tree) is not expected:
-        raise TypeError(_unlike(path, tree, _GO_TYPES[expected]))
+        raise TypeError(_type_error(path, tree, _GO_TYPES[expected]))
     return tree
 
 
-def _unlike(path: Sequence[str], value: Any, expected: str) -> str:
+def _type_error(path: Sequence[str], value: Any, expected: str) -> str:
     found = _GO_TYPES.get(type(value), _OBJECT)
     return f".{'.'.join(path)} accessor error: {_printed(value)} is of the type {found}, expected {expected}"
 
 
 def _printed(value: Any) -> str:
-    """Return a value as Go's `%v` prints it."""
+    """Format a value like Go's `%v`."""
     match value:
         case None:
             return "<nil>"
@@ -68,7 +70,7 @@ def _printed(value: Any) -> str:
 
 
 def to_scale(tree: Tree, paths: ScalePaths) -> Tree:
-    """Return the Scale (autoscaling/v1) of an object whose numbers are at `paths`."""
+    """Return the Scale (autoscaling/v1) of an object."""
     status: Tree = {"replicas": get_in(tree, paths.status) or 0}
     selector = selector_text(get_in(tree, paths.selector)) if paths.selector else ""
     if selector:
@@ -84,14 +86,14 @@ def to_scale(tree: Tree, paths: ScalePaths) -> Tree:
 
 
 def from_scale(tree: Tree, scale: Tree, paths: ScalePaths) -> Tree:
-    """Return a copy of the object with the replica count that the Scale asks for."""
+    """Return a copy of the object with the replica count of the Scale."""
     scaled = dict(tree)
     put_in(scaled, paths.spec, get_in(scale, ("spec", "replicas")) or 0)
     return scaled
 
 
 def selector_text(selector: Any) -> str:
-    """Return a selector as text: given as text already, as a map of labels, or as a LabelSelector."""
+    """Return a selector as text. The input is text, a map of labels or a LabelSelector."""
     if isinstance(selector, str):
         return selector
     if not isinstance(selector, dict):

@@ -1,4 +1,4 @@
-"""The fields of a Service that its type asks for, and those that an update keeps as they were given before."""
+"""Service fields that depend on its type, and fields that an update keeps from the stored Service."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -12,29 +12,31 @@ _BALANCED = "LoadBalancer"
 
 
 def needs_addresses(spec: Tree) -> bool:
-    """Return whether it has cluster IPs, be it the one that says it has none."""
+    """Return whether the Service has cluster IPs. This includes a headless one (`None`)."""
     return spec.get("type") != EXTERNAL
 
 
 def is_headless(spec: Tree) -> bool:
-    """Return whether it wants no cluster IP."""
+    """Return whether the Service is headless."""
     return HEADLESS in (spec.get("clusterIP"), *(spec.get("clusterIPs") or ())[:1])
 
 
 def may_have_node_ports(spec: Tree) -> bool:
-    """Return whether its ports may be open on every node."""
+    """Return whether the ports may have node ports."""
     return spec.get("type") in ("NodePort", _BALANCED)
 
 
 def needs_node_ports(spec: Tree) -> bool:
-    """Return whether each of its ports has to be open on every node."""
+    """Return whether each port needs a node port."""
     return may_have_node_ports(spec) and (
         spec.get("type") != _BALANCED or spec.get("allocateLoadBalancerNodePorts") is not False
     )
 
 
 def needs_health_port(spec: Tree) -> bool:
-    """Return whether load balancers ask each node on a port if it has endpoints of its own."""
+    """Return whether the Service needs a health check node port, which load balancers use to find nodes with local
+    endpoints.
+    """
     return spec.get("type") == _BALANCED and spec.get("externalTrafficPolicy") == "Local"
 
 
@@ -43,12 +45,13 @@ def _is_balanced(spec: Tree) -> bool:
 
 
 def is_exposed(spec: Tree) -> bool:
-    """Return whether it can be reached from outside the cluster."""
+    """Return whether the Service is reachable from outside the cluster."""
     return may_have_node_ports(spec) or (spec.get("type", "ClusterIP") == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-# What a spec has only while it needs it. It goes with the need, unless the update says something new of it.
-_OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
+# Fields with the condition under which a spec needs them. They are dropped when an update ends the need, unless it
+# also changes the field.
+_CONDITIONAL: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
     "allocateLoadBalancerNodePorts": _is_balanced,
     "clusterIP": needs_addresses,
     "clusterIPs": needs_addresses,
@@ -62,8 +65,8 @@ _OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
 
 
 def _carried_over(new: Tree, old: Tree) -> Tree:
-    """Return the spec of an update, with what it was given before where it is silent, and without what it needs no
-    longer.
+    """Return the spec of an update with absent values taken from the stored spec and fields removed that are no longer
+    needed.
     """
     spec = dict(new)
     if needs_addresses(new) and needs_addresses(old):
@@ -75,7 +78,7 @@ def _carried_over(new: Tree, old: Tree) -> Tree:
         spec["ports"] = _with_node_ports(ports, old.get("ports"))
     elif ports and may_have_node_ports(old):
         spec["ports"] = _without_node_ports(ports, old.get("ports"))
-    for name, needed in _OWED.items():
+    for name, needed in _CONDITIONAL.items():
         if name in spec and needed(old) and not needed(new) and spec[name] == old.get(name):
             del spec[name]
     return spec
@@ -87,7 +90,9 @@ def _keep(spec: Tree, old: Tree, name: str) -> None:
 
 
 def _keep_addresses(spec: Tree, old: Tree) -> None:
-    """Both fields name the first address; who gives one of them alone means the other as well."""
+    """Keep the stored addresses. `clusterIP` and the first of `clusterIPs` are the same address, so an update of one
+    sets both.
+    """
     if not spec.get("clusterIP"):
         _keep(spec, old, "clusterIP")
     if spec.get("clusterIP") != old.get("clusterIP") and spec.get("clusterIPs") in (None, [], old.get("clusterIPs")):
@@ -97,7 +102,7 @@ def _keep_addresses(spec: Tree, old: Tree) -> None:
 
 
 def _with_node_ports(ports: Any, before: Any) -> Any:
-    """Return ports with the node ports that those of the same name had, where no other port has them now."""
+    """Return the ports with the stored node ports of ports with the same name, unless another port now uses them."""
     given = {port.get("name"): port.get("nodePort") for _, port in dicts(before)}
     used = {port.get("nodePort") for _, port in dicts(ports)}
     found = []
@@ -111,7 +116,7 @@ def _with_node_ports(ports: Any, before: Any) -> Any:
 
 
 def _without_node_ports(ports: Any, before: Any) -> Any:
-    """Return ports without their node ports, if all of those were there before."""
+    """Return the ports without node ports if all of those were stored before."""
     known = {port.get("nodePort") for _, port in dicts(before)}
     if any(port.get("nodePort") and port["nodePort"] not in known for _, port in dicts(ports)):
         return ports
@@ -119,12 +124,12 @@ def _without_node_ports(ports: Any, before: Any) -> Any:
 
 
 def service_on_create(service: Tree) -> None:
-    """The step of a new Service: both of its fields for addresses name the first."""
+    """Prepare a new Service: set `clusterIPs` from `clusterIP`."""
     spec = service.get("spec") or {}
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         service["spec"] = {**spec, "clusterIPs": [spec["clusterIP"]]}
 
 
 def service_on_update(new: Tree, old: Tree, _part: str) -> None:
-    """The step of an update."""
+    """Prepare an update of a Service."""
     new["spec"] = _carried_over(new.get("spec") or {}, old.get("spec") or {})

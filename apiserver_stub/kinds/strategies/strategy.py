@@ -1,6 +1,6 @@
-"""Prepare objects of a kind for storage: the fields each subresource may write, generations, how deletions begin.
+"""Prepare objects of a kind for storage: fields that each subresource may write, generations, start of a deletion.
 
-A kind's `Strategy` is a row of data and tiny functions (`kinds/strategies.py`); nothing here names a kind.
+A `Strategy` is a row of data and small functions (`kinds/strategies/kinds.py`). No kind is named here.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from apiserver_stub.kinds.values.trees import get_in, put_in, same_but
 from controller_manager.common.api.tree import Tree
 
 FieldNames = tuple[str, ...]
-# From what the writer of a subresource sent, and the old object, to the new spec.
+# Returns the new spec from the object written through a subresource and the old object.
 Merge = Callable[[Tree, Tree], Tree]
 
 STATUS: Mapping[str, tuple[FieldNames, ...]] = MappingProxyType({"status": (("status",),)})
@@ -21,17 +21,17 @@ METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NONE_GATED: Fields = MappingProxyType({})
 _NONE_SHARED: Mapping[str, Merge] = MappingProxyType({})
 _NONE_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-# Written by the server alone. A client that leaves them out of an update means "as they are".
+# Set by the server only. An update without them keeps them.
 _FILLED = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 _NOT_SENT = ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
 _NOT_COUNTED = frozenset({"metadata", "status", "kind", "apiVersion"})
 
 
 def nothing(_tree: Tree) -> None:
-    """The step of a kind that has none."""
+    """Do nothing (default for optional steps)."""
 
 
-def _nothing_owed(_new: Tree, _old: Tree, _part: str) -> None:
+def _no_update(_new: Tree, _old: Tree, _part: str) -> None:
     pass
 
 
@@ -41,24 +41,24 @@ def _immediately(_tree: Tree, _requested: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """The rules of a kind.
+    """The rules for writes of one kind.
 
-    `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
-    writes where updates of the whole reach too (and are held to other rules). `generation` says whether
-    `metadata.generation` counts the changes of all but the `uncounted` fields, from `first_generation` on, and
-    `counted_metadata` names the fields of metadata whose changes count too, through no subresource. `reset_fields` are,
-    by subresource, the fields of metadata it may not change, which are reset. `on_create` fills what the server owns of
-    a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes through or
-    none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
-    of a deletion; `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the
-    server holds each object by whose deletion begins, which then counts as no change of it, until it has done its
-    part; `dependents` is the propagation policy of a delete that names none, empty where objects have no
-    dependents. `status_on_create` lets the creator set the status; `creates_on_update` says whether a PUT of a
-    missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
-    `undeletable` are the names of objects that a delete of one object does not remove, `shows_deleted` says whether a
-    delete is answered with the object instead of a `Status`, `lists_deleted` whether a
-    deletecollection is answered with the list of the objects instead of a `Status`, `has_ttl` whether objects
-    expire that nobody writes any more. `gated` are the fields of features that are off.
+    * `subresources` names the paths that only a subresource may write. `shared` merges what a subresource writes into
+      fields that updates of the whole object may change too.
+    * `generation`: whether `metadata.generation` counts changes, from `first_generation` on. Changes of `uncounted`
+      fields do not count. Changes of the metadata fields in `counted_metadata` do, but not through a subresource.
+    * `reset_fields` are the metadata fields that a subresource may not change. They are reset.
+    * `on_create` sets the fields of a new object that the server owns, `on_update(new, old, subresource)` those of an
+      update. `gated` are the fields of disabled features.
+    * `grace_period(tree, requested)` returns the seconds that a delete waits. `on_delete` records its start.
+    * `finalizers` is the path of a second list of finalizers. `deletion_finalizer` is the one that the server adds when
+      the deletion starts. The start of the deletion then does not change the generation.
+    * `dependents` is the default propagation policy of a delete, empty if objects have no dependents.
+    * `status_on_create` keeps the status of a create. `creates_on_update` lets a PUT create a missing object.
+      `unconditional_update` accepts updates without a resourceVersion.
+    * `undeletable` are the names of objects that a delete of one object does not remove. `shows_deleted` answers a
+      delete with the object instead of a `Status`, `lists_deleted` a deletecollection with the list of the objects.
+    * `has_ttl`: objects expire some time after their last write.
     """
 
     subresources: Mapping[str, tuple[FieldNames, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -69,7 +69,7 @@ class Strategy:
     counted_metadata: frozenset[str] = frozenset()
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
     on_create: Callable[[Tree], None] = nothing
-    on_update: Callable[[Tree, Tree, str], None] = _nothing_owed
+    on_update: Callable[[Tree, Tree, str], None] = _no_update
     grace_period: Callable[[Tree, int | None], int] = _immediately
     on_delete: Callable[[Tree], None] = nothing
     finalizers: FieldNames = ()
@@ -86,16 +86,16 @@ class Strategy:
 
     @property
     def graceful(self) -> bool:
-        """Return whether objects are given time to end."""
+        """Return whether a delete gives objects of this kind a grace period."""
         return self.grace_period is not _immediately
 
     def serves(self, subresource: str) -> bool:
-        """Return whether a subresource is a part of the object itself, read and written as the object is."""
+        """Return whether a subresource is a part of the object that is read and written like the object."""
         return subresource in self.subresources or subresource in self.shared
 
     def prepare_create(self, new: Tree) -> None:
-        """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already
-        set name, uid and creationTimestamp.
+        """Remove what a client may not set on a new object and set the fields that the server owns. The caller has
+        already set name, uid and creationTimestamp.
         """
         if "status" in self.subresources and not self.status_on_create:
             new["status"] = {}
@@ -105,20 +105,20 @@ class Strategy:
         self.on_create(new)
 
     def begin_metadata(self, metadata: Tree) -> None:
-        """Do so in the metadata."""
+        """Do the same for the metadata."""
         self.forget(metadata)
         if self.generation and self.first_generation:
             metadata["generation"] = self.first_generation
 
     @staticmethod
     def forget(metadata: Tree) -> None:
-        """Take away what only the server says of a new object."""
+        """Remove metadata that only the server sets."""
         if not metadata.keys().isdisjoint(_NOT_SENT):
             for name in _NOT_SENT:
                 metadata.pop(name, None)
 
     def prepare_update(self, new: Tree, old: Tree) -> None:
-        """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
+        """Keep the fields of subresources and of the server from `old`, and count the change of the rest."""
         for paths in self.subresources.values():
             for path in paths:
                 if new.get(path[0]) is not old.get(path[0]):
@@ -129,7 +129,7 @@ class Strategy:
         self._own_metadata(new, old, counted=self.counted_metadata)
 
     def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
-        """Make `new` the old object but for what the subresource `name` may write, in place."""
+        """Reset `new` to the old object except for the fields that the subresource `name` may write, in place."""
         written = [(path, get_in(new, path)) for path in self.subresources.get(name, ())]
         if name in self.shared:
             written.append((("spec",), self.shared[name](new, old)))
@@ -146,14 +146,14 @@ class Strategy:
         self._own_metadata(new, old)
 
     def mark_deleted(self, tree: Tree) -> None:
-        """Note that a deletion begins; the caller sets `deletionTimestamp` and its grace."""
+        """Record the start of a deletion. The caller sets `deletionTimestamp` and the grace period."""
         self.on_delete(tree)
         count = tree["metadata"].get("generation")
         if count and not self.deletion_finalizer:
             tree["metadata"]["generation"] = count + 1
 
     def still_held(self, tree: Tree) -> bool:
-        """Return whether finalizers forbid the removal."""
+        """Return whether finalizers prevent the removal."""
         return bool(tree["metadata"].get("finalizers") or (self.finalizers and get_in(tree, self.finalizers)))
 
     def _own_metadata(self, new: Tree, old: Tree, *, counted: frozenset[str] = frozenset()) -> None:

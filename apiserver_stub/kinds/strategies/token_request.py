@@ -1,4 +1,4 @@
-"""Read the spec of a TokenRequest and check what it may ask for (authentication/v1); pure."""
+"""Parse the spec of a TokenRequest and check what it may request (authentication/v1)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,13 +13,13 @@ from controller_manager.common.api.tree import Tree
 SHORTEST = 600
 LONGEST = 1 << 32
 _USUAL = 3600
-# What the agents of nodes ask for by default, and what they get instead of it as long as tokens are extended.
+# The lifetime in seconds that kubelets request by default, and the one they get if tokens are extended.
 _PROJECTED = 3607
 _EXTENDED = 365 * 24 * 3600
 
 
 class BoundTo(Model):
-    """The object without which a token is worth nothing."""
+    """The object that a token is bound to. The token is invalid without it."""
 
     api_version: str = ""
     kind: str = ""
@@ -28,12 +28,12 @@ class BoundTo(Model):
 
     @property
     def group(self) -> str:
-        """The API group of the object; empty is the core."""
+        """Return the API group of the object, empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def type(self) -> str:
-        """`apps/v1, Kind=Deployment`."""
+        """Return the type as in `apps/v1, Kind=Deployment`."""
         return f"{self.api_version if self.group else f'/{self.api_version}'}, Kind={self.kind}"
 
 
@@ -46,9 +46,9 @@ class TokenSpec(Model):
 
 
 class Bindable(Model):
-    """A kind that tokens can be bound to: its rows, whether they have a namespace, and its place among the claims.
+    """A kind that tokens can be bound to: the name of its rows, its scope and its claim.
 
-    `runs_as` and `runs_on` are the fields that name its service account and its node, if it has them.
+    `runs_as` and `runs_on` are the fields with its service account and its node, if it has them.
     """
 
     storage: str
@@ -69,24 +69,24 @@ _BINDABLE: Mapping[str, Bindable] = MappingProxyType({
 
 
 def read_spec(tree: Tree) -> TokenSpec:
-    """Return the `spec` of a TokenRequest, typed, with what it leaves open filled in."""
+    """Return the typed `spec` of a TokenRequest, with defaults for absent fields."""
     return msgspec.convert(
         {name: value for name, value in tree.get("spec", {}).items() if value is not None}, TokenSpec
     )
 
 
 def problems(spec: TokenSpec) -> list[Cause]:
-    """Return what is wrong with what is asked for."""
+    """Return the errors of the spec."""
     seconds = spec.expiration_seconds
     if seconds < SHORTEST:
-        return [_wrong_life(seconds, "may not specify a duration less than 10 minutes")]
+        return [_invalid_lifetime(seconds, "may not specify a duration less than 10 minutes")]
     if seconds > LONGEST:
-        return [_wrong_life(seconds, "may not specify a duration larger than 2^32 seconds")]
+        return [_invalid_lifetime(seconds, "may not specify a duration larger than 2^32 seconds")]
     return []
 
 
 def bindable(ref: BoundTo) -> Bindable:
-    """Return the facts of the kind of a bound object. Raises `BadRequest` for one tokens cannot be bound to."""
+    """Return the `Bindable` of a bound object. Raises `BadRequest` for a kind that tokens cannot be bound to."""
     found = None if ref.group else _BINDABLE.get(ref.kind)
     if found is None:
         raise BadRequest(f"cannot bind token to object of type {ref.type}")
@@ -94,20 +94,20 @@ def bindable(ref: BoundTo) -> Bindable:
 
 
 def life(spec: TokenSpec, *, extended: bool) -> tuple[int, int | None]:
-    """Return the seconds until a token expires, and until its use is worth a warning, if before.
+    """Return the seconds until a token expires, and the seconds until its use triggers a warning, if earlier.
 
-    A token whose lifetime is `extended` may be one that is read once by a program that will not read it again.
+    If `extended`, the default lifetime of projected tokens is extended, because some programs read a token only once.
     """
     seconds = spec.expiration_seconds
     return (_EXTENDED, seconds) if extended and seconds == _PROJECTED else (seconds, None)
 
 
 def answered(tree: Tree, spec: TokenSpec, status: dict[str, Any]) -> Tree:
-    """Return the TokenRequest as it is answered: with what was granted."""
+    """Return the response to a TokenRequest, with the granted values."""
     granted = {"audiences": list(spec.audiences), "expirationSeconds": spec.expiration_seconds}
     return {**tree, "spec": {"boundObjectRef": None, **tree.get("spec", {}), **granted}, "status": status}
 
 
-def _wrong_life(seconds: int, why: str) -> Cause:
+def _invalid_lifetime(seconds: int, why: str) -> Cause:
     message = f"Invalid value: {seconds}: {why}"
     return Cause(reason="FieldValueInvalid", message=message, field="spec.expirationSeconds")

@@ -1,1 +1,1 @@
-"""Structural schemas of custom resources: as definitions carry them, plain trees, and at work on objects."""
+"""Structural schemas of custom resources: as plain trees in definitions, and as code that processes objects."""

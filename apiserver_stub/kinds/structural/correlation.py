@@ -1,4 +1,4 @@
-"""The old value that belongs to each value of a changed object, and whether the two are equal (KEP-4008)."""
+"""Match each value of a changed object to its old value and compare both (KEP-4008)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,7 @@ _SCALARS = (bool, int, float, str)
 
 
 class Correlation:
-    """A value, its old value, and the schema that says which of their parts belong together; children are made when
-    first asked for.
-    """
+    """A value, its old value, and the schema that says how their children correspond. Children are created lazily."""
 
     __slots__ = ("_by_key", "_children", "_equal", "_schema", "new", "old")
 
@@ -24,7 +22,7 @@ class Correlation:
         self._by_key: MapList | None = None
 
     def key(self, name: str) -> "Correlation | None":
-        """Return the correlation of what is called `name` in both objects; None if it is in one only, or unknown."""
+        """Return the correlation of the child `name`. None if only one of the objects has it, or if it is unknown."""
         if name not in self._children:
             found = None
             if type(self.new) is type(self.old) is dict and name in self.new and name in self.old:
@@ -34,14 +32,14 @@ class Correlation:
         return self._children[name]
 
     def index(self, index: int) -> "Correlation | None":
-        """Return the correlation of an element of a list of the type map with the one of the same keys."""
+        """Return the correlation of an element of a map list with the old element that has the same keys."""
         if index not in self._children:
             self._children[index] = self._element(index)
         return self._children[index]
 
     @property
     def equal(self) -> bool:
-        """Return whether nothing has changed; the order in lists of the type map does not matter."""
+        """Return whether the value is unchanged. The order in map lists does not matter."""
         if self._equal is None:
             self._equal = self._compared()
         return self._equal
@@ -67,7 +65,7 @@ class Correlation:
 
 
 class MapList:
-    """The elements of a list of the type map by the values of its keys; of any other list there are none."""
+    """The elements of a map list by their keys. Empty for other lists."""
 
     __slots__ = ("_elements", "_keys")
 
@@ -80,7 +78,7 @@ class MapList:
                 self._elements.setdefault(key, element)
 
     def get(self, element: Any) -> Any:
-        """Return the element that has the keys of another one; None if there is none."""
+        """Return the element with the same keys as another one, or None."""
         key = self._key_of(element)
         return None if key is None else self._elements.get(key)
 
@@ -92,7 +90,7 @@ class MapList:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal and of the same types, as Go compares what it has decoded."""
+    """Return whether two values are equal and of the same types, like decoded values in Go."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Mapping):

@@ -1,4 +1,4 @@
-"""The cost of an object of a structural schema however small it is: defaults, rules, what is made of the schema."""
+"""Fixed costs of processing an object: defaults, CEL rules, and code generated from its schema."""
 
 import re
 from collections import Counter
@@ -16,15 +16,15 @@ from apiserver_stub.kinds.structural.schema import VALIDATIONS, StructuralSchema
 from apiserver_stub.kinds.structural.shapes import takes
 
 _ELEMENTS = ("items", "additionalProperties")
-_MANY_SCHEMAS = 250  # which take some milliseconds to prepare
-_MANY_STEPS = 20_000  # of rules: about a microsecond each
-_MOST_NESTED = 4  # loops within one another that are told apart
+_MANY_SCHEMAS = 250  # these take some milliseconds to prepare
+_MANY_STEPS = 20_000  # steps of rules, about a microsecond each
+_MOST_NESTED = 4  # deeper nested loops count like this
 _LOOP = re.compile(r"\.(?:all|exists|exists_one|existsOne|map|filter|transform\w+)\(")
 
 
 class _Measure(NamedTuple):
-    """The number of schemas in a schema, of default values in an object and in each element of its lists and maps, and
-    of rules by the power of the object's size that bounds their steps.
+    """Sizes of a schema: its schemas, the default values per object and per list or map element, and the number of
+    rules by the exponent of the object size that bounds their steps.
     """
 
     schemas: int
@@ -34,14 +34,14 @@ class _Measure(NamedTuple):
 
 
 class SchemaCost:
-    """Decides which work on objects of a schema belongs in the thread for large objects."""
+    """Decides which objects of a schema are processed in the thread for large objects."""
 
     def __init__(self, schema: StructuralSchema) -> None:
         self._schema = schema
 
     def is_costly(self, data: bytes) -> bool:
-        """Return whether work on an object, given as JSON, takes long: it is large, it gets many defaults or is asked
-        many rules, or it is the first of a large schema.
+        """Return whether processing an object, given as JSON, is slow. It is slow if the object is large, gets many
+        defaults, needs many rule steps, or is the first of a large schema.
         """
         if is_large(data):
             return True
@@ -69,7 +69,7 @@ class SchemaCost:
 
 
 def prepare(schema: StructuralSchema) -> bool:
-    """Make all that is made of a whole schema; always true."""
+    """Generate all code for a schema. Always returns True."""
     takes(schema, {})
     filler(schema)
     reporter(schema)
@@ -79,7 +79,7 @@ def prepare(schema: StructuralSchema) -> bool:
 
 
 def _schemas(root: Raw) -> Iterator[tuple[Raw, bool]]:
-    """Yield all schemas within one, itself first, and whether their values are elements or within elements."""
+    """Yield all nested schemas, starting with the root, and whether their values are inside list or map elements."""
     waiting: list[tuple[Any, bool]] = [(root, False)]
     while waiting:
         schema, in_element = waiting.pop()

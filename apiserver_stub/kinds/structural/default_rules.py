@@ -1,4 +1,4 @@
-"""The rules of defaults in a schema: they must be pruned, and right by their own schema, its rules in CEL included."""
+"""Validate the defaults in a schema: they must be pruned and valid for their own schema, including its CEL rules."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from apiserver_stub.kinds.values.trees import deep_copy
 from controller_manager.common.api.tree import Tree
 
 _TYPE_META = {"apiVersion": "validation/v1", "kind": "Validation"}
-# Returns the object that is around a value.
+# Returns the object that contains a value.
 Surround = Callable[[object], object]
 
 
@@ -24,8 +24,8 @@ def _itself(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The resource that a schema is part of, what makes one of a value of the schema, and whether that is its type or
-    metadata.
+    """The resource that a schema belongs to, a function that wraps a value into it, and whether the schema is for its
+    type or metadata.
     """
 
     resource: StructuralSchema
@@ -43,7 +43,7 @@ class _Scope:
 
 @dataclass(slots=True)
 class DefaultRules:
-    """One check of the defaults of one schema; `pruned` if they may have no unknown fields."""
+    """One validation of the defaults of a schema. If `pruned`, defaults must not have unknown fields."""
 
     check_metadata: CheckMetadata
     pruned: bool
@@ -51,11 +51,11 @@ class DefaultRules:
 
     @property
     def errors(self) -> ErrorList:
-        """What is found."""
+        """Return the errors found so far."""
         return self.rules.errors
 
     def check(self, schema: StructuralSchema, at: FieldPath, scope: _Scope | None = None) -> None:
-        """Report what is wrong with the defaults at and below a schema."""
+        """Report errors in the defaults of a schema and of those below it."""
         if self.errors.full or self.rules.budget < 0:
             return
         if scope is None or schema.resource:
@@ -92,8 +92,8 @@ class DefaultRules:
             found.invalid(at, value, f"must result in valid metadata: {error}")
             return
         if wrong.causes:
-            told = [f"{cause.field}: {cause.message}" for cause in wrong.causes]
-            why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+            messages = [f"{cause.field}: {cause.message}" for cause in wrong.causes]
+            why = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
             found.invalid(at, value, f"must result in valid metadata: {why}")
 
     def _check_unknown(self, value: object, schema: StructuralSchema, at: FieldPath) -> None:
@@ -103,7 +103,7 @@ class DefaultRules:
                 self.errors.invalid(at, value, "must not have unknown fields")
 
     def _check_resources(self, value: object, schema: StructuralSchema, at: FieldPath, found: ErrorList) -> None:
-        """Report what is wrong with resources in a value. Raises `WrongMetadataError`."""
+        """Report errors in embedded resources of a value. Raises `WrongMetadataError`."""
         if not isinstance(value, dict | list):
             return
         tree: Tree = deep_copy(value)
@@ -112,14 +112,14 @@ class DefaultRules:
 
 
 def _without_types(raw: Raw) -> Raw:
-    """Return a schema in which an integer or a string may be anything, as the original has it for defaults alone."""
+    """Return the schema with any type allowed for int-or-string values. Kubernetes does so for defaults only."""
     if isinstance(raw, Mapping):
         return {name: _without_types(inner) for name, inner in raw.items() if name != INT_OR_STRING}
     return [_without_types(inner) for inner in raw] if isinstance(raw, list) else raw
 
 
 def has_unpruned_defaults(schema: StructuralSchema) -> bool:
-    """Return whether a default has fields that its schema does not know."""
+    """Return whether a default has fields that are not in its schema."""
     if isinstance(schema.default_value, dict | list) and prune(deep_copy(schema.default_value), schema):
         return True
     return any(has_unpruned_defaults(child) for child in schema.nodes())

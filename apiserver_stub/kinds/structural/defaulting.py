@@ -1,4 +1,4 @@
-"""Fills in the defaults of a structural schema, by functions made of it: only values that have any are looked at."""
+"""Set the defaults of a structural schema, with functions generated from it that skip values without defaults."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,24 +7,24 @@ from typing import Any
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.values.trees import deep_copy
 
-# Fills in the defaults below a value, in place; returns whether there were any to fill in.
+# Sets the defaults below a value, in place. Returns whether any were missing.
 Fill = Callable[[Any], bool]
 
 
 def fill_defaults(value: Any, schema: StructuralSchema) -> bool:
-    """Give a value all defaults below it, in place: to absent fields, and to nulls where none may be. Returns whether
-    any were missing.
+    """Set all defaults below a value, in place. They replace absent fields, and nulls if the field is not nullable.
+    Return whether any were missing.
     """
     return filler(schema)(value)
 
 
 def filler(schema: StructuralSchema) -> Fill:
-    """Return the function that fills in the defaults below a value; `leave` where there are none."""
+    """Return the function that sets the defaults below a value. It is `leave` if there are none."""
     return schema.derived(_filler)
 
 
 def leave(_value: Any) -> bool:
-    """Fill in nothing."""
+    """Do nothing (for a schema without defaults)."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""The whole check of a schema that a definition of custom resources carries."""
+"""Validate a schema in a CustomResourceDefinition."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from controller_manager.common.api.tree import Tree
 if TYPE_CHECKING:
     from apiserver_stub.kinds.structural.expressions import Expressions
 
-# What may be said at the root if the status is a subresource, so that nothing is lost where that is judged alone.
+# Keywords allowed at the root if status is a subresource. Others would not apply when only the status is validated.
 _AT_ROOT = (
     "description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
     "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items",
@@ -33,12 +33,12 @@ _AT_ROOT = (
 
 
 def nothing(_metadata: Tree, _at: FieldPath, _errors: ErrorList) -> None:
-    """Accept all metadata."""
+    """Accept any metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """The rules that hold: those that a stored schema may go on breaking, whether defaults must be pruned, and those of
+    """Validation options: rules that a stored schema may still break, whether defaults must be pruned, and the check of
     metadata in defaults.
     """
 
@@ -50,8 +50,10 @@ class SchemaOptions:
 def check_schema(
     schema: Tree, at: FieldPath, options: SchemaOptions, errors: ErrorList, *, has_status: bool, same: bool
 ) -> None:
-    """Report what is wrong with the schema of a version, below `at`. `has_status` if the status is a subresource;
-    `same` if the schema is the stored one, whose rules may cost as much as they did.
+    """Report errors in the schema of a version. Paths start at `at`.
+
+    `has_status` means that the status is a subresource. `same` means that the schema is the stored one, so that its
+    rules may keep their cost.
     """
     here = (at, "openAPIV3Schema")
     deep = too_deep(schema, here)
@@ -78,10 +80,10 @@ def check_schema(
 def _expressions(
     schema: Tree, at: FieldPath, options: SchemaOptions, found: ErrorList, *, same: bool
 ) -> "Expressions | None":
-    """Report what keeps a schema from being structural, and what is wrong with its defaults; returns the check of its
-    rules in CEL, which are looked at if nothing is.
+    """Report why a schema is not structural and errors in its defaults. Return the check of its CEL rules, which only
+    run if there are no errors.
     """
-    from apiserver_stub.kinds.structural.default_rules import DefaultRules  # CEL, which a server can begin without
+    from apiserver_stub.kinds.structural.default_rules import DefaultRules  # loads CEL only when needed
     from apiserver_stub.kinds.structural.expressions import Expressions
 
     before = len(found.causes)
@@ -94,7 +96,7 @@ def _expressions(
 
 
 def _check_root(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
-    """Report the first thing that is said at the root and may not be."""
+    """Report the first keyword that is not allowed at the root."""
     for name in SCHEMA_FIELDS:
         if name not in schema:
             continue
@@ -110,7 +112,7 @@ def _check_root(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
 
 
 def options_for(stored: Iterable[Tree], check_metadata: CheckMetadata) -> SchemaOptions:
-    """Return the rules that hold for an update of these schemas."""
+    """Return the options for an update of these stored schemas."""
     from apiserver_stub.kinds.structural.default_rules import has_unpruned_defaults
 
     stored = tuple(stored)

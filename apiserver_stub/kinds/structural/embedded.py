@@ -1,4 +1,4 @@
-"""Resources within resources: their metadata brought into form as they come in, and judged with the rest."""
+"""Embedded resources: coerce their metadata when an object arrives, and validate it with the rest."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
 from apiserver_stub.kinds.values import names
 from controller_manager.common.api.tree import Tree
 
-# Reports what is wrong with the metadata of a resource at a place.
+# Reports errors in the metadata of a resource.
 CheckMetadata = Callable[[Tree, FieldPath, ErrorList], None]
 
 
@@ -27,11 +27,11 @@ _GO_FIELDS = MappingProxyType({
 
 
 class WrongMetadataError(Exception):
-    """The metadata of a resource, or its apiVersion or kind, are of another type."""
+    """The metadata, apiVersion or kind of a resource has the wrong type."""
 
 
 def fit_metadata(metadata: Any) -> Report:
-    """Fit the metadata of an object to their schema, in place; those that are no object are reported as wrong."""
+    """Fit the metadata of an object to their schema, in place. Metadata that are not an object are wrong."""
     if type(metadata) is not dict:
         what = _JSON_TYPES.get(type(metadata), "number")
         return Report(wrong=(f"json: cannot unmarshal {what} into Go value of type v1.ObjectMeta",))
@@ -40,7 +40,7 @@ def fit_metadata(metadata: Any) -> Report:
 
 
 def _in_go(wrong: str) -> str:
-    """Return what is wrong with metadata as Go tells it, where it is a matter of types."""
+    """Return Go's decoding error for metadata, if the error is about types."""
     found = _WRONG_TYPE.fullmatch(wrong)
     if found is None:
         return wrong
@@ -58,9 +58,11 @@ def _in_go(wrong: str) -> str:
 
 
 def coerce(tree: Tree, schema: StructuralSchema, *, drop: bool = False, itself: bool = False) -> list[str]:
-    """Fit the metadata of all embedded resources, in place; returns the sorted paths of unknown fields, which go.
-    What is of another type goes too, or raises `WrongMetadataError` unless it is to `drop`. The tree `itself` may count
-    as a resource.
+    """Fit the metadata of all embedded resources, in place. Return the sorted paths of unknown fields, which are
+    removed.
+
+    Fields of the wrong type raise `WrongMetadataError`, or are removed if `drop` is set. `itself` treats the tree as a
+    resource too.
     """
     unknown: list[str] = []
     for resource, at in _resources(tree, schema, None, itself=itself):
@@ -94,7 +96,7 @@ def check_embedded(
     *,
     itself: bool = False,
 ) -> None:
-    """Report what is wrong with embedded resources; the tree `itself`, which is at `at`, may count as one."""
+    """Report errors in embedded resources. `itself` treats the tree at `at` as a resource too."""
     for resource, where in _resources(tree, schema, at, itself=itself):
         for name in ("apiVersion", "kind"):
             if name not in resource:
@@ -132,7 +134,7 @@ def _resources(
 
 
 def _embedded(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:
-    """Yield the resources within a value, and where they are; not the value itself."""
+    """Yield the resources embedded in a value, with their paths. The value itself is not included."""
     if not schema.derived(has_embedded):
         return
     for inner, child, where in _children(value, schema, at):
@@ -154,5 +156,5 @@ def _children(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[t
 
 
 def has_embedded(schema: StructuralSchema) -> bool:
-    """Return whether resources may be embedded below a value of a schema."""
+    """Return whether a schema allows embedded resources below its value."""
     return any(child.resource or child.derived(has_embedded) for child in schema.nodes())

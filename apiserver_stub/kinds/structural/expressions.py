@@ -1,7 +1,7 @@
-"""The rules in CEL of a schema as a definition brings them: they must compile, and cost little even in the worst case.
+"""Validate the CEL rules of a schema in a definition: they must compile, and their estimated worst-case cost is
+limited.
 
-Costs are estimated for each value that a rule is asked about, times the number of such values that an object may have
-(KEP-2876).
+The estimate is the cost for one value times the number of such values that an object may have (KEP-2876).
 """
 
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ from controller_manager.common.cel.syntax import CompileError
 from controller_manager.common.cel.types import BOOL, STRING, OptionalType, Type
 
 MOST_OF_RULE = 10_000_000
-"""The cost that one rule may have, of all values that it may be asked about."""
+"""The cost limit of one rule over all values that it may be evaluated for."""
 MOST_OF_SCHEMA = 100_000_000
-"""The cost that all rules of a schema may have together."""
-_TOLD = 4  # of the most expensive rules
+"""The cost limit of all rules of a schema together."""
+_TOLD = 4  # the number of most expensive rules in a message
 _GREATEST = 2**64 - 1
 _SELF, _OLD, _TYPE = "self", "oldSelf", "selfType"
 _NO_TYPE = (
@@ -37,7 +37,7 @@ _ADVICE = (
 
 @dataclass(slots=True)
 class Expressions:
-    """One check of the rules of one schema. Those that are stored (`same`) may cost what they do, each by itself."""
+    """One check of the rules of one schema. Stored rules (`same`) may keep their individual cost."""
 
     root: Tree
     same: bool
@@ -45,7 +45,7 @@ class Expressions:
     expensive: list[tuple[int, FieldPath]] = field(default_factory=list)
 
     def check(self, schema: Tree, at: FieldPath, scope: SchemaScope, errors: ErrorList) -> None:
-        """Report what is wrong with the rules of a schema, which is right otherwise."""
+        """Report errors in the rules of a schema that has no other errors."""
         is_resource = schema is self.root or bool(schema.get(EMBEDDED))
         declared = declared_type(schema, _TYPE, resource=is_resource)
         if declared is None:
@@ -64,7 +64,7 @@ class Expressions:
             self._check_rule(_Compiled(rule, environments[is_optional], declared), times, place, scope, errors)
 
     def check_total(self, at: FieldPath, errors: ErrorList) -> None:
-        """Report rules that cost too much together."""
+        """Report rules that are too expensive together."""
         if self.total <= MOST_OF_SCHEMA:
             return
         for _, place in self.expensive:
@@ -103,7 +103,7 @@ class Expressions:
 
 
 class _Compiled:
-    """A rule with what comes of compiling it: errors, and the costs of one evaluation of rule and message."""
+    """A compiled rule: its errors, and the cost of evaluating the rule and its message once."""
 
     def __init__(self, rule: Tree, environment: Environment, declared: DeclaredType) -> None:
         self.rule = rule
@@ -128,7 +128,7 @@ def _environment(of: Type, *, optional: bool) -> Environment:
 
 
 def _program(text: str, environment: Environment, of: Type, head: str, otherwise: str) -> tuple[Program | None, str]:
-    """Return the program of an expression, or why there is none."""
+    """Return the program of an expression, or the reason why it does not compile."""
     if not text.strip():
         return None, ""
     try:

@@ -1,6 +1,4 @@
-"""Paths that definitions give as text (`.spec.items['a.b']`): to fields that validation rules blame, and to those that
-can be selected.
-"""
+"""Paths that definitions give as text (`.spec.items['a.b']`): `fieldPath` of validation rules, selectable fields."""
 
 import re
 from collections.abc import Iterator
@@ -18,9 +16,9 @@ _ENDS = "unexpected end of JSON path"
 
 
 def resolve_path(path: str, schema: Tree, *, brackets: bool = True) -> tuple[FieldPath, Tree]:
-    """Return the place a path means, as causes show it, and the schema of what is there.
+    """Return the field path as causes show it, and the schema of the field.
 
-    Raises ValueError for a path that leads nowhere, and for one in brackets if they are not allowed.
+    Raises ValueError for a path that does not exist in the schema, and for brackets unless they are allowed.
     """
     at: FieldPath = None
     parts = _split(path)

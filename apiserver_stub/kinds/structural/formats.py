@@ -1,4 +1,4 @@
-"""The formats of strings that schemas of custom resources may name, as go-openapi/strfmt and Go read them."""
+"""String formats in schemas of custom resources, as go-openapi/strfmt and Go parse them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _SECONDS = MappingProxyType({"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600})
 _LONGEST_DURATION = 2**63 / 1e9
 _AMOUNT = re.compile(r"[0-9]+\s*([A-Za-zµ]+)")
-# Units of durations as Scala writes them: the last of a row may have an ending.
+# Duration units in Scala's notation. The last of each row may have a suffix.
 _UNITS = (
     ("ns", "nano"), ("us", "µs", "micro"), ("ms", "milli"), ("s", "sec"), ("m", "min"), ("h", "hr", "hour"),
     ("d", "day"), ("w", "wk", "week"),
@@ -47,7 +47,7 @@ Format = Callable[[str], bool]
 
 @cache
 def _mail_forms() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the forms of a mail address, alone and behind a name; they take long to compile."""
+    """Return the patterns of a mail address, alone and after a name. They are slow to compile."""
     return (
         re.compile(rf"\s*{_ADDRESS}\s*"),
         re.compile(rf"([{_LETTERS}.\s]|{_QUOTED})*<\s*{_ADDRESS}\s*>\s*"),
@@ -62,7 +62,7 @@ def _like(form: str, longest: int = -1) -> Format:
 
 
 def is_date(text: str) -> bool:
-    """Tell whether it is a full date of RFC 3339."""
+    """Return whether a text is an RFC 3339 full-date."""
     if not _DATE.fullmatch(text):
         return False
     try:
@@ -73,7 +73,7 @@ def is_date(text: str) -> bool:
 
 
 def is_date_time(text: str) -> bool:
-    """Tell whether it is a date and a time, in whatever case; seconds end with 59."""
+    """Return whether a text is a date and time, ignoring case. Seconds are at most 59."""
     parts = text.lower().split("t")
     if len(text) < 4 or len(parts) < 2 or not is_date(parts[0]):
         return False
@@ -82,7 +82,7 @@ def is_date_time(text: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """Tell whether it is a duration as Go or Scala write them."""
+    """Return whether a text is a duration in Go's or Scala's notation."""
     if _GO_DURATION.fullmatch(text):
         length = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
         if length < _LONGEST_DURATION:
@@ -95,7 +95,7 @@ def _is_unit(word: str) -> bool:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return an address; zeros in front of the numbers of an IPv4 address count for nothing."""
+    """Return an IP address. Leading zeros in IPv4 numbers are ignored."""
     try:
         if ":" in text:
             return None if "%" in text else IPv6Address(text)
@@ -115,8 +115,8 @@ def _is_cidr(text: str) -> bool:
 
 
 def _is_uri(text: str) -> bool:
-    """Tell whether it is an absolute URI or an absolute path."""
-    from controller_manager.common.cel.library.url import problem  # CEL, which a server can begin without
+    """Return whether a text is an absolute URI or an absolute path."""
+    from controller_manager.common.cel.library.url import problem  # loads CEL only when needed
 
     return not problem(text)
 
@@ -182,9 +182,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType({
     "uuid4": _uuid("4", "[89ab]"),
     "uuid5": _uuid("5", "[89ab]"),
 })  # fmt: skip
-"""By name without dashes: whether a text is of the format."""
+"""The check of each format, by name without dashes."""
 
 
 def format_of(name: str) -> Format | None:
-    """Return the check of a format by the name in a schema; None for one that is not known, and means nothing."""
+    """Return the check of a format by its name in a schema. None if it is unknown and therefore ignored."""
     return FORMATS.get(name.replace("-", ""))

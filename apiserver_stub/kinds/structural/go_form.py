@@ -1,4 +1,4 @@
-"""Values as messages of the original show them: the JSON of its internal types, all fields of them, empty ones too."""
+"""Values in error messages as Kubernetes shows them: JSON of its internal types, including empty fields."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ _ESCAPES = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 
 
 def shown(value: Any) -> msgspec.Raw:
-    """Return a value for a message, in JSON as Go writes it."""
+    """Return a value as JSON in Go's encoding, for a message."""
     text = msgspec.json.encode(value).decode()
     for mark, escape in _ESCAPES.items():
         text = text.replace(mark, escape)
@@ -33,7 +33,7 @@ def _same(value: Any) -> Any:
 
 
 def _record(rows: str, **forms: Form) -> Form:
-    """Return the form of a type: its fields as `name=zero value`; Go's names begin with a capital letter."""
+    """Return the form of a type from `name=zero value` rows. Go names start with a capital letter."""
     fields: list[tuple[str, str, Any]] = []
     for row in rows.split():
         name, _, zero = row.partition("=")
@@ -70,7 +70,7 @@ def _or_bool(value: Any) -> Any:
 
 
 def schema_form(schema: Tree) -> Any:
-    """Return a schema as Go shows it."""
+    """Return a schema in the form of Go's internal type."""
     return _SCHEMA(schema)
 
 
@@ -85,7 +85,7 @@ _ROWS = (
     "x-kubernetes-validations"
 )
 SCHEMA_FIELDS = {name: _go_name(name) for row in _ROWS.split() for name in (row.partition("=")[0],)}
-"""The fields of a schema, in the order and with the names of the original's internal type."""
+"""The fields of a schema, in the order and with the names of Kubernetes' internal type."""
 _SCHEMA = _record(
     _ROWS,
     items=_items,

@@ -1,4 +1,4 @@
-"""Elements that lists of the types set and map have twice (KEP-555)."""
+"""Duplicate elements in lists of type set and map (KEP-555)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,22 +8,22 @@ import msgspec
 from apiserver_stub.common.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 
-# Reports the duplicates in a value at a place.
+# Reports the duplicates in a value.
 Report = Callable[[Any, FieldPath, ErrorList], None]
 
 
 def report_duplicates(value: Any, schema: StructuralSchema, errors: ErrorList, at: FieldPath = None) -> None:
-    """Report each element that a set or a map has more than once, at its second place."""
+    """Report each element that occurs more than once in a set or map list, at its second position."""
     reporter(schema)(value, at, errors)
 
 
 def reporter(schema: StructuralSchema) -> Report:
-    """Return the function that reports duplicates below values of a schema; `nothing` where there can be none."""
+    """Return the function that reports duplicates in values of a schema. It is `nothing` without such lists."""
     return schema.derived(_reporter)
 
 
 def nothing(_value: Any, _at: FieldPath, _errors: ErrorList) -> None:
-    """Report nothing."""
+    """Report nothing (for a schema without such lists)."""
 
 
 def _reporter(schema: StructuralSchema) -> Report:
@@ -63,7 +63,7 @@ def _of_list(schema: StructuralSchema, items: Report, value: Any, at: FieldPath,
     if schema.list_type == "map":
         _of_map(schema, value, at, errors)
     else:
-        for index in _again(value):
+        for index in _repeated(value):
             errors.duplicate((at, index), value[index])
     if items is not nothing:
         _of_elements(items, value, at, errors)
@@ -77,20 +77,20 @@ def _of_map(schema: StructuralSchema, value: list[Any], at: FieldPath, errors: E
     if _differ(value, schema.list_map_keys):
         return
     keys = [{name: item[name] for name in schema.list_map_keys if name in item} if item else {} for item in value]
-    for index in _again(keys):
+    for index in _repeated(keys):
         errors.duplicate((at, index), keys[index])
 
 
 def _differ(items: list[Any], names: Sequence[str]) -> bool:
-    """Tell quickly whether objects differ in the values of these names; those that seem to be the same may not be."""
+    """Return whether all objects are sure to differ in the values of these names. If False, a full check is needed."""
     try:
         return len({tuple(map(item.get, names)) for item in items}) == len(items)
-    except (AttributeError, TypeError):  # a null, or a key that is no scalar
+    except (AttributeError, TypeError):  # null, or a key that is not a scalar
         return False
 
 
-def _again(values: list[Any]) -> list[int]:
-    """Return where values come for the second time."""
+def _repeated(values: list[Any]) -> list[int]:
+    """Return the indexes at which values occur for the second time."""
     seen: dict[bytes, int] = {}
     found = []
     for index, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""What a structural schema does to a whole object: it is fitted as it comes in, and judged when it is complete."""
+"""Apply a structural schema to a whole object: fit it when it arrives, and validate it when it is complete."""
 
 from collections.abc import Callable
 
@@ -20,14 +20,15 @@ from apiserver_stub.kinds.structural.shapes import takes
 from apiserver_stub.kinds.structural.values import check, tell
 from controller_manager.common.api.tree import Tree
 
-# Reports what else is wrong with an object, between its values and what is embedded in it.
+# Reports other errors of an object, after those in its values and before those in embedded resources.
 CheckScale = Callable[[Tree, ErrorList], None]
 
 
 def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False, nulls: bool = False) -> Report:
-    """Fit an object to its schema, in place: unknown fields and nulls that may not be go, metadata come into form.
-    Values of other types than their schema's stay: they are judged with the rest, and so are `nulls` if they are to
-    stay. Wrong metadata are reported, unless they are to `drop`.
+    """Fit an object to its schema, in place: remove unknown fields and nulls that are not allowed, coerce metadata.
+
+    Values of the wrong type stay and are validated later. With `nulls`, so do nulls. Wrong metadata are reported, or
+    removed with `drop`.
     """
     if tree.get("metadata", tree) is None:
         tree["metadata"] = {}
@@ -47,8 +48,8 @@ def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False, nulls: bool
 
 
 def complete(tree: Tree, schema: StructuralSchema) -> bool:
-    """Bring an object as it was stored into the form that its schema has now, in place: unknown fields go, and defaults
-    come. Returns whether it was in another one.
+    """Adapt a stored object to the current schema, in place: remove unknown fields and set defaults. Return whether it
+    changed.
     """
     if takes(schema, tree):
         return fill_defaults(tree, schema)
@@ -60,7 +61,7 @@ def complete(tree: Tree, schema: StructuralSchema) -> bool:
 def check_object(
     tree: Tree, schema: StructuralSchema, check_scale: CheckScale, check_metadata: CheckMetadata, errors: ErrorList
 ) -> bool:
-    """Report what is wrong with a new object, but for its metadata and rules; return whether its schema takes it."""
+    """Report errors of a new object, except in its metadata and CEL rules. Return whether it fits its schema."""
     taken = takes(schema, tree)
     if not taken:
         tell(check(tree, schema.raw), errors)
@@ -77,9 +78,7 @@ def check_change(
     check_metadata: CheckMetadata,
     errors: ErrorList,
 ) -> bool:
-    """Report what is wrong with a changed object, but for its metadata and rules, as far as it was not so before, and
-    return whether its schema takes it.
-    """
+    """Report new errors of an updated object, except in metadata and CEL rules. Return whether it fits its schema."""
     new: Tree = correlation.new
     taken = takes(schema, new)
     if not taken:
@@ -93,7 +92,7 @@ def check_change(
 def check_status(
     correlation: Correlation, schema: StructuralSchema, check_scale: CheckScale, errors: ErrorList
 ) -> None:
-    """Report what is wrong with the status of an object whose status alone has changed."""
+    """Report errors in the status of an object if only the status was written."""
     new: Tree = correlation.new
     status = schema.properties.get("status")
     if status is not None and "status" in new and not takes(status, new["status"]):

@@ -1,4 +1,4 @@
-"""Takes away what a structural schema has no place for: unknown fields, and nulls where none may be."""
+"""Remove values that a structural schema does not allow: unknown fields, and nulls in fields that are not nullable."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from controller_manager.common.api.tree import Tree
 
 
 def prune(tree: Tree, schema: StructuralSchema) -> list[str]:
-    """Take the unknown fields out of a tree, in place; returns their paths, sorted."""
+    """Remove unknown fields from a tree, in place. Return their paths, sorted."""
     unknown: list[str] = []
     _prune(tree, schema, "", unknown)
     return sorted(unknown)
@@ -43,7 +43,7 @@ def _fields(tree: Tree, schema: StructuralSchema | None, path: str, unknown: lis
 
 
 def _kept(value: Any, schema: StructuralSchema, path: str, unknown: list[str]) -> None:
-    """Prune below an element of an array that keeps unknown fields, whose elements keep them as well."""
+    """Prune below an array element that preserves unknown fields. Its own elements preserve them as well."""
     if type(value) is list:
         for index, item in enumerate(value):
             if schema.items is not None:
@@ -56,7 +56,7 @@ def _kept(value: Any, schema: StructuralSchema, path: str, unknown: list[str]) -
 
 
 def prune_nulls(value: Any, schema: StructuralSchema | None) -> None:
-    """Take nulls out of objects where none may be and no default takes their place, in place."""
+    """Remove nulls from objects if the field is neither nullable nor has a default, in place."""
     if schema is None:
         return
     if type(value) is dict:

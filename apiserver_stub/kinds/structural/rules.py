@@ -1,6 +1,6 @@
-"""The rules in CEL of a structural schema (`x-kubernetes-validations`): compiled once, and asked of objects in order.
+"""The CEL rules of a structural schema (`x-kubernetes-validations`), compiled once and evaluated in order.
 
-What is told of a rule that is broken, fails or costs too much is what kube-apiserver tells (KEP-2876, KEP-4008).
+Errors for rules that are broken, fail or exceed their cost have kube-apiserver's messages (KEP-2876, KEP-4008).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,23 +22,23 @@ from controller_manager.common.cel.types import BOOL, STRING, OptionalType, Type
 from controller_manager.common.cel.values import NONE, CostBudget, CostExceeded, EvaluationError, Optional
 
 OBJECT_BUDGET = 10_000_000
-"""The cost that all rules of an object may have together."""
+"""The cost limit of all rules for one object."""
 _SELF, _OLD, _TYPE = "self", "oldSelf", "selfType"
-_LONGEST_MESSAGE = 5 * 1024  # bytes of a message that an expression makes
+_LONGEST_MESSAGE = 5 * 1024  # maximum bytes of the result of a messageExpression
 
 
 class _Ended(Exception):
-    """No further rules are run."""
+    """Stop evaluating rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule; it has no `program` if it cannot be compiled, and `error` says why."""
+    """A compiled rule. If it does not compile, `program` is None and `error` has the reason."""
 
     program: Program | None
     message_program: Program | None
     message: str
-    said: str
+    source: str
     uses_old: bool
     optional_old: bool
     reason: str
@@ -48,7 +48,7 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Ratchet:
-    """The correlation of a value, and the nearest one above it where it has none."""
+    """The correlation of a value. If it has none, the nearest one above it."""
 
     current: Correlation | None
     parent: Correlation | None = None
@@ -65,7 +65,7 @@ class _Ratchet:
 
     @property
     def passes(self) -> bool:
-        """Return whether a broken rule is only warned of, since nothing has changed."""
+        """Return whether a broken rule only causes a warning, because the value is unchanged."""
         found = self.current or self.parent
         return found is not None and found.equal
 
@@ -75,7 +75,7 @@ _NO_RATCHET = _Ratchet(None)
 
 @dataclass(slots=True)
 class RuleCheck:
-    """One check of one object: what is found, and what may still be spent."""
+    """One evaluation for one object: errors, warnings, and the remaining budget."""
 
     errors: ErrorList
     warnings: list[str] = field(default_factory=list)
@@ -83,18 +83,18 @@ class RuleCheck:
 
 
 def has_rules(schema: StructuralSchema) -> bool:
-    """Return whether there are any rules at or below a schema, but for those in junctors."""
+    """Return whether a schema has rules at any level, except in junctors."""
     return bool(schema.validations) or any(child.derived(has_rules) for child in schema.nodes())
 
 
 def compile_rules(schema: StructuralSchema) -> None:
-    """Compile all rules of a schema, if there are any."""
+    """Compile all rules of a schema, if it has any."""
     if schema.derived(has_rules):
         schema.derived(_rules_of)
 
 
 def check_rules(schema: StructuralSchema, new: Any, correlation: Correlation | None, check: RuleCheck) -> None:
-    """Ask all rules of an object, which must be otherwise right; of a new one there is no `correlation`."""
+    """Evaluate all rules of an object that has no other errors. `correlation` is None for a new object."""
     rules = schema.derived(_rules_of)
     if rules is not None and schema.derived(has_rules):
         ratchet = _NO_RATCHET if correlation is None else _Ratchet(correlation)
@@ -105,7 +105,7 @@ def check_rules(schema: StructuralSchema, new: Any, correlation: Correlation | N
 
 
 def check_default_rules(schema: StructuralSchema, value: Any, at: FieldPath, check: RuleCheck) -> None:
-    """Ask all rules of a default, as of one that was there before, and of one that is new."""
+    """Evaluate all rules for a default, once with itself as the old value and once without an old value."""
     before = len(check.errors.causes)
     if schema.derived(has_rules):
         rules = schema.derived(_rules_of)
@@ -117,14 +117,14 @@ def check_default_rules(schema: StructuralSchema, value: Any, at: FieldPath, che
 
 
 class _Rules:
-    """The rules at and below a schema. Alternatives (`allOf`) are judged as the schema itself is."""
+    """The rules of a schema and those below it. The branches of `allOf` are evaluated like the schema itself."""
 
     def __init__(self, schema: StructuralSchema, raw: Raw) -> None:
         self._schema = schema
         declared = declared_type(schema.raw, _TYPE, resource=schema.resource)
-        said = raw.get(VALIDATIONS) or ()
-        self._broken = bool(said) and declared is None
-        self._rules = () if declared is None else tuple(_compiled(schema.raw, said, declared.type))
+        declared_rules = raw.get(VALIDATIONS) or ()
+        self._broken = bool(declared_rules) and declared is None
+        self._rules = () if declared is None else tuple(_compiled(schema.raw, declared_rules, declared.type))
         self._shown = schema.raw.get("type") or ""
         self._alternatives = [one for branch in raw.get("allOf") or () if (one := _below(schema, branch))]
         named = raw.get("properties") or {}
@@ -135,11 +135,11 @@ class _Rules:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to check."""
+        """Return whether there are no rules."""
         return not (self._broken or self._rules or self._alternatives or self._fields or self._values or self._items)
 
     def check(self, value: Any, old: Any, at: FieldPath, ratchet: _Ratchet, check: RuleCheck) -> None:
-        """Ask all rules. Raises `_Ended` when no more may be asked."""
+        """Evaluate all rules. Raises `_Ended` if evaluation must stop."""
         if value is None:
             return
         if self._broken:
@@ -177,7 +177,7 @@ class _Rules:
             elif not rule.uses_old or old is not None or rule.optional_old:
                 variables = {**plain, _OLD: NONE if old is None else Optional(old)} if rule.optional_old else plain
                 if not self._holds(rule, rule.program, variables, at, check):
-                    self._tell(rule, plain, at, ratchet, check)
+                    self._fail(rule, plain, at, ratchet, check)
 
     def _end(self, at: FieldPath, why: str, check: RuleCheck) -> None:
         check.errors.invalid(at or NOWHERE, self._shown, why)
@@ -187,7 +187,7 @@ class _Rules:
     def _holds(
         self, rule: _Rule, program: Program, variables: Mapping[str, Any], at: FieldPath, check: RuleCheck
     ) -> bool:
-        """Return whether a rule holds; one that fails is told of, and counts as one that does."""
+        """Return whether a rule holds. A rule that fails to evaluate is reported here and counts as holding."""
         budget, why, exceeded = CostBudget(), "", False
         try:
             holds = program.evaluate(variables, budget)
@@ -199,17 +199,17 @@ class _Rules:
             self._end(at, _OUT_OF_BUDGET, check)
         check.budget -= budget.spent
         if exceeded:
-            told = "no further validation rules will be run due to call cost exceeds limit for rule"
-            self._end(at, f"'{why}': {told}: {rule.said}", check)
+            explanation = "no further validation rules will be run due to call cost exceeds limit for rule"
+            self._end(at, f"'{why}': {explanation}: {rule.source}", check)
         if why.startswith("no such overload"):
-            told = "call arguments did not match a supported operator, function or macro signature for rule"
-            check.errors.invalid(at or NOWHERE, self._shown, f"'{why}': {told}: {rule.said}")
+            explanation = "call arguments did not match a supported operator, function or macro signature for rule"
+            check.errors.invalid(at or NOWHERE, self._shown, f"'{why}': {explanation}: {rule.source}")
         elif why:
-            check.errors.invalid(at or NOWHERE, self._shown, f"{why} evaluating rule: {rule.said}")
+            check.errors.invalid(at or NOWHERE, self._shown, f"{why} evaluating rule: {rule.source}")
         return bool(why) or holds is True
 
-    def _tell(self, rule: _Rule, plain: Mapping[str, Any], at: FieldPath, ratchet: _Ratchet, check: RuleCheck) -> None:
-        """Report a broken rule, or warn of it."""
+    def _fail(self, rule: _Rule, plain: Mapping[str, Any], at: FieldPath, ratchet: _Ratchet, check: RuleCheck) -> None:
+        """Report a broken rule as an error or a warning."""
         found = ErrorList()
         where: FieldPath = (at, rule.path) if rule.path else at or NOWHERE
         made = "" if rule.message_program is None else self._message(rule.message_program, plain, where, found, check)
@@ -226,8 +226,8 @@ class _Rules:
     def _message(
         self, program: Program, plain: Mapping[str, Any], at: FieldPath, found: ErrorList, check: RuleCheck
     ) -> str:
-        """Return the message that an expression makes; empty if it makes none. What ends the check is told in its
-        place.
+        """Return the result of a messageExpression, or an empty string. If the cost limit is exceeded, report that in
+        `found`.
         """
         budget, made, exceeded = CostBudget(), None, False
         try:
@@ -241,8 +241,8 @@ class _Rules:
             check.budget = -1
             return ""
         if exceeded:
-            told = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
-            found.invalid(at, self._shown, f'{told}: "{program.expression}"')
+            explanation = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
+            found.invalid(at, self._shown, f'{explanation}: "{program.expression}"')
             check.budget = -1
             return ""
         check.budget -= budget.spent
@@ -261,11 +261,11 @@ def _rules_of(schema: StructuralSchema) -> _Rules:
 
 
 def _below(schema: StructuralSchema, raw: Any) -> _Rules | None:
-    """Return the rules that a schema, or an alternative of it, has for the values of a node; None if it has none."""
+    """Return the rules of a schema, or of one of its branches, for the values of a node. None if it has none."""
     if not isinstance(raw, Mapping) or not _says_rules(raw):
         return None
     if declared_type(schema.raw, _TYPE, resource=schema.resource) is None:
-        return None  # what has no type is not seen by rules, nor are those below it
+        return None  # values without a type are not visible to rules, nor are values below them
     rules = schema.derived(_rules_of) if raw is schema.raw else _Rules(schema, raw)
     return None if rules.empty else rules
 
@@ -276,12 +276,12 @@ def _says_rules(raw: Raw) -> bool:
     return bool(raw.get(VALIDATIONS)) or any(isinstance(one, Mapping) and _says_rules(one) for one in inner)
 
 
-def _compiled(raw: Raw, said: Sequence[Raw], of: Type) -> list[_Rule]:
+def _compiled(raw: Raw, declared_rules: Sequence[Raw], of: Type) -> list[_Rule]:
     plain = partial(Environment.base().extend, {_SELF: of, _OLD: of})
     optional = partial(Environment.base().extend, {_SELF: of, _OLD: OptionalType(of)})
     made: dict[bool, Environment] = {}
     rules = []
-    for one in said:
+    for one in declared_rules:
         is_optional = bool(one.get("optionalOldSelf"))
         if is_optional not in made:
             made[is_optional] = optional() if is_optional else plain()
@@ -289,34 +289,34 @@ def _compiled(raw: Raw, said: Sequence[Raw], of: Type) -> list[_Rule]:
     return rules
 
 
-def _rule(raw: Raw, said: Raw, environment: Environment, *, optional: bool) -> _Rule:
-    expression, message = said.get("rule") or "", (said.get("message") or "").strip()
+def _rule(raw: Raw, declaration: Raw, environment: Environment, *, optional: bool) -> _Rule:
+    expression, message = declaration.get("rule") or "", (declaration.get("message") or "").strip()
     program, error = _program(expression, environment, BOOL, "cel expression must evaluate to a bool")
-    made, _ = _program(said.get("messageExpression") or "", environment, STRING, "")
+    made, _ = _program(declaration.get("messageExpression") or "", environment, STRING, "")
     shown = message or expression.strip()
     path = ""
-    if said.get("fieldPath"):
+    if declaration.get("fieldPath"):
         try:
-            path = render(resolve_path(said["fieldPath"], dict(raw))[0])
+            path = render(resolve_path(declaration["fieldPath"], dict(raw))[0])
         except ValueError:
             path = ""
-    if path.startswith("["):  # kube-apiserver shows a key that a rule blames as if it were a name
+    if path.startswith("["):  # kube-apiserver shows a map key in fieldPath like a field name
         path = f".{path}"
     return _Rule(
         program=program,
         message_program=made,
         message=message or f"failed rule: {shown}",
-        said=shown,
+        source=shown,
         uses_old=program is not None and _OLD in program.variables,
         optional_old=optional,
-        reason=said.get("reason") or "",
+        reason=declaration.get("reason") or "",
         path=path,
         error=error,
     )
 
 
 def _program(expression: str, environment: Environment, of: Type, otherwise: str) -> tuple[Program | None, str]:
-    """Return the program of an expression, or why there is none."""
+    """Return the program of an expression, or the reason why it does not compile."""
     if not expression.strip():
         return None, ""
     try:

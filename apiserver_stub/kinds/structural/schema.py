@@ -1,4 +1,4 @@
-"""A structural schema as a graph of nodes, made of the plain `openAPIV3Schema` when something is first asked of it."""
+"""A structural schema as a graph of nodes, created on first use from the plain `openAPIV3Schema`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ MAP_TYPE = "x-kubernetes-map-type"
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 VALIDATIONS = "x-kubernetes-validations"
 TYPE_META = frozenset({"apiVersion", "kind", "metadata"})
-"""The fields of every resource, embedded ones too, which need not be in its schema."""
+"""The fields of every resource, including embedded ones. They may be missing in its schema."""
 
 _NOTHING: Mapping[str, "StructuralSchema"] = MappingProxyType({})
 _SCALARS = (str, int, float)
@@ -25,10 +25,10 @@ _SCALARS = (str, int, float)
 class StructuralSchema(Schema):
     """The schema of a value of a custom resource.
 
-    `raw` is the plain data, which is shared and never changed; children are made when first read. `resource` says that
-    the value is a resource: the object itself or one embedded in it. As a `Schema`, with `fields`, `items` and
-    `values`, it says who may own what; a `default` is there for scalars alone, as part of a key. What is made of it for
-    one purpose is kept by it (`derived`).
+    `raw` is the plain data, which is shared and never changed. Children are created on first read. `resource` means
+    that the value is a resource: the object itself or an embedded one. As a `Schema`, with `fields`, `items` and
+    `values`, it is used for field ownership. There a `default` exists for scalars only, as part of a list key. Values
+    derived from the schema are cached in it (`derived`).
     """
 
     def __init__(self, raw: Raw, *, root: bool = False) -> None:
@@ -43,25 +43,25 @@ class StructuralSchema(Schema):
 
     @cached_property
     def properties(self) -> Mapping[str, "StructuralSchema"]:
-        """The named properties of an object."""
+        """Return the named properties of an object."""
         found = self.raw.get("properties")
         return {name: StructuralSchema(raw) for name, raw in found.items()} if found else _NOTHING
 
     @cached_property
     def additional(self) -> "StructuralSchema | None":
-        """The schema of values that have no name of their own; None if there is none."""
+        """Return the schema of additional properties, or None."""
         found = self.raw.get("additionalProperties")
         return StructuralSchema(found) if isinstance(found, dict) else None
 
     @cached_property
     def items(self) -> "StructuralSchema | None":
-        """The elements of an array."""
+        """Return the schema of the elements of an array."""
         found = self.raw.get("items")
         return StructuralSchema(found) if isinstance(found, dict) else None
 
     @cached_property
     def fields(self) -> Mapping[str, Schema]:
-        """The named fields of an object, those of every resource among them."""
+        """Return the named fields of an object, including those of every resource."""
         if not self.resource:
             return self.properties
         text = Schema({"type": "string"}, self._resolve)
@@ -70,16 +70,16 @@ class StructuralSchema(Schema):
 
     @property
     def values(self) -> "Schema | None":
-        """The values of a map; None when the object is none."""
+        """Return the schema of the values of a map. None if the object is not a map."""
         return None if self.resource or self.properties else self.additional
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether the value has parts of any type, so that true may take the place of 1."""
+        """Return whether parts of the value may have any type, so that comparing must distinguish true from 1."""
         return self.preserve or any(node.mixed for node in self.nodes())
 
     def child(self, name: str) -> "StructuralSchema | None":
-        """Return the schema of the value called `name` in an object."""
+        """Return the schema of the value of the key `name` in an object."""
         return self.properties.get(name) or self.additional
 
     def nodes(self) -> Iterator["StructuralSchema"]:
@@ -91,7 +91,7 @@ class StructuralSchema(Schema):
 
 
 def _plain(raw: Raw, *, root: bool) -> Raw:
-    """Return the one level of a schema, as ownership of fields needs it."""
+    """Return one level of a schema in the form that field ownership needs."""
     kind = "int-or-string" if raw.get(INT_OR_STRING) else raw.get("type") or "any"
     default = raw.get("default")
     return {

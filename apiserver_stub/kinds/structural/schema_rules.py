@@ -1,4 +1,4 @@
-"""The rules of schemas beyond that they are structural: what may be said at all, lists and maps, rules in CEL."""
+"""Validate schemas beyond structurality: allowed keywords, lists and maps, CEL rules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ _GRANULAR = (None, "granular")
 
 @dataclass(frozen=True, slots=True)
 class Ratchets:
-    """The rules that an object stored before may go on breaking, which are not applied then."""
+    """The rules that a stored object may still break. They are not applied then."""
 
     types: bool = True
     atomic_sets: bool = True
@@ -36,9 +36,11 @@ class Ratchets:
 
 @dataclass(frozen=True, slots=True)
 class SchemaScope:
-    """The surroundings of a schema: why it may have no default (empty: it may), whether it is of type or metadata of an
-    object, the place of the outermost schema whose values have no counterparts in an older object, and how often its
-    value may occur in an object (None is unbounded).
+    """The context of a schema.
+
+    It has the reason why a default is not allowed (empty if it is), whether the schema is for type or metadata of an
+    object, the path of the outermost schema whose values have no old value, and how often its value may occur in an
+    object (None means unbounded).
     """
 
     no_default: str = ""
@@ -47,13 +49,13 @@ class SchemaScope:
     cardinality: int | None = 1
 
 
-# Checks the CEL rules of a schema.
+# Validates the CEL rules of a schema.
 CheckExpressions = Callable[[Tree, FieldPath, SchemaScope, ErrorList], None]
 
 
 @dataclass(slots=True)
 class SchemaRules:
-    """One check of one schema; rules in CEL are looked at only where nothing is wrong at or below their schema."""
+    """One validation of a schema. CEL rules are only checked if there are no errors at or below their schema."""
 
     ratchets: Ratchets
     expressions: CheckExpressions | None
@@ -61,11 +63,11 @@ class SchemaRules:
     cel_errors: ErrorList = field(default_factory=ErrorList)
 
     def check(self, schema: Tree, at: FieldPath, scope: SchemaScope, *, is_root: bool = False) -> None:
-        """Report what is wrong with a schema and all within it."""
+        """Report errors in a schema and all nested ones."""
         if self.errors.full:
             return
         before = len(self.errors.causes)
-        self._check_said(schema, at, scope)
+        self._check_keywords(schema, at, scope)
         self._check_within(schema, at, scope, is_root=is_root)
         self._check_kinds_of_lists(schema, at)
         self._check_list_map(schema, at)
@@ -76,7 +78,7 @@ class SchemaRules:
         if self.expressions and schema.get(VALIDATIONS) and len(self.errors.causes) == before:
             self.expressions(schema, at, scope, self.cel_errors)
 
-    def _check_said(self, schema: Tree, at: FieldPath, scope: SchemaScope) -> None:
+    def _check_keywords(self, schema: Tree, at: FieldPath, scope: SchemaScope) -> None:
         errors, kind = self.errors, schema.get("type", "")
         if self.ratchets.types and kind and kind not in TYPES:
             errors.unsupported((at, "type"), kind, TYPES)
@@ -211,7 +213,7 @@ class SchemaRules:
 
 
 def check_keys(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
-    """Report items of sets and maps that may be null, and keys of maps that may be null or absent."""
+    """Report nullable items of sets and maps, and list keys that are nullable or optional."""
     list_type, items = schema.get(LIST_TYPE), schema.get("items")
     if list_type not in ("set", "map") or not isinstance(items, dict):
         return
@@ -220,22 +222,20 @@ def check_keys(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
         errors.forbidden((place, "nullable"), f"cannot be nullable when {LIST_TYPE} is {list_type}")
     if list_type == "set":
         return
-    told = f"this property is in {LIST_KEYS}, so it"
+    subject = f"this property is in {LIST_KEYS}, so it"
     for name in schema.get(LIST_KEYS, ()):
         field_schema = items.get("properties", {}).get(name)
         if field_schema is None:
             continue
         inner = ((place, "properties"), key(name))
         if name not in items.get("required", ()) and field_schema.get("default") is None:
-            errors.required((inner, "default"), f"{told} must have a default or be a required property")
+            errors.required((inner, "default"), f"{subject} must have a default or be a required property")
         if field_schema.get("nullable"):
-            errors.forbidden((inner, "nullable"), f"{told} cannot be nullable")
+            errors.forbidden((inner, "nullable"), f"{subject} cannot be nullable")
 
 
 def no_atom(schema: Tree) -> str:
-    """Return which field of the items of a set says, or fails to say, that they are parts of others; empty if they are
-    atoms.
-    """
+    """Return the field because of which the items of a set are not atomic. Empty if they are."""
     items = schema.get("items")
     if not isinstance(items, dict):
         return ""
@@ -261,7 +261,7 @@ def _has_line_break(text: str) -> bool:
 
 def _leads_somewhere(path: str, schema: Tree) -> bool:
     if unsupported(schema):
-        return True  # that is told elsewhere
+        return True  # reported elsewhere
     try:
         resolve_path(path, schema)
     except ValueError:
@@ -278,7 +278,7 @@ def _uncorrelated(scope: SchemaScope, at: FieldPath) -> SchemaScope:
 
 
 def _most_elements(schema: Tree) -> int | None:
-    """Return how many values a schema allows each of its inner ones at most; None is unbounded."""
+    """Return the maximum number of values of each inner schema. None means unbounded."""
     kind = schema.get("type")
     if kind == "array":
         most = schema.get("maxItems")

@@ -1,7 +1,8 @@
-"""A type made of a structural schema that takes, in microseconds, a value in which all is well (see `kinds/shapes.py`).
+"""msgspec types made from a structural schema. They accept a valid value within microseconds (see
+`schema/schema_types.py`).
 
-What it takes has no unknown field, no null that would go, and breaks no rule of its schema; it may refuse more than is
-wrong, and whoever is refused looks closer.
+An accepted value has no unknown fields, no nulls to remove, and breaks no rule of its schema. A rejected value may be
+valid: the caller then checks it with the slow code.
 """
 
 import sys
@@ -21,29 +22,29 @@ from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.values import check
 from controller_manager.common.base.regex import compile_regex
 
-# Tells whether a value keeps a rule.
+# Returns whether a value satisfies a rule.
 _Check = Callable[[Any], bool]
 
 _ANYTHING: Shape = dict | list | str | int | float | bool
 _INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType({"int32": (-(2**31), 2**31 - 1)})
 _INT64 = (-(2**63), 2**63 - 1)
 _NUMBERS: Mapping[bool, tuple[type, ...]] = MappingProxyType({True: (int,), False: (int, float)})
-# Rules that no type has a word for: the value is judged by the code that finds the words.
+# Keywords that msgspec types cannot express. The slow code checks them.
 _JUDGED = ("allOf", "anyOf", "oneOf", "not", "multipleOf", "uniqueItems")
 _SIZES = ("minProperties", "maxProperties")
 _UNJUDGED = frozenset({"type", "description"})
 _LITERAL: Any = Literal
-_MOST_FIELDS = 10_000  # of an object: a type with more is made by one call into C that takes long
+_MOST_FIELDS = 10_000  # of an object: creating a type with more blocks in C for long
 
 
 class _Checked:
-    """The base of types whose values are taken by a function."""
+    """Base of types whose values are accepted by a function."""
 
     check: _Check
 
 
 def takes(schema: StructuralSchema, value: Any) -> bool:
-    """Return whether all is well with a value; when it is not sure, it may be."""
+    """Return whether a value is surely valid. If not, it may still be valid."""
     return _is(value, schema.derived(_shape))
 
 
@@ -62,7 +63,7 @@ def _checked(holds: _Check) -> Shape:
 def _shape(schema: StructuralSchema) -> Shape:
     plain = _plain(schema)
     raw = schema.raw
-    if any(raw.get(name) for name in _JUDGED) or _demands_more(schema):
+    if any(raw.get(name) for name in _JUDGED) or _needs_check(schema):
         plain = _checked(_both(plain, raw))
     return _checked(_or_null(plain)) if schema.nullable and not check(None, raw) else plain
 
@@ -83,8 +84,10 @@ def _or_null(plain: Shape) -> _Check:
     return lambda value: value is None or _is(value, plain)
 
 
-def _demands_more(schema: StructuralSchema) -> bool:
-    """Tell whether fields are required that the schema does not name, or values allowed that are no texts."""
+def _needs_check(schema: StructuralSchema) -> bool:
+    """Return whether the schema requires fields that it does not declare, or has an enum with values other than
+    strings.
+    """
     required, enum = schema.raw.get("required") or (), schema.raw.get("enum") or ()
     return any(name not in schema.properties for name in required) or any(type(one) is not str for one in enum)
 
@@ -110,7 +113,7 @@ def _plain(schema: StructuralSchema) -> Shape:
 
 
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "pattern", "format", "enum")
-# `typing` keeps the newest types it made of hashable arguments; a shape goes with its schema instead.
+# `typing` caches types with hashable arguments. This makes them unhashable, so a shape is freed with its schema.
 _UNHASHABLE: list[None] = []
 
 
@@ -134,7 +137,7 @@ def _named(schema: StructuralSchema) -> Shape:
         forbid_unknown_fields=not (schema.preserve or bool(schema.raw.get("additionalProperties"))),
         gc=False,
     )
-    _is({}, kind)  # has msgspec read the type now, apart from those it is part of: all at once would take long
+    _is({}, kind)  # make msgspec compile this type now: all nested types at once would block for long
     return kind
 
 
@@ -154,7 +157,7 @@ def _members(schema: StructuralSchema) -> Iterator[tuple[str, Shape, Any]]:
 
 
 def _of_all(schema: StructuralSchema) -> dict[str, Shape]:
-    """Return the shapes of what every resource has, held to what the schema says of it."""
+    """Return the shapes of the fields of every resource, restricted by the schema."""
     found = {"apiVersion": str, "kind": str, "metadata": shapes.fitting(schemas().node(OBJECT_META))}
     for name, plain in found.items():
         child = schema.properties.get(name)
@@ -194,7 +197,7 @@ def _rules_of_text(raw: Raw) -> Iterator[_Check]:
 
 
 def _keeps(raw: Raw, rules: list[_Check]) -> _Check:
-    """Return what takes texts that keep some rules, and are as long as they should be."""
+    """Return a check for texts that satisfy these rules and the length limits."""
     least, most = raw.get("minLength") or 0, raw.get("maxLength")
     if least <= 0 and most is None and len(rules) == 1:
         return lambda value: type(value) is str and rules[0](value)

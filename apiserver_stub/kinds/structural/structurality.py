@@ -1,6 +1,7 @@
-"""Check that a schema is structural (KEP-1693): each value has one type, told outside of junctors, which only judge.
+"""Check that a schema is structural (KEP-1693): each value has one type, given outside of junctors, which only
+validate.
 
-Schemas are the trees that definitions carry, fitted to `JSONSchemaProps`.
+Schemas are trees from definitions, fitted to `JSONSchemaProps`.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from controller_manager.common.api.tree import Tree
 from controller_manager.common.base.regex import compile_regex
 
 DEEPEST = 100
-"""The most schemas that may lie within one another."""
+"""The maximum nesting depth of schemas."""
 JUNCTORS = ("allOf", "anyOf", "oneOf")
 INT_OR_STRING = "x-kubernetes-int-or-string"
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -31,8 +32,8 @@ _MAPS = frozenset({"properties", "definitions", "patternProperties", "dependenci
 _PARTS = _MAPS | {*JUNCTORS, "not", "additionalProperties", "items", "additionalItems"}
 _INTEGER_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _ROOT, _ITEM, _FIELD = "at the root", "for specified array items", "for specified object fields"
-_SAID_EMPTY = frozenset({"default", LIST_TYPE, MAP_TYPE})  # fields whose empty value says something, too
-# Fields that the published API knows and no schema may use, under their names in messages.
+_SAID_EMPTY = frozenset({"default", LIST_TYPE, MAP_TYPE})  # fields whose empty value has a meaning
+# Fields of the published API that schemas may not use, with their names in messages.
 _UNSUPPORTED = {
     "id": "id", "$schema": "schema", "$ref": "$ref", "patternProperties": "patternProperties",
     "dependencies": "dependencies", "additionalItems": "additionalItems", "definitions": "definitions",
@@ -40,7 +41,7 @@ _UNSUPPORTED = {
 
 
 def check_structural(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
-    """Report why the schema of a whole object is not structural, in the order of the messages."""
+    """Report why the schema of an object is not structural, in kube-apiserver's order."""
     found = ErrorList()
     _check_value(schema, _ROOT, at, found)
     _check_complete(schema, schema, at, at, found)
@@ -48,7 +49,7 @@ def check_structural(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
 
 
 def unsupported(schema: Any) -> str:
-    """Return why no structural schema can be made of a schema at all; empty if one can."""
+    """Return why a schema cannot be converted to a structural one. Empty if it can."""
     if not isinstance(schema, dict):
         return ""
     for name, shown in _UNSUPPORTED.items():
@@ -62,7 +63,7 @@ def unsupported(schema: Any) -> str:
 
 
 def parts(schema: Tree, at: FieldPath) -> Iterator[tuple[Any, FieldPath]]:
-    """Yield the schemas directly within a schema, with their places."""
+    """Yield the direct children of a schema with their paths."""
     for name, found in schema.items():
         if name not in _PARTS:
             continue
@@ -77,7 +78,7 @@ def parts(schema: Tree, at: FieldPath) -> Iterator[tuple[Any, FieldPath]]:
 
 
 def every_schema(schema: Any) -> Iterator[Tree]:
-    """Yield a schema and all within it."""
+    """Yield a schema and all nested ones."""
     if isinstance(schema, dict):
         yield schema
         for inner, _ in parts(schema, None):
@@ -85,7 +86,7 @@ def every_schema(schema: Any) -> Iterator[Tree]:
 
 
 def too_deep(schema: Tree, at: FieldPath = None) -> FieldPath:
-    """Return the place of the first schema that lies too deep; None if none does."""
+    """Return the path of the first schema that is nested too deeply, or None."""
     level: list[tuple[Any, FieldPath]] = [(schema, at)]
     for _ in range(DEEPEST):
         level = [inner for outer, where in level if isinstance(outer, dict) for inner in parts(outer, where)]
@@ -93,7 +94,7 @@ def too_deep(schema: Tree, at: FieldPath = None) -> FieldPath:
 
 
 def _check_value(schema: Tree, level: str, at: FieldPath, errors: ErrorList) -> None:
-    """Report what breaks the invariants of a schema outside of junctors."""
+    """Report errors in a schema outside of junctors."""
     if errors.full:
         return
     kind, properties, more = schema.get("type", ""), schema.get("properties", {}), schema.get("additionalProperties")
@@ -109,7 +110,7 @@ def _check_value(schema: Tree, level: str, at: FieldPath, errors: ErrorList) -> 
         _check_value(more, _FIELD, (at, "additionalProperties"), errors)
     _check_extensions(schema, at, errors)
     first = schema.get("allOf", ({},))[0]
-    _check_judgements(schema, at, errors, of_any=_is_integer_or_string(schema), of_first=_is_integer_or_string(first))
+    _check_junctors(schema, at, errors, of_any=_is_integer_or_string(schema), of_first=_is_integer_or_string(first))
     _check_type(schema, level, at, errors)
     _check_embedded(schema, level, at, errors)
 
@@ -129,7 +130,7 @@ def _check_type(schema: Tree, level: str, at: FieldPath, errors: ErrorList) -> N
 
 
 def _check_embedded(schema: Tree, level: str, at: FieldPath, errors: ErrorList) -> None:
-    """Report what a schema says of type and metadata of an object that it should not, and what is missing."""
+    """Report missing or forbidden keywords for the type and metadata of an object."""
     properties, embedded = schema.get("properties", {}), schema.get(EMBEDDED)
     if embedded and schema.get("additionalProperties") is not None:
         errors.forbidden((at, "additionalProperties"), f"must not be used if {EMBEDDED} is set")
@@ -142,7 +143,7 @@ def _check_embedded(schema: Tree, level: str, at: FieldPath, errors: ErrorList) 
         metadata, place = properties["metadata"], ((at, "properties"), key("metadata"))
         if is_object and metadata.get("type") != "object":
             errors.invalid((place, "type"), metadata.get("type", ""), "must be object")
-        if level is _ROOT and _says_more(metadata):
+        if level is _ROOT and _restricts_more(metadata):
             why = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             errors.forbidden(place, why)
     if embedded and not schema.get(PRESERVE) and not properties:
@@ -150,11 +151,11 @@ def _check_embedded(schema: Tree, level: str, at: FieldPath, errors: ErrorList) 
         errors.required((at, "properties"), why)
 
 
-def _says_more(metadata: Tree) -> bool:
-    """Return whether a schema of metadata restricts more than names."""
-    told = set(metadata.get("properties", {}))
+def _restricts_more(metadata: Tree) -> bool:
+    """Return whether a schema of metadata restricts other fields than the names."""
+    named = set(metadata.get("properties", {}))
     restricted = set(metadata) - {"type", "default"}
-    if told and told <= {"name", "generateName"}:
+    if named and named <= {"name", "generateName"}:
         restricted.discard("properties")
     return bool(restricted)
 
@@ -166,11 +167,13 @@ def _check_extensions(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
                 errors.invalid((at, name), True, f"must be false if {INT_OR_STRING} is true")
 
 
-def _check_judgements(
+def _check_junctors(
     schema: Tree, at: FieldPath, errors: ErrorList, *, of_any: bool = False, of_first: bool = False
 ) -> None:
-    """Report what is wrong with the junctors of a schema and with its pattern, but for its `anyOf` (`of_any`) or that
-    of the first of its `allOf` (`of_first`) where that says no more than that a value is an integer or a string.
+    """Report errors in the junctors and the pattern of a schema.
+
+    `of_any` exempts its `anyOf`, `of_first` that of its first `allOf`, if they only say that a value is an integer or a
+    string.
     """
     if not of_any:
         _check_each(schema, "anyOf", at, errors)
@@ -196,10 +199,10 @@ def _is_integer_or_string(schema: Tree) -> bool:
 
 
 def _check_inside(schema: Tree, at: FieldPath, errors: ErrorList, *, of_any: bool = False) -> None:
-    """Report what a schema within a junctor says although it should only judge."""
+    """Report keywords that are not allowed inside a junctor."""
     if errors.full:
         return
-    _check_judgements(schema, at, errors, of_any=of_any)
+    _check_junctors(schema, at, errors, of_any=of_any)
     if isinstance(schema.get("items"), dict):
         _check_inside(schema["items"], (at, "items"), errors)
     for name, inner in schema.get("properties", {}).items():
@@ -215,9 +218,7 @@ def _check_inside(schema: Tree, at: FieldPath, errors: ErrorList, *, of_any: boo
 
 
 def _check_complete(judging: Tree, schema: Tree | None, at: FieldPath, place: FieldPath, errors: ErrorList) -> None:
-    """Report values that junctors of `judging`, which is at `at`, judge and the schema, which is at `place`, does not
-    describe.
-    """
+    """Report values that the junctors of `judging` (at `at`) validate but the schema (at `place`) does not declare."""
     for name in JUNCTORS:
         for index, inner in enumerate(judging.get(name, ())):
             _check_described(inner, schema, ((at, name), index), place, errors)

@@ -1,6 +1,6 @@
-"""Validation of a value by its schema, with the causes that clients of kube-apiserver know (go-openapi/validate).
+"""Validate a value by its schema, with the causes of kube-apiserver (go-openapi/validate).
 
-Here all is looked at, and words are found; objects in which all is well are told by their shape (`shapes.py`).
+This code checks everything and words the errors. `shapes.py` recognizes valid objects faster.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,8 +29,8 @@ _NO_PROPERTIES: Mapping[str, Raw] = MappingProxyType({})
 
 
 class Problem(NamedTuple):
-    """What is wrong with a value: its sort, the path, the value as it is shown, the sentence, and the limit or the
-    allowed values. Problems of an object as a whole have the path "".
+    """An error of a value: type, path, shown value, message, and the limit or the allowed values. Errors of the whole
+    object have the path "".
     """
 
     sort: str
@@ -41,8 +41,8 @@ class Problem(NamedTuple):
 
 
 class Result:
-    """The problems of a value, each sentence once, and how many checks it has passed: of alternatives, the one that
-    passed most tells what is wrong.
+    """The errors of a value without duplicate messages, and the number of passed checks. Of several failed
+    alternatives, the one with most passed checks is reported.
     """
 
     __slots__ = ("_said", "matches", "problems")
@@ -53,25 +53,25 @@ class Result:
         self._said: set[str] = set()
 
     def add(self, *problems: Problem) -> None:
-        """Add problems."""
+        """Add errors."""
         for problem in problems:
             if problem.message not in self._said:
                 self._said.add(problem.message)
                 self.problems.append(problem)
 
     def merge(self, other: "Result") -> None:
-        """Add what has been found elsewhere."""
+        """Add the errors and checks of another result."""
         self.add(*other.problems)
         self.matches += other.matches
 
 
 def check(value: Any, raw: Raw, correlation: Correlation | None = None, path: str = "") -> list[Problem]:
-    """Return the problems of a value; none of those parts that `correlation` knows as unchanged."""
+    """Return the errors of a value. Parts that `correlation` knows as unchanged are skipped."""
     return _ratcheted(value, raw, path, correlation).problems
 
 
 def tell(problems: list[Problem], errors: ErrorList, at: FieldPath = None) -> None:
-    """Add the causes of problems of the value at a place."""
+    """Add the causes for the errors of a value."""
     for sort, path, value, message, limit in problems:
         where: FieldPath = (at, path.removeprefix(".")) if path and path != "." else at or NOWHERE
         match sort:
@@ -157,7 +157,7 @@ def _wrong_type(path: str, expected: str, found: str) -> Problem:
 
 
 def _format(raw: Raw) -> str | None:
-    """Return the format of a schema; None if it has none that is known for its type."""
+    """Return the format of a schema. None if it has none or an unknown one for its type."""
     name: str = raw.get("format") or ""
     types = _types(raw)
     only = types[0] if len(types) == 1 else ""
@@ -180,7 +180,7 @@ def _type(value: Any, found: str, types: tuple[str, ...], raw: Raw, path: str) -
     elif named and found not in ("string", "array") and not matching:
         wrong = _wrong_format(path, named, found)
     elif named and found in ("string", "array") and not {"number", "integer"} & set(types):
-        pass  # of these the format decides
+        pass  # the format is checked instead
     elif not matching:
         wrong = _wrong_type(path, ",".join(types), found)
     if wrong is not None:
@@ -201,13 +201,13 @@ def _is_whole(value: float) -> bool:
 
 
 def _string(value: str, raw: Raw, path: str) -> Iterator[Problem]:
-    """Yield what is wrong with a text: the first of its rules, and its format."""
+    """Yield the errors of a string: the first broken rule, and its format."""
     longest, shortest, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
     if longest is not None and len(value) > longest:
         yield Problem("TooLong", path, value, f"{path} in body should be at most {longest} chars long", longest)
     elif shortest is not None and len(value) < shortest:
         yield Problem("Invalid", path, value, f"{path} in body should be at least {shortest} chars long")
-    elif pattern and (why := _unlike(value, pattern)):
+    elif pattern and (why := _unmatched_pattern(value, pattern)):
         yield Problem("Invalid", path, value, f"{path} in body should match '{why}'")
     named = _format(raw)
     is_of = None if named is None else format_of(named)
@@ -219,8 +219,8 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
 
 
-def _unlike(value: str, pattern: str) -> str:
-    """Return the pattern that a text does not match; empty if it does."""
+def _unmatched_pattern(value: str, pattern: str) -> str:
+    """Return the pattern that a string does not match. Empty if it matches."""
     try:
         return "" if compile_regex(pattern).matches(value) else pattern
     except ValueError as error:
@@ -230,23 +230,23 @@ def _unlike(value: str, pattern: str) -> str:
 def _number(value: float, raw: Raw, types: tuple[str, ...], path: str) -> Iterator[Problem]:
     only = types[0] if len(types) == 1 and types[0] in _NUMBER_FORMATS else ""
     named = (_format(raw) or "") if only else ""
-    yield from _beyond(value, only, named, "Checked", path)
+    yield from _out_of_range(value, only, named, "Checked", path)
     factor = raw.get("multipleOf")
     if factor is not None:
-        fits = [*_beyond(factor, only, named, "MultipleOf", path)]
+        fits = [*_out_of_range(factor, only, named, "MultipleOf", path)]
         yield from fits
         yield from _multiple(value if not fits else float(value), factor, path)
     for word, title in (("minimum", "Minimum"), ("maximum", "Maximum")):
         bound = raw.get(word)
         if bound is not None:
-            fits = [*_beyond(bound, only, named, f"{title} boundary", path)]
+            fits = [*_out_of_range(bound, only, named, f"{title} boundary", path)]
             yield from fits
             exclusive = bool(raw.get(f"exclusive{title}"))
             yield from _bound(value if not fits else float(value), bound, exclusive, word == "maximum", path)
 
 
-def _beyond(value: float, only: str, named: str, what: str, path: str) -> Iterator[Problem]:
-    """Yield that a number is none of its type and format."""
+def _out_of_range(value: float, only: str, named: str, what: str, path: str) -> Iterator[Problem]:
+    """Yield an error if a number is outside of its type or format."""
     if only == "integer":
         fits = float(value).is_integer() if isfinite(value) else False
         fits = fits and int(value) in (_INT32 if named == "int32" else _INT64)
@@ -332,7 +332,7 @@ def _enum(value: Any, raw: Raw, path: str) -> Result:
 
 
 def _is_one(value: Any, allowed: Any) -> bool:
-    """Tell whether a value is the allowed one, as far as its type can be converted."""
+    """Return whether a value equals the allowed one after type conversion."""
     if allowed is None or value is None:
         return False
     numbers = (int, float)

@@ -1,1 +1,1 @@
-"""Forms of values: names, paths, PEM, and trees; nothing of kinds."""
+"""Formats of values: names, paths, PEM and trees. Nothing here depends on a kind."""

@@ -1,7 +1,7 @@
-"""JSONPath as columns of custom resources have it: fields, indexes, slices, wildcards, filters, recursive descent.
+"""JSONPath as columns of custom resources use it: fields, indexes, slices, wildcards, filters, recursive descent.
 
-A path that finds nothing finds nothing; one that cannot be taken in a value raises `LookupError`. So does one that
-visits too many values: recursive descent within recursive descent takes exponential time.
+A path without a match returns nothing. `LookupError` is raised if a step cannot be applied to a value, or if too many
+values are visited: nested recursive descent takes exponential time.
 """
 
 import re
@@ -11,27 +11,27 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 MOST_VISITS = 250_000
-"""Values that all paths of the columns of a table may visit in one object."""
+"""The maximum number of values in one object that all column paths of a table may visit."""
 
 
 class Visits:
-    """The number of values that one or several paths may still visit."""
+    """The remaining number of values that one or several paths may visit."""
 
     def __init__(self, left: int) -> None:
         self._left = left
 
     def count(self, visited: int) -> None:
-        """Note visited values. Raises `LookupError` when they are too many."""
+        """Count visited values. Raises `LookupError` if there are too many."""
         self.spend(visited)
         if self._left < 0:
             raise LookupError("too many values")
 
     def spend(self, cost: int) -> None:
-        """Leave so many fewer to later paths."""
+        """Reduce the number that later paths may visit."""
         self._left -= cost
 
 
-# Returns all that is found from each of some values.
+# Returns all matches, given the values matched so far.
 _Step = Callable[[list[Any], Visits], list[Any]]
 
 _PLAIN = re.compile(r"(?:\.[\w-]+)*")
@@ -43,20 +43,20 @@ _LONGEST = 4096
 
 
 class JSONPath:
-    """A path, compiled. Raises ValueError for a text that is none."""
+    """A compiled path. Raises ValueError for invalid text."""
 
     def __init__(self, path: str) -> None:
         if len(path) > _LONGEST:
-            raise ValueError(f"a path has at most {_LONGEST} characters")
+            raise ValueError(f"path is longer than {_LONGEST} characters")
         self._steps = _steps(path.split(".")[1:] if _PLAIN.fullmatch(path) else _parse(path))
 
     def find(self, value: Any, visits: Visits | None = None) -> list[Any]:
-        """Return all that the path leads to, in order; `visits` bounds the work. Raises `LookupError`."""
+        """Return all matches in order. `visits` limits the work. Raises `LookupError`."""
         return _through(self._steps, [value], visits or Visits(MOST_VISITS))
 
 
 def _steps(parts: Iterable[str | _Step]) -> tuple[_Step, ...]:
-    """Return the steps of a path, whose parts are steps and names of fields; one step follows all names in a row."""
+    """Return the steps of a path from its parts, which are steps or field names. Consecutive names become one step."""
     found: list[_Step] = []
     names: list[str] = []
     for part in parts:
@@ -122,7 +122,7 @@ def _inside(value: Any) -> Collection[Any]:
 
 
 def _descend(values: list[Any], visits: Visits) -> list[Any]:
-    """Return all values that have others inside, from the outside in."""
+    """Return all values that contain others, outermost first."""
     found: list[Any] = []
     waiting = list(reversed(values))
     while waiting:
@@ -176,7 +176,7 @@ def _slice(start: int | None, end: int | None, step: int | None) -> _Step:
 
 
 def _through(steps: Iterable[_Step], values: list[Any], visits: Visits) -> list[Any]:
-    """Return what is found behind all steps."""
+    """Return the matches after all steps."""
     for step in steps:
         if not values:
             break
@@ -187,13 +187,13 @@ def _through(steps: Iterable[_Step], values: list[Any], visits: Visits) -> list[
 
 def _item(value: Any, index: int) -> Any:
     if type(value) is not list:
-        raise LookupError("what is indexed is no array")
+        raise LookupError("cannot index a value that is not an array")
     return value[index]
 
 
 def _part(value: Any, start: int | None, end: int | None, step: int | None) -> list[Any]:
     if type(value) is not list:
-        raise LookupError("what is indexed is no array")
+        raise LookupError("cannot index a value that is not an array")
     first = start or 0
     if value and not -len(value) <= first < len(value):
         raise LookupError("array index out of bounds")
@@ -213,7 +213,7 @@ def _filter(left: str, operator: str | None, right: str | None) -> _Step:
         try:
             return bool(ones and others and compare(ones[0], others[0]))
         except TypeError:
-            raise LookupError("values of different types have no order") from None
+            raise LookupError("cannot order values of different types") from None
 
     return _selection(holds)
 
@@ -223,7 +223,7 @@ def _selection(holds: Callable[[Any, Visits], bool]) -> _Step:
         found: list[Any] = []
         for value in values:
             if type(value) is not list:
-                raise LookupError("what is filtered is no array")
+                raise LookupError("cannot filter a value that is not an array")
             visits.count(len(value))
             found += [item for item in value if holds(item, visits)]
         return found

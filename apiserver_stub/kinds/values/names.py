@@ -1,4 +1,4 @@
-"""The forms of names, labels, keys and addresses. A check returns what is wrong, a line a problem; empty if nothing."""
+"""Formats of names, labels, keys and addresses. A check returns the problems, one per line, or an empty string."""
 
 import re
 from collections.abc import Callable
@@ -6,25 +6,25 @@ from functools import lru_cache, wraps
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import Literal, NamedTuple
 
-# Addresses and ranges in the form almost everybody writes them in, read several times as fast as by `ipaddress`.
+# Addresses and ranges in their usual form, parsed several times faster than by `ipaddress`.
 
 
 class AddressRange(NamedTuple):
-    """A range of addresses: its first one, how many bits all of them share, and how many they have."""
+    """An address range: its first address, the prefix length, and the bits of an address."""
 
     first: int
     length: int
     bits: int
 
     def lies_within(self, other: "AddressRange") -> bool:
-        """Return whether it is a part of another range, and not all of it."""
+        """Return whether this range is a proper part of another range."""
         if self.bits != other.bits or self.length <= other.length:
             return False
         return (self.first ^ other.first) >> (other.bits - other.length) == 0
 
 
 def range_of(text: str) -> AddressRange | None:
-    """Return the range that a text stands for; None when it stands for none, or is written in an unusual way."""
+    """Return the range that a text means. None if it is invalid or has an unusual form."""
     address, slash, length = text.partition("/")
     packed = _packed(address)
     if packed is None or not slash or len(length) > 3 or not (length.isascii() and length.isdigit()):
@@ -36,13 +36,13 @@ def range_of(text: str) -> AddressRange | None:
 
 
 def is_usual_address(text: str) -> bool:
-    """Return whether a text is an address in the one form that is recommended (RFC 5952); some are not recognized."""
+    """Return whether a text is an address in canonical form (RFC 5952). Some canonical addresses are not recognized."""
     packed = None if ":" in text and "." in text else _packed(text)
     return packed is not None and text == inet_ntop(AF_INET6 if ":" in text else AF_INET, packed)
 
 
 def is_usual_range(text: str) -> bool:
-    """Return whether a text is a range with an address in that form."""
+    """Return whether a text is a range whose address has that form."""
     address, _, length = text.partition("/")
     return is_usual_address(address) and range_of(text) is not None and length == str(int(length))
 
@@ -54,12 +54,12 @@ def _packed(address: str) -> bytes | None:
         return None
 
 
-# The forms of names, labels and keys.
+# The formats of names, labels and keys.
 
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
 _PORT_NAME_LIMIT = 15
-_REMEMBERED = 253  # characters of what is remembered
+_REMEMBERED = 253  # maximum length of a cached text
 
 _LABEL_FORM = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OLD_LABEL_FORM = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -71,7 +71,7 @@ Check = Callable[[str], str]
 
 
 def _remembered(check: Check) -> Check:
-    """Return a check that remembers what it said of short texts: names and labels are the same in many objects."""
+    """Cache the results of a check for short texts. Many objects have the same names and labels."""
     known = lru_cache(maxsize=4096)(check)
 
     @wraps(check)
@@ -140,7 +140,7 @@ def label(name: str) -> str:
 
 @_remembered
 def old_label(name: str) -> str:
-    """Check a DNS label of RFC 1035, which begins with a letter."""
+    """Check a DNS label of RFC 1035, which starts with a letter."""
     return _dns(name, _LABEL_LIMIT, _OLD_LABEL, _OLD_LABEL_RULE)
 
 
@@ -152,12 +152,12 @@ def subdomain(name: str) -> str:
 
 @_remembered
 def loose_subdomain(name: str) -> str:
-    """Check a DNS subdomain whose labels may have underscores."""
+    """Check a DNS subdomain whose labels may contain underscores."""
     return _dns(name, _SUBDOMAIN_LIMIT, _LOOSE_SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def host(name: str) -> str:
-    """Check a DNS subdomain, or a wildcard for the first of its labels."""
+    """Check a DNS subdomain whose first label may be a wildcard."""
     why = subdomain(name.removeprefix("*."))
     return f"a wildcard DNS-1123 subdomain must start with '*.': {why}" if why and "*" in name else why
 
@@ -167,12 +167,12 @@ def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
 
 
 def problems(*found: str | Literal[False]) -> str:
-    """Return several problems as one text; what is empty or False is none."""
+    """Join problems into one text. Empty and False values are skipped."""
     return "\n".join(one for one in found if one)
 
 
 def path_segment(name: str) -> str:
-    """Check anything that can stand between two slashes of a path."""
+    """Check text that is used as one segment of a URL path."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     bad = next((mark for mark in "/%" if mark in name), "")
@@ -181,7 +181,7 @@ def path_segment(name: str) -> str:
 
 @_remembered
 def qualified(name: str) -> str:
-    """Check a label or annotation key: a name of 63 characters, optionally behind a subdomain and a slash."""
+    """Check a label or annotation key: a name of at most 63 characters with an optional subdomain prefix and slash."""
     prefix, slash, rest = name.rpartition("/")
     if slash and "/" in prefix:
         rule = QUALIFIED_RULE.removeprefix("name part ")
@@ -238,5 +238,5 @@ def env_name(name: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """Check a name as programming languages have them."""
+    """Check an identifier as in programming languages."""
     return "" if _IDENTIFIER.fullmatch(name) else "must be letters, digits or '_', and not begin with a digit"

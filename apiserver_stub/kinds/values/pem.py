@@ -1,4 +1,4 @@
-"""Blocks of PEM (RFC 7468), read as Go reads them: whatever stands between blocks is passed over."""
+"""Parse PEM blocks (RFC 7468) as Go does. Text between blocks is ignored."""
 
 from binascii import Error, a2b_base64
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Block(NamedTuple):
 
 
 def blocks(pem: bytes) -> Iterator[Block]:
-    """Yield the blocks that can be read; each byte is looked at a bounded number of times."""
+    """Yield the readable blocks. Each byte is examined a bounded number of times."""
     after = 0
     while (end := pem.find(b"\n" + _END, after)) >= 0:
         begin = pem.rfind(_BEGIN, after, end)
@@ -33,7 +33,7 @@ def blocks(pem: bytes) -> Iterator[Block]:
 
 
 def _content(body: bytes) -> bytes | None:
-    """Return what a block holds, after its headers; None if that is no base64."""
+    """Return the decoded content of a block after its headers. None if it is not base64."""
     headers_end = body.find(b"\n", body.rfind(b":")) if b":" in body else -1
     try:
         return a2b_base64(body[headers_end + 1 :].translate(None, _BLANK), strict_mode=True)

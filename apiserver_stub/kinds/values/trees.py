@@ -1,4 +1,4 @@
-"""Reading and writing plain trees by path; no knowledge of kinds."""
+"""Read and write plain trees by path. Nothing here depends on a kind."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -24,9 +24,9 @@ def get_in(tree: Any, path: Sequence[str]) -> Any:
 
 
 def put_in(tree: Tree, path: Sequence[str], value: Any) -> None:
-    """Set the value at `path`, making objects on the way but never changing one that is there; None removes it.
+    """Set the value at `path` and create missing objects. None removes the value.
 
-    Objects on the way are copied, so that a subtree shared with another tree stays as it is.
+    Objects on the path are copied, so a subtree shared with another tree is not changed.
     """
     *parents, last = path
     for name in parents:
@@ -42,7 +42,7 @@ def put_in(tree: Tree, path: Sequence[str], value: Any) -> None:
 
 
 def deep_copy(value: Any) -> Any:
-    """Return a copy that shares no object and no array with `value`."""
+    """Return a copy that shares no object or array with `value`."""
     if type(value) is dict:
         return {name: deep_copy(item) if type(item) in _CONTAINERS else item for name, item in value.items()}
     if type(value) is list:
@@ -51,7 +51,7 @@ def deep_copy(value: Any) -> Any:
 
 
 def with_integers(value: Any) -> Any:
-    """Return a tree with integers in the place of floats without a fraction that fit 64 bits, as Go writes them."""
+    """Return the tree with floats that have no fraction and fit 64 bits replaced by integers, as Go encodes them."""
     kind = type(value)
     if kind is dict:
         return {name: with_integers(inner) for name, inner in value.items()}
@@ -61,12 +61,12 @@ def with_integers(value: Any) -> Any:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal. Python takes true for 1, JSON does not."""
+    """Return whether two JSON values are equal. In Python True equals 1, in JSON it does not."""
     return bool(one == other) and (identical(one, other) or _has_same_booleans(one, other))
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal and of the same types: 1.0 is another value than 1."""
+    """Return whether two JSON values are equal and have the same types: 1.0 and 1 differ."""
     return bool(one == other) and _ENCODER.encode(one) == _ENCODER.encode(other)
 
 
@@ -79,8 +79,8 @@ def _has_same_booleans(one: Any, other: Any) -> bool:
 
 
 def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:
-    """Tell whether two objects agree in all top-level fields but the ignored ones. Those that they share are equal: to
-    compare an object with itself takes as long as with a copy.
+    """Return whether two objects have equal top-level fields, except for the ignored ones. Shared values are equal and
+    not compared.
     """
     for name, value in one.items():
         before = other.get(name, _MISSING)
@@ -90,7 +90,7 @@ def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:
 
 
 def dicts(value: Any) -> Sequence[tuple[int, Tree]]:
-    """Return the objects of an array with their indexes; none if it is no array."""
+    """Return the objects in an array with their indexes. Empty if it is not an array."""
     if not isinstance(value, list):
         return ()
     return [(i, item) for i, item in enumerate(value) if isinstance(item, dict)]

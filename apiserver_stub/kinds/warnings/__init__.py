@@ -1,4 +1,4 @@
-"""Warnings of an object that breaks no rule: deprecated fields, values that are read otherwise."""
+"""Warnings about valid objects: deprecated fields, ignored or ambiguous values."""
 
 from apiserver_stub.kinds.warnings.kinds import deprecated_kind, warnings_of
 

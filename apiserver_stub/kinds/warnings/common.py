@@ -1,4 +1,4 @@
-"""Warnings that several kinds share, each behind its place: fractions of bytes, labels of nodes, addresses."""
+"""Warnings that several kinds share: fractional byte quantities, node labels, addresses."""
 
 from binascii import Error as Base64Error
 from binascii import a2b_base64
@@ -19,17 +19,17 @@ from controller_manager.common.api.tree import Tree
 
 
 def tell(at: FieldPath, text: str) -> str:
-    """Return a warning about a place."""
+    """Return a warning with its field path."""
     return f"{render(at)}: {text}"
 
 
 def annotation(tree: Tree, name: str) -> Any:
-    """Return the annotation of an object or a template; None without it."""
+    """Return an annotation of an object or a template, or None."""
     return (tree.get("metadata", {}).get("annotations") or {}).get(name)
 
 
 def fractional(amounts: Any, names: tuple[str, ...], at: FieldPath) -> list[str]:
-    """Warn of amounts of bytes that are no whole number."""
+    """Return warnings for byte quantities that are not whole numbers."""
     if not amounts:
         return []
     return [
@@ -40,7 +40,7 @@ def fractional(amounts: Any, names: tuple[str, ...], at: FieldPath) -> list[str]
 
 
 def _is_fraction(text: str) -> bool:
-    # Most amounts end in a digit or a unit that can't be a fraction.
+    # Quantities with one of these endings are never fractional, and most have one.
     return text.endswith(("m", "u", "n")) and parse(text).number % 1 != 0
 
 
@@ -57,53 +57,53 @@ _INSTEAD: Mapping[str, str] = MappingProxyType({
 
 
 def of_label(name: str, at: FieldPath) -> list[str]:
-    """Warn of a label that has another name today."""
+    """Return warnings for a deprecated label name."""
     return [tell(at, f"{name} is {_INSTEAD[name]}")] if name in _INSTEAD else []
 
 
 def of_labels(labels: Any, at: FieldPath) -> list[str]:
-    """Warn of the keys of a map of labels."""
+    """Return warnings for the keys of a map of labels."""
     return [text for name in labels or () if name in _INSTEAD for text in of_label(name, (at, f"[{name}]"))]
 
 
 def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
-    """Warn of the keys of the requirements of a selector."""
-    told = []
+    """Return warnings for the keys of selector requirements."""
+    messages = []
     for index, expression in enumerate(expressions or ()):
-        told += of_label(expression.get("key", ""), (((at, "matchExpressions"), index), "key"))
-    return told
+        messages += of_label(expression.get("key", ""), (((at, "matchExpressions"), index), "key"))
+    return messages
 
 
 def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
-    """Warn of a term of a node selector; of values that no label can have only if it is `preferred`."""
-    told = of_expressions(term.get("matchExpressions"), at)
+    """Return warnings for a node selector term. Values that no label can have count only if it is `preferred`."""
+    messages = of_expressions(term.get("matchExpressions"), at)
     for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
         for number, value in enumerate(expression.get("values") or ()):
             if why := names.label_value(value):
-                told.append(tell((((((at, "matchExpressions"), index), "values"), number)), why))
-    return told
+                messages.append(tell((((((at, "matchExpressions"), index), "values"), number)), why))
+    return messages
 
 
 def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
-    """Return what a pod asks of the labels of its node."""
+    """Return warnings for the node affinity of a pod."""
     required, preferred = (
         "requiredDuringSchedulingIgnoredDuringExecution",
         "preferredDuringSchedulingIgnoredDuringExecution",
     )
-    told = []
+    messages = []
     for index, term in enumerate((affinity.get(required) or {}).get("nodeSelectorTerms") or ()):
-        told += of_term(term, (((at, required), "nodeSelectorTerms"), index))
+        messages += of_term(term, (((at, required), "nodeSelectorTerms"), index))
     for index, weighted in enumerate(affinity.get(preferred) or ()):
-        told += of_term(weighted.get("preference") or {}, (((at, preferred), index), "preference"), preferred=True)
-    return told
+        messages += of_term(weighted.get("preference") or {}, (((at, preferred), index), "preference"), preferred=True)
+    return messages
 
 
 MOST_ADDRESSES = 200
-"""The most addresses of one list that are looked at: there is no room to warn of more."""
+"""The maximum number of addresses checked per list. More warnings would not fit."""
 
 
 def of_address(text: str, at: FieldPath) -> list[str]:
-    """Warn of an address that is not in the form everybody writes it in."""
+    """Return warnings for an IP address that is not in canonical form."""
     if is_usual_address(text):
         return []
     try:
@@ -114,12 +114,12 @@ def of_address(text: str, at: FieldPath) -> list[str]:
     if usual == text:
         return []
     if isinstance(found, IPv4Address) or found.ipv4_mapped:
-        return [tell(at, f'"{text}" is no standard form of an IP address: use "{usual}"')]
+        return [tell(at, f'non-standard IP address "{text}": use "{usual}"')]
     return [tell(at, f'the canonical form (RFC 5952) of the IPv6 address "{text}" is "{usual}"')]
 
 
 def of_range(text: str, at: FieldPath) -> list[str]:
-    """Warn of a range with bits behind its prefix, or one that is not in the form everybody writes it in."""
+    """Return warnings for an address range that is not in canonical form or has host bits set."""
     if is_usual_range(text):
         return []
     address, _, length = text.partition("/")
@@ -127,19 +127,19 @@ def of_range(text: str, at: FieldPath) -> list[str]:
         found = ip_interface(f"{_plain(address)}/{length.lstrip('0') or '0'}")
     except ValueError:
         return []
-    whole, told = found.network, []
+    whole, messages = found.network, []
     if found.ip != whole.network_address:
         single = f"{found.ip}/{found.ip.max_prefixlen}"
-        told.append(tell(at, f'"{text}" could mean "{whole}" or "{single}"'))
+        messages.append(tell(at, f'ambiguous CIDR "{text}": use "{whole}" or "{single}"'))
     if _plain(address) != address or length != str(whole.prefixlen) or _unmapped(found.ip) != found.ip:
-        told.append(tell(at, f'"{text}" is no standard form of a CIDR: use "{whole}"'))
-    if not told and text != str(whole):
-        told.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
-    return told
+        messages.append(tell(at, f'non-standard CIDR "{text}": use "{whole}"'))
+    if not messages and text != str(whole):
+        messages.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
+    return messages
 
 
 def _plain(address: str) -> str:
-    """Return an address without zeros in front of the numbers of an IPv4 address, and without spaces around."""
+    """Return an address without leading zeros in IPv4 numbers and without surrounding spaces."""
     if ":" in address:
         return address
     return ".".join(part.lstrip("0") or "0" for part in address.split("."))
@@ -150,15 +150,15 @@ def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return mapped or address
 
 
-# Warnings of secrets whose certificate and key can't be used together.
+# Warnings for secrets whose certificate and key do not match.
 
 _TLS = "kubernetes.io/tls"
 _CERTIFICATE, _KEY = "tls.crt", "tls.key"
-_LARGEST = 64 * 1024  # bytes of a chain or a key that are looked at
+_LARGEST = 64 * 1024  # larger chains and keys are not checked
 
 
 def of_secret(secret: Tree, old: Tree | None) -> list[str]:
-    """Warn of a pair for TLS that no server could be started with."""
+    """Return warnings for a TLS key pair that no server can use."""
     if secret.get("type") != _TLS or (old is not None and old.get("data") == secret.get("data")):
         return []
     data = secret.get("data") or {}
@@ -174,7 +174,7 @@ def _mismatch(certificate: str, key: str) -> str:
     except (ValueError, Base64Error, UnsupportedAlgorithm):
         return f"{_CERTIFICATE} has no certificate in PEM"
     try:
-        # What is asked is only whether they belong together; to prove the numbers of the key takes many milliseconds.
+        # Only check that key and certificate match. A full check of the key takes many milliseconds.
         private = load_pem_private_key(a2b_base64(key), None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, Base64Error, UnsupportedAlgorithm):
         return f"{_KEY} has no private key in PEM"

@@ -1,4 +1,4 @@
-"""The warning of formats that nobody checks, in the schemas of definitions of custom resources."""
+"""Warnings about unrecognized formats in the schemas of CustomResourceDefinitions."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from apiserver_stub.kinds.structural.structurality import every_schema
 from apiserver_stub.kinds.values.trees import get_in
 from controller_manager.common.api.tree import Tree
 
-# Formats of texts, without their dashes.
+# Formats of strings, without dashes.
 _OF_TEXTS = frozenset({
     "bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
     "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password", "date", "duration",
@@ -19,7 +19,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 def unrecognized_formats(new: Tree, old: Tree | None) -> list[str]:
-    """Return a warning for each format that a definition names, that its predecessor does not, and that is unknown."""
+    """Return a warning for each unknown format that is new in a definition."""
     before = _formats(old) if old is not None else {}
     return [f"unrecognized format {msgspec.json.encode(name).decode()}" for name in _formats(new) if name not in before]
 

@@ -1,4 +1,4 @@
-"""Warnings by kind: of a new object or of an update, of a status, and of a kind that nobody should use any more."""
+"""Warnings by kind: for a new object, an update, a status, and for deprecated kinds."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -31,26 +31,26 @@ _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 
 def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[str]:
-    """Return what to warn the writer of a new object of, or of an update of `old` through `subresource`."""
+    """Return the warnings for a new object, or for an update of `old` through `subresource`."""
     found = kind.warnings.get(subresource)
     return found(new, old) if found is not None else []
 
 
 def deprecated_kind(kind: ResourceInfo) -> str:
-    """Return the warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
+    """Return the warning for every request for a deprecated kind. Empty for other kinds."""
     return kind.deprecation
 
 
 def _templated(path: str, *, named: bool = True) -> Warn:
-    """Return a function that warns of what makes pods: its name, and its template while that is new or changed."""
+    """Return a function that warns about a workload: its name, and its pod template if that is new or changed."""
     names = tuple(path.split("."))
     at = place(path)
 
     def warn(new: Tree, old: Tree | None) -> list[str]:
         if not _is_changed(new, old):
             return []
-        told = pods.of_name(new) if named and old is None else []
-        return told + pods.of_template(get_in(new, names), at)
+        messages = pods.of_name(new) if named and old is None else []
+        return messages + pods.of_template(get_in(new, names), at)
 
     return warn
 
@@ -64,11 +64,11 @@ def _job(path: str) -> Warn:
 
     def warn(new: Tree, old: Tree | None) -> list[str]:
         spec = get_in(new, names) or {}
-        told = template(new, old)
+        messages = template(new, old)
         many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
         if many and spec.get("completionMode") == "Indexed" and _is_changed(new, old):
-            told.append(tell(at, "of so many indexes it may not be possible to keep track when many fail"))
-        return told
+            messages.append(tell(at, "too many indexes to track all of them if many fail"))
+        return messages
 
     return warn
 
@@ -77,22 +77,22 @@ _CRON_JOB = _job("spec.jobTemplate.spec")
 
 
 def _cron_job(new: Tree, old: Tree | None) -> list[str]:
-    told = _CRON_JOB(new, old)
+    messages = _CRON_JOB(new, old)
     if old is not None and "TZ" in (get_in(new, ("spec", "schedule")) or ""):
-        told.append(tell(place("spec.schedule"), "TZ and CRON_TZ can't be used: use timeZone"))
-    return told
+        messages.append(tell(place("spec.schedule"), "TZ and CRON_TZ can't be used: use timeZone"))
+    return messages
 
 
 _SET = _templated("spec.template", named=False)
 
 
 def _stateful_set(new: Tree, old: Tree | None) -> list[str]:
-    told, spec = _SET(new, old), new.get("spec") or {}
+    messages, spec = _SET(new, old), new.get("spec") or {}
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-        told += pods.claim_spec(claim.get("spec"), (place("spec.volumeClaimTemplates"), index))
+        messages += pods.claim_spec(claim.get("spec"), (place("spec.volumeClaimTemplates"), index))
     if (spec.get("revisionHistoryLimit") or 0) < 0:
-        told.append(tell(place("spec.revisionHistoryLimit"), "a negative limit keeps all revisions: use 0 or more"))
-    return told
+        messages.append(tell(place("spec.revisionHistoryLimit"), "a negative limit keeps all revisions: use 0 or more"))
+    return messages
 
 
 def _claim(new: Tree, _old: Tree | None) -> list[str]:
@@ -103,15 +103,15 @@ def _claim(new: Tree, _old: Tree | None) -> list[str]:
 
 def _volume(new: Tree, _old: Tree | None) -> list[str]:
     spec, at = new.get("spec") or {}, place("spec")
-    told = _annotated(new, _OLD_CLASS, 'deprecated since v1.8; use "storageClassName" attribute instead')
-    told += _annotated(new, _OLD_OPTIONS, 'deprecated since v1.31: use the field "mountOptions"')
+    messages = _annotated(new, _OLD_CLASS, 'deprecated since v1.8; use "storageClassName" attribute instead')
+    messages += _annotated(new, _OLD_OPTIONS, 'deprecated since v1.31: use the field "mountOptions"')
     if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        told.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: have volumes provisioned"))
+        messages.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: use dynamic provisioning"))
     required = (get_in(spec, ("nodeAffinity", "required", "nodeSelectorTerms"))) or ()
     for index, term in enumerate(required):
-        told += of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
+        messages += of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
     old_sources = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
-    return told + [tell((at, name), pods.VOLUMES[name]) for name in old_sources if name in spec]
+    return messages + [tell((at, name), pods.VOLUMES[name]) for name in old_sources if name in spec]
 
 
 def _annotated(tree: Tree, name: str, why: str) -> list[str]:
@@ -121,14 +121,14 @@ def _annotated(tree: Tree, name: str, why: str) -> list[str]:
 
 
 def _node(new: Tree, _old: Tree | None) -> list[str]:
-    spec, told = new.get("spec") or {}, []
+    spec, messages = new.get("spec") or {}, []
     if "configSource" in spec:
-        told.append(tell(place("spec.configSource"), "nothing heeds it any more"))
+        messages.append(tell(place("spec.configSource"), "ignored: the feature was removed"))
     if spec.get("externalID"):
-        told.append(tell(place("spec.externalID"), "deprecated, and nothing heeds it"))
+        messages.append(tell(place("spec.externalID"), "deprecated and ignored"))
     for index, text in enumerate((spec.get("podCIDRs") or [])[:MOST_ADDRESSES]):
-        told += of_range(text, (place("spec.podCIDRs"), index))
-    return told
+        messages += of_range(text, (place("spec.podCIDRs"), index))
+    return messages
 
 
 def _runtime_class(new: Tree, _old: Tree | None) -> list[str]:
@@ -136,12 +136,12 @@ def _runtime_class(new: Tree, _old: Tree | None) -> list[str]:
 
 
 def _storage_class(new: Tree, _old: Tree | None) -> list[str]:
-    told = []
+    messages = []
     for index, term in enumerate(new.get("allowedTopologies") or ()):
         for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
             at = ((place("allowedTopologies"), index), "matchLabelExpressions"), number
-            told += of_label(expression.get("key", ""), (at, "key"))
-    return told
+            messages += of_label(expression.get("key", ""), (at, "key"))
+    return messages
 
 
 def _capacity(new: Tree, _old: Tree | None) -> list[str]:
@@ -158,18 +158,18 @@ def _csi_driver(new: Tree, old: Tree | None) -> list[str]:
     if old is not None and asked == get_in(old, ("spec", "tokenRequests")):
         return []
     at = place("spec.serviceAccountTokenInSecrets")
-    return [tell(at, "set it to true if the driver can read tokens there, so that they get into no log")]
+    return [tell(at, "set it to true if the driver can read tokens from secrets, so that they are not logged")]
 
 
 def _quota(new: Tree, old: Tree | None) -> list[str]:
     hard = get_in(new, ("spec", "hard")) or {}
-    told = []
+    messages = []
     for name in ("cpu", "memory", "ephemeral-storage") if old is None else ():
         asked = f"requests.{name}" if f"requests.{name}" in hard or name == "ephemeral-storage" else name
         limit = f"limits.{name}"
         if asked in hard and limit in hard and parse(hard[asked]).number > parse(hard[limit]).number:
-            told.append(tell((place("spec.hard"), f"[{asked}]"), f"is more than {limit}"))
-    return told
+            messages.append(tell((place("spec.hard"), f"[{asked}]"), f"is more than {limit}"))
+    return messages
 
 
 def _service_account(new: Tree, old: Tree | None) -> list[str]:
@@ -187,20 +187,20 @@ def _ingress(new: Tree, old: Tree | None) -> list[str]:
 
 
 def _network_policy(new: Tree, _old: Tree | None) -> list[str]:
-    told = []
+    messages = []
     for side, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(get_in(new, ("spec", side)) or ()):
             for number, peer in enumerate(rule.get(peers) or ()):
                 at = ((((place(f"spec.{side}"), index), peers), number), "ipBlock")
-                told += _block(peer.get("ipBlock") or {}, at)
-    return told
+                messages += _block(peer.get("ipBlock") or {}, at)
+    return messages
 
 
 def _block(block: Any, at: Any) -> list[str]:
-    told = of_range(block.get("cidr", ""), (at, "cidr"))
+    messages = of_range(block.get("cidr", ""), (at, "cidr"))
     for index, text in enumerate((block.get("except") or [])[:MOST_ADDRESSES]):
-        told += of_range(text, ((at, "except"), index))
-    return told
+        messages += of_range(text, ((at, "except"), index))
+    return messages
 
 
 def _slice_of_devices(new: Tree, _old: Tree | None) -> list[str]:
@@ -209,18 +209,18 @@ def _slice_of_devices(new: Tree, _old: Tree | None) -> list[str]:
 
 
 def _balanced(new: Tree, _old: Tree | None) -> list[str]:
-    at, told = place("status.loadBalancer.ingress"), []
+    at, messages = place("status.loadBalancer.ingress"), []
     for index, entry in enumerate(get_in(new, ("status", "loadBalancer", "ingress")) or ()):
-        told += of_address(entry.get("ip", ""), ((at, index), "ip"))
-    return told
+        messages += of_address(entry.get("ip", ""), ((at, index), "ip"))
+    return messages
 
 
 def _pod_status(new: Tree, _old: Tree | None) -> list[str]:
-    told = []
+    messages = []
     for name in ("podIPs", "hostIPs"):
         for index, entry in enumerate(get_in(new, ("status", name)) or ()):
-            told += of_address(entry.get("ip", ""), ((place(f"status.{name}"), index), "ip"))
-    return told
+            messages += of_address(entry.get("ip", ""), ((place(f"status.{name}"), index), "ip"))
+    return messages
 
 
 _STATIC = f".static.{GROUP_DOMAIN}"

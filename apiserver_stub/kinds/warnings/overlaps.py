@@ -1,4 +1,4 @@
-"""Warnings of what hides each other in a pod: files in volumes made of configuration, secrets and tokens, and ports."""
+"""Warnings about overlaps in a pod: file paths in projected volumes, and ports."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,11 +8,11 @@ from apiserver_stub.common.error_list import FieldPath, render
 from apiserver_stub.kinds.warnings.common import tell
 from controller_manager.common.api.tree import Tree
 
-_DEEPEST = 64  # folders of a path that are looked at
+_DEEPEST = 64  # maximum number of folders checked in a path
 
 
 class _File(NamedTuple):
-    """A path in a volume, and what puts a file there."""
+    """A path in a volume and its source."""
 
     path: str
     source: str
@@ -22,7 +22,7 @@ class _File(NamedTuple):
 
 
 def of_volume(volume: Tree) -> Iterator[str]:
-    """Warn of each pair of paths of which one is, or lies in, the other."""
+    """Return warnings for each pair of equal or nested file paths."""
     name, projected = volume.get("name", ""), volume.get("projected")
     if projected is not None:
         files: list[_File] = []
@@ -32,17 +32,17 @@ def of_volume(volume: Tree) -> Iterator[str]:
             files += _of_source(source)
         yield from _overlaps(files, f'volume "{name}" (Projected)')
         return
-    for field, told in (
+    for field, template in (
         ("configMap", 'ConfigMap "{name}"'), ("secret", 'Secret "{secretName}"'), ("downwardAPI", "DownwardAPI"),
     ):  # fmt: skip
         source = volume.get(field)
         if source is not None and len(source.get("items") or ()) > 1:
-            of = told.format_map({"name": source.get("name", ""), "secretName": source.get("secretName", "")})
+            of = template.format_map({"name": source.get("name", ""), "secretName": source.get("secretName", "")})
             yield from _overlaps(_items(source, ""), f'volume "{name}" ({of})')
 
 
-def _items(source: Any, told: str) -> list[_File]:
-    return [_File(item.get("path", "").rstrip("/"), told) for item in source.get("items") or ()]
+def _items(source: Any, source_name: str) -> list[_File]:
+    return [_File(item.get("path", "").rstrip("/"), source_name) for item in source.get("items") or ()]
 
 
 def _of_source(source: Tree) -> list[_File]:
@@ -69,7 +69,7 @@ def _of_source(source: Tree) -> list[_File]:
 
 def _overlaps(files: Iterable[_File], where: str) -> Iterator[str]:
     seen: dict[str, _File] = {}
-    inner: dict[str, _File] = {}  # the first file below each folder
+    inner: dict[str, _File] = {}  # folder -> the first file below it
     for file in files:
         if not file.path:
             continue
@@ -88,11 +88,11 @@ def _folders(path: str) -> list[str]:
 
 
 _MOST = 100
-"""The most warnings of ports; and the most others of its number that a port is compared with."""
+"""The maximum number of port warnings, and of ports with the same number that a port is compared with."""
 
 
 def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
-    """Warn of ports that occur twice, by number or by name, and addresses of nodes without a port of them."""
+    """Return warnings for duplicate ports or port names, and for host IPs without a host port."""
     ports = [
         (port, ((place, "ports"), index))
         for container, place in containers
@@ -101,26 +101,26 @@ def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
     ]
     if not ports:
         return []
-    told = [
+    messages = [
         tell(at, "hostIP without hostPort") for port, at in ports if port.get("hostIP") and not port.get("hostPort")
     ]
-    told += _of_numbers(ports)
-    return (told + _of_names(ports))[:_MOST]
+    messages += _of_numbers(ports)
+    return (messages + _of_names(ports))[:_MOST]
 
 
 def _of_numbers(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     seen: dict[Any, list[tuple[Any, FieldPath]]] = defaultdict(list)
-    told: list[str] = []
+    messages: list[str] = []
     for port, at in ports:
         others = seen[port.get("containerPort"), port.get("protocol")]
         for other, there in others[:_MOST]:
-            if len(told) < _MOST and (how := _clash(port, other)):
-                told.append(tell(at, f"{how} {render(there)}"))
+            if len(messages) < _MOST and (how := _conflict(port, other)):
+                messages.append(tell(at, f"{how} {render(there)}"))
         others.append((port, at))
-    return told
+    return messages
 
 
-def _clash(port: Any, other: Any) -> str:
+def _conflict(port: Any, other: Any) -> str:
     host, there = port.get("hostPort") or 0, other.get("hostPort") or 0
     ip, other_ip = port.get("hostIP") or "", other.get("hostIP") or ""
     if (ip, host) == (other_ip, there):
@@ -132,11 +132,11 @@ def _clash(port: Any, other: Any) -> str:
 
 def _of_names(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     first: dict[str, FieldPath] = {}
-    told = []
+    messages = []
     for port, at in ports:
         name = port.get("name")
         if name and name in first:
-            told.append(tell(at, f'who asks for the port "{name}" gets {render(first[name])}'))
+            messages.append(tell(at, f'duplicate port name "{name}": references resolve to {render(first[name])}'))
         elif name:
             first[name] = at
-    return told
+    return messages

@@ -1,4 +1,4 @@
-"""Warnings of pods and of what has a pod template in it."""
+"""Warnings about pods and pod templates."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -41,38 +41,40 @@ VOLUMES: Mapping[str, str] = MappingProxyType({
     "cephfs": "deprecated in v1.28, without effect since v1.31",
     "rbd": "deprecated in v1.28, without effect since v1.31",
 })  # fmt: skip
-_LONGEST_PREFIX, _DRAWN = 58, "x2x2x"  # of a name, and what may be appended
-_OLD = ".alpha.kubernetes.io/"  # in the names of all annotations that fields have replaced here
+_LONGEST_PREFIX, _DRAWN = 58, "x2x2x"  # maximum length of a generated name's prefix, and a sample suffix
+_OLD = ".alpha.kubernetes.io/"  # part of every annotation name that a field has replaced
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
 _AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def of_pod(pod: Tree, old: Tree | None) -> list[str]:
-    """Warn of a new pod; what can be changed of one that runs is nothing to warn of."""
+    """Return warnings for a new pod. Updates get none."""
     if old is not None:
         return []
-    told, spec = of_name(pod, "it is the hostname of the pod"), pod.get("spec") or {}
-    told += _of_old_annotations(pod, spec, None) + _of_spec(spec, (None, "spec"))
-    return told + _app_armor(pod, None, is_pod=True)
+    messages, spec = of_name(pod, "it is the hostname of the pod"), pod.get("spec") or {}
+    messages += _of_old_annotations(pod, spec, None) + _of_spec(spec, (None, "spec"))
+    return messages + _app_armor(pod, None, is_pod=True)
 
 
 def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with it") -> list[str]:
-    """Warn of a name that is to be a DNS label in another place; of one that is yet to be drawn, by how it begins."""
+    """Return warnings for a name that must also be a DNS label elsewhere. A name to be generated is checked by its
+    prefix.
+    """
     metadata = tree.get("metadata", {})
     wrong = names.label(metadata.get("name") or metadata.get("generateName", "")[:_LONGEST_PREFIX] + _DRAWN)
-    return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
+    return [tell(((None, "metadata"), "name"), f"{why} and should be a DNS label: {wrong}")] if wrong else []
 
 
 def of_template(template: Any, at: FieldPath) -> list[str]:
-    """Warn of the template of pods at a place."""
+    """Return warnings for a pod template."""
     spec = (template or {}).get("spec") or {}
-    told = _of_old_annotations(template, spec, at)
+    messages = _of_old_annotations(template, spec, at)
     finding = _SOUND.find(spec)
     if not finding.sound:
         of_spec = _of_spec(spec, (at, "spec"))
-        told += of_spec
+        messages += of_spec
         finding.sound = not of_spec
-    return told + _app_armor(template, at, is_pod=False)
+    return messages + _app_armor(template, at, is_pod=False)
 
 
 _SOUND = SoundSpecs()
@@ -84,19 +86,19 @@ def _of_old_annotations(template: Any, spec: Tree, at: FieldPath) -> list[str]:
 
 
 def _of_spec(spec: Tree, at: FieldPath) -> list[str]:
-    told: list[str] = []
+    messages: list[str] = []
     for field, look in _LOOKS.items():
         if field in spec:
-            told += look(spec[field], (at, field))
+            messages += look(spec[field], (at, field))
     containers = list(_containers(spec, at))
     for container, place in containers:
         if "resources" in container or "env" in container:
-            told += _of_container(container, place)
-    return told + of_ports(containers)
+            messages += _of_container(container, place)
+    return messages + of_ports(containers)
 
 
 def claim_spec(spec: Any, at: FieldPath) -> list[str]:
-    """Return what a claim asks for."""
+    """Return warnings for the spec of a claim."""
     resources = (spec or {}).get("resources") or {}
     return [
         text
@@ -113,25 +115,29 @@ def _containers(spec: Tree, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:
 
 def _of_annotations(template: Tree, spec: Tree, at: FieldPath) -> list[str]:
     there = (at, "metadata"), "annotations"
-    told = [tell((there, f"[{name}]"), why) for name, why in _DEAD.items() if annotation(template, name) is not None]
+    messages = [
+        tell((there, f"[{name}]"), why) for name, why in _DEAD.items() if annotation(template, name) is not None
+    ]
     if "seccompProfile" not in (spec.get("securityContext") or {}):
-        told += _said(template, _SECCOMP_OF_POD, there)
+        messages += _of_annotation(template, _SECCOMP_OF_POD, there)
     for container, _ in _containers(spec, None):
         if "seccompProfile" not in (container.get("securityContext") or {}):
-            told += _said(template, _SECCOMP + container.get("name", ""), there)
-    return told
+            messages += _of_annotation(template, _SECCOMP + container.get("name", ""), there)
+    return messages
 
 
-def _said(template: Tree, name: str, at: FieldPath) -> list[str]:
+def _of_annotation(template: Tree, name: str, at: FieldPath) -> list[str]:
     return [] if annotation(template, name) is None else [tell((at, f"[{name}]"), _USE_SECCOMP)]
 
 
 def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
-    """Warn of annotations of profiles that no field says yet. A pod is told of those that say more than its field."""
+    """Return warnings for AppArmor annotations without the corresponding field. Of a pod only annotations that differ
+    from its field are reported.
+    """
     annotations = (template or {}).get("metadata", {}).get("annotations") or ()
     if ANNOTATION not in "\n".join(annotations):
         return []
-    spec, told = template.get("spec") or {}, []
+    spec, messages = template.get("spec") or {}, []
     if is_pod and (spec.get("os") or {}).get("name") == "windows":
         return []
     whole = (spec.get("securityContext") or {}).get("appArmorProfile")
@@ -142,23 +148,23 @@ def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
             continue
         if profile_of(text) != whole or whole is None:
             there = (((at, "metadata"), "annotations"), f"[{name}]")
-            told.append(tell(there, 'deprecated since v1.30: use the field "appArmorProfile"'))
-    return told
+            messages.append(tell(there, 'deprecated since v1.30: use the field "appArmorProfile"'))
+    return messages
 
 
 def _of_container(container: Tree, at: FieldPath) -> list[str]:
-    told, resources = [], container.get("resources") or {}
+    messages, resources = [], container.get("resources") or {}
     for side in ("limits", "requests"):
-        told += fractional(resources.get(side), _BYTES, ((at, "resources"), side))
-    return told + _hidden_variables(container.get("env") or (), (at, "env"))
+        messages += fractional(resources.get(side), _BYTES, ((at, "resources"), side))
+    return messages + _hidden_variables(container.get("env") or (), (at, "env"))
 
 
 def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
-    """Warn of variables of the same name, unless the later is made from the earlier."""
+    """Return warnings for duplicate variables, unless the later one refers to the earlier one."""
     if len({variable.get("name", "") for variable in variables}) == len(variables):
         return []
     seen: set[str] = set()
-    told = []
+    messages = []
     for index, variable in enumerate(variables):
         name = variable.get("name", "")
         if name not in seen:
@@ -166,69 +172,70 @@ def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
             continue
         value, reference = variable.get("value", ""), f"$({name})"
         if "valueFrom" in variable or value == reference or reference not in value:
-            told.append(tell((at, index), f'hides an earlier "{name}", which apply may drop'))
-    return told
+            why = f'hides previous definition of "{name}", which may be dropped when using apply'
+            messages.append(tell((at, index), why))
+    return messages
 
 
 def _of_spread(constraints: Any, at: FieldPath) -> list[str]:
-    told = []
+    messages = []
     for index, constraint in enumerate(constraints):
         here = (at, index)
-        told += of_label(constraint.get("topologyKey", ""), (here, "topologyKey"))
+        messages += of_label(constraint.get("topologyKey", ""), (here, "topologyKey"))
         if "labelSelector" not in constraint:
-            told.append(tell((here, "labelSelector"), _NO_SELECTOR))
-    return told
+            messages.append(tell((here, "labelSelector"), _NO_SELECTOR))
+    return messages
 
 
 def _of_affinity(affinity: Any, at: FieldPath) -> list[str]:
-    told = of_affinity(affinity.get("nodeAffinity") or {}, (at, "nodeAffinity"))
+    messages = of_affinity(affinity.get("nodeAffinity") or {}, (at, "nodeAffinity"))
     required, preferred = _AFFINITY
     for field in ("podAffinity", "podAntiAffinity"):
         terms = affinity.get(field) or {}
         for index, term in enumerate(terms.get(required) or ()):
             if "labelSelector" not in term:
-                told.append(tell(((((at, field), required), index), "labelSelector"), _NO_SELECTOR))
+                messages.append(tell(((((at, field), required), index), "labelSelector"), _NO_SELECTOR))
         for index, term in enumerate(terms.get(preferred) or ()):
             if "labelSelector" not in (term.get("podAffinityTerm") or {}):
                 here = ((((at, field), preferred), index), "podAffinityTerm")
-                told.append(tell((here, "labelSelector"), _NO_SELECTOR))
-    return told
+                messages.append(tell((here, "labelSelector"), _NO_SELECTOR))
+    return messages
 
 
 def _of_volumes(volumes: Any, at: FieldPath) -> list[str]:
-    told: list[str] = []
+    messages: list[str] = []
     for index, volume in enumerate(volumes):
         here = (at, index)
-        told += [tell((here, field), VOLUMES[field]) for field in volume if field in VOLUMES]
+        messages += [tell((here, field), VOLUMES[field]) for field in volume if field in VOLUMES]
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim:
-            told += claim_spec(claim.get("spec"), (((here, "ephemeral"), "volumeClaimTemplate"), "spec"))
-        told += of_volume(volume)
-    return told
+            messages += claim_spec(claim.get("spec"), (((here, "ephemeral"), "volumeClaimTemplate"), "spec"))
+        messages += of_volume(volume)
+    return messages
 
 
 def _of_host_aliases(aliases: Any, at: FieldPath) -> list[str]:
-    told = _twice(aliases, "ip", at)
+    messages = _twice(aliases, "ip", at)
     for index, alias in enumerate(aliases):
-        told += of_address(alias.get("ip", ""), ((at, index), "ip"))
-    return told
+        messages += of_address(alias.get("ip", ""), ((at, index), "ip"))
+    return messages
 
 
 def _of_pull_secrets(secrets: Any, at: FieldPath) -> list[str]:
-    told = _twice(secrets, "name", at)
+    messages = _twice(secrets, "name", at)
     empty = [index for index, secret in enumerate(secrets) if not secret.get("name")]
-    return told + [tell(((at, index), "name"), "the name is empty") for index in empty]
+    return messages + [tell(((at, index), "name"), "the name is empty") for index in empty]
 
 
 def _twice(items: Any, field: str, at: FieldPath) -> list[str]:
     seen: set[str] = set()
-    told = []
+    messages = []
     for index, item in enumerate(items):
         value = item.get(field, "")
         if value in seen:
-            told.append(tell(((at, index), field), f'"{value}" is listed twice'))
+            messages.append(tell(((at, index), field), f'"{value}" is listed twice'))
         seen.add(value)
-    return told
+    return messages
 
 
 def _of_dns(config: Any, at: FieldPath) -> list[str]:
@@ -237,7 +244,7 @@ def _of_dns(config: Any, at: FieldPath) -> list[str]:
 
 
 def _of_grace(seconds: Any, at: FieldPath) -> list[str]:
-    return [tell(at, "must not be negative, and is taken for 1")] if seconds < 0 else []
+    return [tell(at, "must not be negative; 1 is used")] if seconds < 0 else []
 
 
 _LOOKS: Mapping[str, Callable[[Any, FieldPath], list[str]]] = MappingProxyType({

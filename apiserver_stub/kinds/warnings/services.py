@@ -1,4 +1,4 @@
-"""Warnings of services, and of the addresses behind them."""
+"""Warnings about Services and endpoint addresses."""
 
 from typing import Any
 
@@ -13,29 +13,29 @@ _SLICES = frozenset({"endpointslice-controller.k8s.io", "endpointslicemirroring-
 
 
 def of_service(service: Tree, _old: Tree | None) -> list[str]:
-    """Warn of fields that a service of its type ignores, deprecated ones, and unusual addresses."""
+    """Return warnings for fields that the type ignores, deprecated fields, and addresses that are not canonical."""
     spec = service.get("spec") or {}
-    kind, told = spec.get("type", "ClusterIP"), []
+    kind, messages = spec.get("type", "ClusterIP"), []
     if annotation(service, _HINTS) is not None:
-        told.append(f"the annotation {_HINTS} is deprecated: use service.kubernetes.io/topology-mode")
+        messages.append(f"the annotation {_HINTS} is deprecated: use service.kubernetes.io/topology-mode")
     headless = kind == "ClusterIP" and is_headless(spec)
     if headless:
-        told += [f"spec.{name} is ignored: the service is headless" for name in _ignored(spec)]
+        messages += [f"spec.{name} is ignored: the service is headless" for name in _ignored(spec)]
     elif needs_addresses(spec):
-        told += _listed(spec, "clusterIPs")
-    told += _listed(spec, "externalIPs")
+        messages += _listed(spec, "clusterIPs")
+    messages += _listed(spec, "externalIPs")
     if spec.get("externalIPs") and not headless and kind != EXTERNAL:
-        told.append("spec.externalIPs is deprecated, and not every cluster heeds it")
-    told += of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
+        messages.append("spec.externalIPs is deprecated and may be ignored")
+    messages += of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
     for index, text in enumerate((spec.get("loadBalancerSourceRanges") or [])[:MOST_ADDRESSES]):
-        told += of_range(text, (place("spec.loadBalancerSourceRanges"), index))
+        messages += of_range(text, (place("spec.loadBalancerSourceRanges"), index))
     if kind == EXTERNAL and spec.get("externalIPs"):
-        told.append(f"spec.externalIPs is ignored: the type of the service is {EXTERNAL}")
+        messages.append(f"spec.externalIPs is ignored: the type of the service is {EXTERNAL}")
     if kind != EXTERNAL and spec.get("externalName"):
-        told.append(f"spec.externalName is ignored: the type of the service is not {EXTERNAL}")
+        messages.append(f"spec.externalName is ignored: the type of the service is not {EXTERNAL}")
     if spec.get("trafficDistribution") == "PreferClose":
-        told.append(tell(place("spec.trafficDistribution"), '"PreferClose" is deprecated: use "PreferSameZone"'))
-    return told
+        messages.append(tell(place("spec.trafficDistribution"), '"PreferClose" is deprecated: use "PreferSameZone"'))
+    return messages
 
 
 def _ignored(spec: Tree) -> list[str]:
@@ -50,29 +50,29 @@ def _listed(spec: Tree, name: str) -> list[str]:
 
 
 def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
-    """Warn of unusual addresses, unless the controller wrote them."""
+    """Return warnings for addresses that are not canonical, unless the controller wrote them."""
     if _label(endpoints, "endpoints.kubernetes.io/managed-by") in _OURS:
         return []
-    told = []
+    messages = []
     for index, subset in enumerate(endpoints.get("subsets") or ()):
         for name in ("addresses", "notReadyAddresses"):
             for number, entry in enumerate(subset.get(name) or ()):
                 at = (((place("subsets"), index), name), number)
-                told += of_address(entry.get("ip", ""), (at, "ip"))
-    return told
+                messages += of_address(entry.get("ip", ""), (at, "ip"))
+    return messages
 
 
 def of_slice(endpoint_slice: Tree, old: Tree | None) -> list[str]:
-    """Warn of endpoints that are names, and unusual addresses, unless a controller wrote them."""
-    told = []
+    """Return warnings for FQDN endpoints and addresses that are not canonical, unless a controller wrote them."""
+    messages = []
     if old is None and endpoint_slice.get("addressType") == "FQDN":
-        told.append(tell(place("addressType"), "FQDN is deprecated"))
+        messages.append(tell(place("addressType"), "FQDN is deprecated"))
     if _label(endpoint_slice, "endpointslice.kubernetes.io/managed-by") in _SLICES:
-        return told
+        return messages
     for index, endpoint in enumerate(endpoint_slice.get("endpoints") or ()):
         for number, text in enumerate(endpoint.get("addresses") or ()):
-            told += of_address(text, (((place("endpoints"), index), "addresses"), number))
-    return told
+            messages += of_address(text, (((place("endpoints"), index), "addresses"), number))
+    return messages
 
 
 def _label(tree: Tree, name: str) -> Any:

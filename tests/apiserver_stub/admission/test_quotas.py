@@ -111,7 +111,7 @@ async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
         refused = await api.ask("POST", f"{NAMESPACE}/pods?fieldValidation=Warn", pod)
         assert refused.status == 403
         assert 'unknown field \\"spec.colour\\"' in refused.headers["warning"]
-        assert 'spec.containers[0].env[1]: hides an earlier \\"A\\"' in refused.headers["warning"]
+        assert 'spec.containers[0].env[1]: hides previous definition of \\"A\\"' in refused.headers["warning"]
 
 
 @pytest.mark.parametrize(("containers", "aside"), [(10, 0), (300, 2)])

@@ -112,7 +112,7 @@ def _volume(**source: Any) -> dict[str, Any]:
         ("batch/v1/CronJob", {"metadata.name": "a.b"}, ["metadata.name"]),
         ("batch/v1/CronJob", {"spec.jobTemplate.spec.template.spec.nodeSelector": {"beta.kubernetes.io/arch": "a"}},
          ["spec.jobTemplate.spec.template.spec.nodeSelector[beta.kubernetes.io/arch]"]),
-        (SERVICE, {}, ["spec.externalIPs is deprecated, and not every cluster heeds it", "spec.trafficDistribution"]),
+        (SERVICE, {}, ["spec.externalIPs is deprecated and may be ignored", "spec.trafficDistribution"]),
         (SERVICE, {"spec": {"type": "ClusterIP", "clusterIP": "None", "sessionAffinity": "ClientIP",
                             "externalIPs": ["192.0.2.1"]}},
          ["spec.externalIPs is ignored", "spec.sessionAffinity is ignored"]),
