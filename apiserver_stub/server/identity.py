@@ -16,7 +16,7 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.random import random_source
 
 RENEWED = 10.0  # seconds between renewals
-COLLECTED = 3600.0  # seconds between two looks for the leases of others that are over
+COLLECTED = 3600.0  # seconds between two collections of expired leases
 _HELD = 3600  # seconds that a lease holds without being renewed
 _JITTER = 0.04
 _STORED = f"leases.coordination.{GROUP_DOMAIN}"
@@ -34,8 +34,8 @@ def server_id(hostname: str, number: int = 0) -> str:
 
 
 class ServerIdentity:
-    """The lease of this server, or of one of its processes by its `number`; those of servers that are gone for an hour
-    are deleted.
+    """The lease of this server, or of its worker process `number`. Deletes the leases of servers that have been gone
+    for an hour.
     """
 
     def __init__(self, objects: Objects, store: WatchCache, log: Logger, number: int = 0) -> None:
@@ -46,14 +46,14 @@ class ServerIdentity:
         self._holder = ""
 
     async def settle(self) -> None:
-        """Begin with a lease of one's own: that of a server before on this host is deleted. Later, do nothing."""
+        """Create the lease of this server and delete that of an earlier server on this host. Later calls do nothing."""
         if self._holder:
             return
         self._holder = f"{self.id}_{random_source().uid()}"
         try:
             await self._objects.remove(f"{_LEASES}/{self.id}")
             await self._renew()
-        except ApiError as error:  # the next renewal makes up for it
+        except ApiError as error:  # the next renewal retries
             self._log.warning("this server could not take a lease of its own", error=str(error))
 
     async def run(self) -> None:
@@ -70,7 +70,7 @@ class ServerIdentity:
                 self._log.warning("the lease of this server could not be renewed", error=str(error))
 
     async def close(self) -> None:
-        """Delete the lease, unless the server never came as far as having one."""
+        """Delete the lease, if one was created."""
         if not self._holder:
             return
         try:
@@ -95,6 +95,6 @@ class ServerIdentity:
 
 
 def is_over(renewed: str, seconds: str) -> bool:
-    """Tell whether a lease holds no more; one that does not say so is none of a server."""
+    """Return whether a lease has expired. Leases without a renew time or duration count as expired."""
     moment = time_of(renewed)
     return moment is None or not seconds or (utc_now() - moment).total_seconds() > int(seconds)
