@@ -1,6 +1,6 @@
-"""Metrics of requests (their number, status and duration, how many are under way) and of what is stored.
+"""Metrics of requests (count, status, duration, in flight) and of storage.
 
-Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
+Names, labels and buckets match kube-apiserver for existing dashboards and alerts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -96,7 +96,7 @@ RequestLabels = tuple[str, ...]
 
 
 class Telemetry(Collector):
-    """Counts requests by labels whose values are bounded: routes of known resources, and pages by their first part."""
+    """Counts requests. Label values are bounded: known resources, and the first path segment of other pages."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counters(_REQUESTS, registry)
@@ -108,22 +108,22 @@ class Telemetry(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Return what is known without counting, without its samples."""
+        """Return the metric families without samples."""
         return Shown(_UNDER_WAY), Shown(_LONG_RUNNING)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what is under way; called by the registry."""
+        """Yield the requests in flight; called by the registry."""
         yield Shown(_UNDER_WAY, [((kind,), float(count)) for kind, count in self._under_way.items()])
         yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._streams.items()])
 
     def begin(self, method: str) -> str:
-        """Note that a request comes; return the kind to tell `end`."""
+        """Record the start of a request; return the argument for `end`."""
         kind = "readOnly" if method == "GET" else "mutating"
         self._under_way[kind] += 1
         return kind
 
     def end(self, kind: str) -> None:
-        """Its answer is made; a stream goes on until it is `closed`."""
+        """Record the end of a request; a stream remains counted until `closed`."""
         self._under_way[kind] -= 1
 
     def count(self, context: RequestContext, status: int, seconds: float) -> None:
@@ -144,7 +144,7 @@ class Telemetry(Collector):
         self._terminations.add(verb, *others, str(status))
 
     def opened(self, context: RequestContext) -> RequestLabels:
-        """Note that a stream began; return what to tell `closed`."""
+        """Record the start of a stream; return the argument for `closed`."""
         verb, _, *others = _labels(context)
         labels = (verb, *others)
         self._streams[labels] = self._streams.get(labels, 0) + 1
@@ -156,7 +156,7 @@ class Telemetry(Collector):
 
 
 class StoredObjects(Collector):
-    """The number of objects of each resource (`plural.group`) in the store, looked up when asked."""
+    """Number of stored objects per resource (`plural.group`), computed at each scrape."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
         self._counts = counts
@@ -178,7 +178,7 @@ def _split(counts: Iterable[tuple[str, int]]) -> Iterable[tuple[tuple[str, str, 
 
 
 def _labels(context: RequestContext) -> RequestLabels:
-    """Return the labels of a request; those of a path where it addresses no resource that is served."""
+    """Return the metric labels of a request; those of a page if it addresses no served resource."""
     request, info = context.http, context.info
     if not context.resolved:
         return _of_page(request)
@@ -201,7 +201,7 @@ def _of_page(request: Request) -> RequestLabels:
 
 
 class ShardedWatches(Collector):
-    """Counts watches of shards by resource (`plural.group`), which `count` looks up, and what they leave out."""
+    """Counts sharded watches per resource (`plural.group`), using `count`, and the events they filter out."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
         self._count = count
@@ -224,7 +224,7 @@ class ShardedWatches(Collector):
 
 
 class StorageMetrics(Collector):
-    """Reads what the storage counts."""
+    """Exports the counters of the storage."""
 
     def __init__(self, storage: Storage, registry: CollectorRegistry) -> None:
         self._storage = storage

@@ -20,7 +20,7 @@ _SHOWN = 3  # lost events in a line
 
 
 class AuditMetrics:
-    """Counts events, and tells the log of those that were lost: the first at once, then every ten seconds."""
+    """Counts events, and logs dropped events: the first at once, then at most every ten seconds per plugin."""
 
     def __init__(self, registry: CollectorRegistry, log: Logger) -> None:
         self.events = Counters(_EVENTS, registry)
@@ -32,7 +32,7 @@ class AuditMetrics:
         self._untold: dict[str, int] = {}
 
     def lost(self, plugin: str, events: Sequence[bytes], why: str) -> None:
-        """Note that events were lost: those of some plugin, for a reason."""
+        """Count events that a plugin dropped, and log the reason."""
         self._errors.add(plugin, by=len(events))
         count = self._untold[plugin] = self._untold.get(plugin, 0) + len(events)
         now = monotonic()

@@ -13,7 +13,7 @@ _PORT = 4317
 
 
 class DialedEndpoint:
-    """A Unix socket that nobody else can open; what connects to it is connected to `target` (host:port)."""
+    """A private Unix socket that forwards connections to `target` (host:port)."""
 
     def __init__(self, target: str, dialer: Dialer, log: Logger) -> None:
         host, colon, port = target.rpartition(":")

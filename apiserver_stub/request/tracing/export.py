@@ -20,7 +20,7 @@ from controller_manager.common.base.metrics import Counters, Family
 _MOST = 2048  # spans that wait
 _BATCH = 512
 _EVERY = 5.0  # seconds until spans are sent that are fewer
-_LAST = 3.0  # seconds for what is left at the end
+_LAST = 3.0  # seconds to export the last spans at shutdown
 _LOST = Family(
     "apiserver_tracing_lost_spans_total",
     "Spans that no collector got, by reason: too many waited (queue), or it took none (collector).",
@@ -65,7 +65,7 @@ class SpanQueue(SpanProcessor):
             await self._send()
 
     async def close(self) -> None:
-        """Send what is left, for three seconds at most."""
+        """Export the remaining spans, for three seconds at most."""
         try:
             async with asyncio.timeout(_LAST):
                 await self._send()
