@@ -1,4 +1,4 @@
-"""The problems validation finds, as causes in the terse forms clients know; a path becomes text only here."""
+"""Collects validation errors as `Status` causes in the format of Kubernetes. Field paths become text only here."""
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -12,7 +12,7 @@ IMMUTABLE = "field is immutable"
 NO_VALUE: Any = object()
 """In place of a value that a message does not show."""
 MOST = 1000
-"""The most problems of one object that are collected; beyond, nobody could tell them apart."""
+"""The maximum number of errors collected per object."""
 _LONGEST = 300
 _LONGEST_RAW = 4096
 _LONGEST_NAME = 256  # characters
@@ -20,7 +20,7 @@ _LONGEST_NAME = 256  # characters
 # Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
 FieldPath = tuple[Any, str | int] | None
 NOWHERE: FieldPath = (None, "<nil>")
-"""The place of what is told of a custom object as a whole."""
+"""The path of an error that concerns a custom object as a whole."""
 
 
 class ErrorList:
@@ -33,7 +33,7 @@ class ErrorList:
 
     @property
     def full(self) -> bool:
-        """Return whether no more are collected, so that nobody has to look on."""
+        """Return whether the maximum is reached, so that validation can stop."""
         return len(self.causes) >= MOST
 
     def required(self, at: FieldPath, why: str = "") -> None:
@@ -62,12 +62,12 @@ class ErrorList:
         self._add("Forbidden", at, f"Forbidden: {why}")
 
     def unsupported(self, at: FieldPath, value: Any, allowed: Iterable[str]) -> None:
-        """A value is none of the allowed ones."""
+        """A value is not one of the allowed values."""
         listed = ", ".join(shown(word) for word in allowed)
         self._add("NotSupported", at, f"Unsupported value: {shown(value)}: supported values: {listed}")
 
     def not_found(self, at: FieldPath, value: Any) -> None:
-        """A value names something that is not there."""
+        """A value refers to something that does not exist."""
         self._add("NotFound", at, f"Not found: {shown(value)}")
 
     def too_long(self, at: FieldPath, limit: int, unit: str = "bytes") -> None:
@@ -102,8 +102,8 @@ def key(name: str) -> str:
 
 
 def shortened(name: str) -> str:
-    """Return as much of a name as a path shows: a key may be as long as the object, and is repeated for all
-    below it.
+    """Return a map key truncated for error paths. A key may be as long as the object, and is repeated in the path of
+    every value below it.
     """
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 

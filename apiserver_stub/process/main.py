@@ -23,8 +23,8 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
 
 
 def main() -> None:
-    """Serve until a signal comes, or do what a command says. Serving exits with status 0 after a signal, and with 1
-    where the server cannot start.
+    """Serve until a signal arrives, or run a maintenance command. Serving exits with status 0 after a signal, and with
+    1 if the server cannot start.
     """
     if sys.argv[1:2] and sys.argv[1] in _COMMANDS:
         from apiserver_stub.process import maintenance

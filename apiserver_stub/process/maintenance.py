@@ -22,7 +22,7 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.options import FlagSet, Options, Parsed, command_line, flag
 from controller_manager.common.transport.transport import ConfigError
 
-_EVERY = 1.0  # seconds between two lines about how far it has come
+_EVERY = 1.0  # seconds between two progress messages
 
 
 class SnapshotOptions(Options):
@@ -62,7 +62,7 @@ class RestoreOptions(Options):
 
 
 class ExportOptions(Options):
-    """The store whose contents are written, and the file they are written to."""
+    """The store to export and the output file."""
 
     title = "Export"
 
@@ -125,7 +125,7 @@ def run(program: str, command: str, summary: str, argv: Sequence[str]) -> None:
 
 
 class _Progress:
-    """Tells a person who waits how far it has come, about every second."""
+    """Prints progress about every second."""
 
     def __init__(self) -> None:
         self._next = monotonic() + _EVERY

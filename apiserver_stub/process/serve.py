@@ -1,4 +1,4 @@
-"""The process of the API server: what it is made of, and its life from the first file that is read to the last."""
+"""The process of the API server: its parts and its lifecycle."""
 
 import asyncio
 import ssl
@@ -36,7 +36,7 @@ _COMPONENTS: Mapping[str, Ask] = MappingProxyType(
 
 
 def run(program: str, options: Parsed) -> int:
-    """Serve until a signal comes; return the exit status. `program` is its name in logs."""
+    """Serve until a signal arrives; return the exit status. `program` is the name in logs."""
     return run_process(program, options, partial(serve, options))
 
 
@@ -101,7 +101,7 @@ async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, ru
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what may go wrong with files and addresses at the start into a sentence."""
+    """Turn errors of files and addresses at startup into a readable message."""
     try:
         yield
     except CannotStart:

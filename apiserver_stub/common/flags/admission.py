@@ -1,4 +1,4 @@
-"""Flags of admission: which plugins are asked before a change is carried out."""
+"""Flags of admission: which plugins are enabled."""
 
 from collections.abc import Set
 from importlib.metadata import entry_points
@@ -51,7 +51,7 @@ ORDERED = (
     "ResourceQuota",
     "AlwaysDeny",
 )
-"""The plugins of 1.36, in the order in which they are asked."""
+"""The admission plugins of Kubernetes 1.36, in order of execution."""
 ENTRY_POINTS = "apiserver_stub.admission"
 """The group of entry points by which packages add plugins."""
 DEFAULT_ON = frozenset(
@@ -68,7 +68,7 @@ DEFAULT_ON = frozenset(
 
 
 class AdmissionOptions(Options):
-    """Admission of requests that change something."""
+    """Admission of write requests."""
 
     title: ClassVar[str] = "Admission"
 
@@ -101,7 +101,7 @@ class AdmissionOptions(Options):
     @classmethod
     def _are_known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         unknown = [name for name in value or () if name not in ORDERED]
-        if unknown:  # to look for what is installed takes a while
+        if unknown:  # checked last, because loading entry points is slow
             installed = entry_points(group=ENTRY_POINTS).names
             unknown = [name for name in unknown if name not in installed]
         if unknown:

@@ -9,7 +9,7 @@ from controller_manager.common.options import flag
 
 
 class AggregationOptions(RequestHeaderOptions):
-    """Aggregated APIs: how this server speaks for its callers to servers of others, and who speaks so to this one."""
+    """Aggregated APIs: how this server authenticates to extension servers as a proxy, and which proxies it trusts."""
 
     title: ClassVar[str] = "Aggregated APIs"
 

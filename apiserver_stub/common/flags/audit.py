@@ -1,4 +1,4 @@
-"""Flags of the audit: which requests are told of, where, and how."""
+"""Flags of the audit: policy, backends and their settings."""
 
 from typing import Any, ClassVar, Self
 
@@ -75,7 +75,7 @@ class AuditOptions(Options):
         return self
 
     def _check(self, backend: str) -> None:
-        """Raise ValueError for a flag of a backend that is in use; one that has no effect may be anything."""
+        """Raise ValueError for an invalid flag of a backend. Flags without effect are not checked."""
         if self.of(backend, "mode") == "batch":
             positive = ["batch_buffer_size", "batch_max_size"]
             if self.of(backend, "batch_throttle_enable"):

@@ -7,7 +7,7 @@ from pydantic import model_validator
 from controller_manager.common.options import Options, StringList, StringPairs, flag
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
-"""The algorithms that tokens of others may be signed with."""
+"""The allowed signing algorithms of OIDC tokens."""
 
 
 class AuthenticationOptions(Options):

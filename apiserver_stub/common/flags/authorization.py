@@ -77,5 +77,5 @@ class AuthorizationOptions(Options):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The authorizers that are asked, in order."""
+        """The authorization modes in order of evaluation."""
         return self.authorization_mode or ("AlwaysAllow",)

@@ -1,10 +1,10 @@
-"""Flags of egress: how this server reaches others."""
+"""Flags of egress: connections from this server."""
 
 from controller_manager.common.options import Options, flag
 
 
 class EgressOptions(Options):
-    """Connections of this server to others."""
+    """Connections from this server."""
 
     title = "Egress"
 

@@ -41,7 +41,7 @@ class NetworkOptions(Options):
 
     @property
     def services(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """The ranges of service addresses, the family of services that do not say theirs first."""
+        """The service IP ranges; the first one determines the default IP family."""
         return _networks(self.service_cluster_ip_range)
 
     @property

@@ -1,10 +1,10 @@
-"""Flags of tokens that the cluster or a webhook knows."""
+"""Flags of bootstrap tokens and of webhook token authentication."""
 
 from controller_manager.common.options import Duration, Options, flag
 
 
 class TokenAuthenticationOptions(Options):
-    """Tokens of secrets, and tokens that a webhook is asked about."""
+    """Bootstrap tokens, and tokens that a webhook verifies."""
 
     title = "Authentication by bootstrap tokens and by a webhook"
 

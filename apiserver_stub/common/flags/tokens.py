@@ -12,7 +12,7 @@ _ABSTRACT = re.compile(r"@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+")
 
 
 class TokenOptions(Options):
-    """Tokens of service accounts: who issues them, with which keys, and for how long."""
+    """Service account tokens: issuer, keys and lifetime."""
 
     title = "Service account tokens"
 

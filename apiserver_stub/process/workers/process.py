@@ -38,7 +38,7 @@ from controller_manager.common.component.process_metrics import register_process
 from controller_manager.common.component.signals import end_before_start, obey_signals
 from controller_manager.common.options import Parsed, reported_version
 
-_EVENTS = "events"  # whose rows of earlier versions do not say how long they live
+_EVENTS = "events"  # rows written by earlier versions have no TTL
 _PATIENCE = 10.0  # seconds that the supervisor may take to gather metrics
 
 
@@ -53,17 +53,17 @@ def main() -> None:
 
 
 class SupervisorLink:
-    """The connection of a process to its supervisor: it answers what that asks, and asks for the metrics of all."""
+    """The connection of a process to its supervisor: answers its requests and requests the metrics of all processes."""
 
     def __init__(self) -> None:
         self.registries: dict[str, CollectorRegistry] = {}
         """The metrics of this process, by page."""
         self.begun = asyncio.Event()
-        """It was said that this process may begin."""
+        """Set when the supervisor allows this process to begin."""
         self._tasks = Tasks()
         self._connection = MessageConnection(control.decode, self._take, self._lost)
         self.when_lost: Callable[[], None] = lambda: None
-        """Is called when the supervisor is gone, and so will this process be: its standard input closes."""
+        """Called when the connection to the supervisor is lost; the process must then stop."""
         self._asked: dict[int, asyncio.Future[list[control.FamilyReport]]] = {}
         self._number = 0
 
