@@ -1,4 +1,4 @@
-"""What is counted of calls of admission webhooks, and of match conditions."""
+"""Metrics of admission webhook calls and match conditions."""
 
 from prometheus_client import CollectorRegistry
 
@@ -51,10 +51,10 @@ _EXCLUSIONS = Family(
     "counter",
     _BY_CONDITIONS,
 )
-_HIGHEST = 600  # code that is told as it is
+_HIGHEST = 600  # the highest status code used as a label value
 
 CALLING, INTERNAL, NO_ERROR = "calling_webhook_error", "apiserver_internal_error", "no_error"
-"""Why a request was rejected: the webhook could not be asked, the server could not do what it says, or it said so."""
+"""Why a request was rejected: the call failed, the server could not apply the response, or the webhook rejected it."""
 
 
 class WebhookMetrics:
@@ -67,8 +67,8 @@ class WebhookMetrics:
         self._fail_open = Counters(_FAIL_OPEN, registry)
 
     def asked(self, name: str, kind: str, operation: str, code: int, rejected: str, seconds: float) -> None:
-        """Note a call that is over, of a webhook of the type `admit` or `validating`; `rejected` says why the request
-        was, empty if it was not.
+        """Record a finished call of a webhook of type `admit` or `validating`; `rejected` is the reason of a rejection,
+        or empty.
         """
         told, refused = str(min(code, _HIGHEST)), "true" if rejected else "false"
         self._requests.add(told, name, operation, refused, kind)
@@ -77,7 +77,7 @@ class WebhookMetrics:
             self._rejections.add(rejected, name, operation, told, kind)
 
     def failed_open(self, name: str, kind: str) -> None:
-        """Note a request that was let through although its webhook could not be asked."""
+        """Record a request that was admitted although the webhook call failed."""
         self._fail_open.add(name, kind)
 
 

@@ -25,7 +25,7 @@ _RANGES, _PODS = "limitranges", ("pods",)
 _TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
 _SORTS = (("containers", "container"), ("initContainers", "init container"))
 _DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
-_OF_PODS = ("cpu", "memory")  # what a pod may say of itself as a whole
+_OF_PODS = ("cpu", "memory")  # resources that can be set at pod level
 _MOST_IN_THOUSANDTHS = 2**63 // 1000
 
 Amounts = Mapping[str, str]
@@ -39,7 +39,7 @@ class LimitRanges:
         self._known: tuple[int, Mapping[str, Sequence[Sequence[Tree]]]] = (-1, {})
 
     def admit(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Give the containers of a pod what they do not say themselves."""
+        """Set missing requests and limits of the containers of a pod."""
         ranges = self._of(attributes)
         return attributes.run(partial(_fill_all, attributes, ranges)) if ranges else None
 
@@ -49,7 +49,7 @@ class LimitRanges:
         return attributes.run(partial(_check_all, attributes, ranges)) if ranges else None
 
     def _of(self, attributes: Attributes) -> Sequence[Sequence[Tree]]:
-        """Return the limits of each range that concerns an object; what is going is let go."""
+        """Return the limits of each LimitRange that applies; none for an object that is being deleted."""
         changes = self._store.history(_RANGES).end
         if self._known[0] != changes:
             self._known = changes, self._read()
@@ -149,7 +149,7 @@ def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
 def _problem(
     sides: tuple[str, Amounts, str, Amounts], name: str, bound: str, beyond: Callable[[Decimal, Decimal], bool]
 ) -> str:
-    """Return what is beyond a bound, of what must be said and of what may be; empty if nothing is."""
+    """Return the violation of a bound by a required or optional amount, or an empty string."""
     first, required, second, optional = sides
     if name not in required:
         return f".  No {first} is specified"

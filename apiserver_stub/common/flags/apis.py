@@ -49,7 +49,7 @@ class ApiOptions(Options):
     def serves(self, group: str, version: str, plural: str) -> bool:
         """Return whether `--runtime-config` enables a resource; the most specific setting applies.
 
-        Keys of the core group must have the explicit empty group: `v1` or `v1/pods` do not refer to it.
+        The core group is the empty string: its keys are `/v1` and `/v1/<resource>`.
         """
         served = bool(_STABLE.fullmatch(version))
         for stage, is_of in _STAGES.items():

@@ -74,11 +74,11 @@ class Authorities:
     """The authorities of a cluster in one folder. Each is trusted for one purpose only.
 
     | files          | signs                                          | trusted by                               |
-    |----------------|------------------------------------------------|------------------------------------------| | ca
-    | the certificate of the API server              | clients of the API server, pods included | | client-ca      |
-    certificates of clients of the API server      | the API server and controller managers   | | front-proxy-ca |
-    certificates of authenticating proxies         | extension servers, controller managers   | | signing-ca     |
-    certificates requested from other signers      | clients configured to do so              |
+    |----------------|------------------------------------------------|------------------------------------------|
+    | ca             | the certificate of the API server              | clients of the API server, pods included |
+    | client-ca      | certificates of clients of the API server      | the API server and controller managers   |
+    | front-proxy-ca | certificates of authenticating proxies         | extension servers, controller managers   |
+    | signing-ca     | certificates requested from other signers      | clients configured to do so              |
 
     `lifetime` applies to issued certificates. Raises like `Authority`.
     """
