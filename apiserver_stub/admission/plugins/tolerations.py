@@ -1,4 +1,4 @@
-"""Tolerations of pods: which cover others, and lists of them without those that others cover; pure."""
+"""Tolerations of pods: which ones cover others, and merging without redundant ones; pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Toleration(Model):
 
     @property
     def limit(self) -> float:
-        """Return up to how many seconds others may tolerate that it covers."""
+        """Return the maximum seconds of tolerations that this one covers."""
         seconds = self.toleration_seconds if self.effect == "NoExecute" else None
         return math.inf if seconds is None else seconds
 
@@ -66,7 +66,7 @@ _Form = tuple[str, str, str, str]
 
 
 def merged(pod: Iterable[Toleration], more: Iterable[Toleration]) -> Tolerations:
-    """Return both, without those that others cover; of two that are equal the first stays."""
+    """Merge both lists without tolerations that others cover; of equal ones the first is kept."""
     every = [*pod, *more]
     later, are_covered_later = _Coverage(), []
     for one in reversed(every):

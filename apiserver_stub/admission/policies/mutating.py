@@ -1,9 +1,9 @@
-"""The plugin MutatingAdmissionPolicy: policies in CEL change what is created, updated or connected to (KEP-3962).
+"""The plugin MutatingAdmissionPolicy: CEL policies change objects on create, update and connect (KEP-3962).
 
-Which policies concern a request, by which bindings and parameters, follows from the object as it came; each of them
-then sees what those before it made of it, in the order of their names, and its match conditions too. What fails refuses
-the request, unless the failure policy is `Ignore`: then what worked before stays. A policy that changes the object has
-mutating plugins asked again; policies that want to be are among them then, if others have changed the object.
+The matching policies, bindings and parameters are determined from the original object. Policies then run in the order
+of their names, and each one, including its match conditions, sees the changes of those before it. A failure rejects the
+request, unless the failure policy is `Ignore`: then earlier changes are kept. A policy that changes the object requests
+reinvocation of mutating plugins; policies that allow reinvocation then run again if others have changed the object.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -54,7 +54,7 @@ _ERROR_TYPES: Mapping[str, str] = MappingProxyType({
 
 
 class _Denied(Forbidden):
-    """The refusal of what a policy could not be applied to."""
+    """The error of a policy that could not be applied."""
 
     reason = "Invalid"
 
@@ -70,13 +70,13 @@ class _Invocation(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return what tells it from others."""
+        """Return the identity of the invocation."""
         metadata = (self.params or {}).get("metadata") or {}
         return self.policy.name, self.binding.name, metadata.get("namespace", ""), metadata.get("name", "")
 
 
 class _Failure(NamedTuple):
-    """What went wrong with a policy, or one of its bindings."""
+    """An error of a policy or one of its bindings."""
 
     policy: IndexedPolicy[Mutator]
     binding: Binding | None
@@ -85,16 +85,16 @@ class _Failure(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Return what is told to the caller."""
+        """Return the message for the caller."""
         if self.binding is None:
             return f'policy "{self.policy.name}" denied request: {self.why}'
         return f"policy '{self.policy.name}' with binding '{self.binding.name}' denied request: {self.why}"
 
 
 class _Again:
-    """Which invocations of a request are made a second time: those that want to be, and came before a change.
+    """The invocations that are repeated: those that allow reinvocation and ran before a change.
 
-    `output` is the object as the first time left it, as far as that is of interest.
+    `output` is the object after the first round, if it is needed.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Again:
         self._invoked.add(key)
 
     def changed(self) -> None:
-        """Have all that were made so far made again."""
+        """Mark all previous invocations for reinvocation."""
         self.wanted |= self._invoked
         self._invoked = set()
 
@@ -133,8 +133,7 @@ class MutatingPolicies:
         return AdmissionPlugin(NAME, mutating=(rule,), read=self._index.read)
 
     def mutate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Change the object as policies say, if there are any. Raises the refusal of a request that one cannot be
-        applied to.
+        """Apply the policies to the object, if there are any. Raises the error of a policy that could not be applied.
         """
         return self._mutate(attributes) if self._index and not is_exempt(attributes.kind) else None
 
@@ -151,7 +150,7 @@ class MutatingPolicies:
             raise _refusal(attributes, fatal)
 
     async def _invocations(self, inputs: RequestInputs, failures: list[_Failure]) -> Sequence[_Invocation]:
-        """Return what concerns the request as it came; note what cannot be applied."""
+        """Return the invocations for the original request; add those that cannot be applied to `failures`."""
         found: list[_Invocation] = []
         for policy, info in list(self._index.matching(inputs.attributes)):
             try:
@@ -174,7 +173,7 @@ class MutatingPolicies:
     async def _bound(
         self, policy: IndexedPolicy[Mutator], binding: Binding, info: ResourceInfo, inputs: RequestInputs
     ) -> Sequence[Tree | None]:
-        """Return the parameters that a binding has a policy applied with; none, if it is not about the request."""
+        """Return the parameters of a binding; empty if the binding does not match the request."""
         attributes = inputs.attributes
         if binding.criteria is not None and self._matcher.match(binding.criteria, attributes) is None:
             return ()
@@ -182,7 +181,7 @@ class MutatingPolicies:
         return await self._parameters.collect(policy.param_kind, binding.parameters, attributes.namespace)
 
     async def _invoke(self, inputs: RequestInputs, invocations: Sequence[_Invocation]) -> Sequence[_Failure]:
-        """Make the invocations one after the other, and the object what they leave; return what went wrong."""
+        """Run the invocations in order and update the object; return the failures."""
         attributes = inputs.attributes
         again = attributes.reinvocation.kept.setdefault(NAME, _Again())
         if attributes.reinvocation.again and again.output != attributes.object:
@@ -228,7 +227,7 @@ class MutatingPolicies:
 
 
 class _Session:
-    """The invocations for one request: whose object they change, and what went wrong."""
+    """The state of the invocations for one request: the current object and the failures."""
 
     def __init__(self, inputs: RequestInputs, again: _Again, parts: AdmissionParts) -> None:
         self.inputs = inputs
@@ -239,7 +238,7 @@ class _Session:
         self._frame: list[Any] | None = None
 
     def excludes(self, invocation: _Invocation) -> bool:
-        """Return whether match conditions exclude the request as it is now, as far as that is known quickly."""
+        """Return whether cheap match conditions exclude the request in its current state."""
         exclusion = invocation.program.exclusion
         if exclusion is None or invocation.info is not self.inputs.attributes.kind:
             return False
@@ -264,12 +263,12 @@ class _Session:
         self.failures.append(_Failure(invocation.policy, invocation.binding, why, _Denied))
 
     def changed(self) -> None:
-        """Have plugins asked again, since the object has changed."""
+        """Request reinvocation because the object has changed."""
         self.again.changed()
         self.inputs.attributes.reinvocation.ask()
 
     async def finish(self) -> None:
-        """Make the object of the request what the last mutation has left. Raises what a conversion does."""
+        """Store the result of the last mutation as the object of the request. Raises the errors of conversion."""
         if self._last is None:
             return
         self.changed()
@@ -283,7 +282,7 @@ class _Session:
 
 
 class _Metrics:
-    """What is counted."""
+    """The metrics of the plugin."""
 
     def __init__(self, registry: Registry) -> None:
         self._checks = Counters(_CHECKS, registry)
@@ -322,7 +321,7 @@ def _shown(target: MutationTarget) -> str:
 
 
 def _refusal(attributes: Attributes, failures: Sequence[_Failure]) -> ApiError:
-    """Return the refusal that tells of the first failure, and has all for causes."""
+    """Return the error with the message of the first failure, and all failures as causes."""
     kind = attributes.kind
     causes = tuple(Cause(message=failure.message) for failure in failures)
     details = Details(name=subject_of(attributes), group=kind.group, kind=kind.plural, causes=causes)

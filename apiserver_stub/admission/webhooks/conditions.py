@@ -1,4 +1,4 @@
-"""Match conditions of admission webhooks (KEP-3716): expressions that must all hold for a webhook to be asked."""
+"""Match conditions of admission webhooks (KEP-3716): a webhook is called only if all of them hold."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -30,8 +30,8 @@ class Conditions:
         self._run = run
 
     async def match(self, webhook: Webhook, question: Question) -> bool:
-        """Return whether all conditions of a webhook hold; one that ignores failures is not asked where that cannot be
-        told. Raises `Forbidden` for others then.
+        """Return whether all match conditions of a webhook hold. If they cannot be evaluated, a webhook that ignores
+        failures is skipped, and others raise `Forbidden`.
         """
         return not webhook.conditions or await self._match(webhook, question)
 
