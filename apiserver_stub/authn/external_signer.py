@@ -23,11 +23,11 @@ from controller_manager.common.transport.grpc import GrpcChannel, GrpcError
 
 FLAG = "--service-account-signing-endpoint"
 SHORTEST = 600  # seconds a token must be allowed to live
-_START = 60.0  # seconds the program has to tell its keys at the start, and each time
+_START = 60.0  # seconds to fetch keys and metadata, at the start and later
 _METADATA = 10.0
 _SIGN = 60.0
-_AGAIN = 10.0  # seconds after which keys are asked for again that could not be had
-_PAUSE = 1.0  # seconds between two questions for keys because of names that nobody knows
+_AGAIN = 10.0  # seconds between retries after keys could not be fetched
+_PAUSE = 1.0  # minimum seconds between two fetches because of unknown key ids
 _LONGEST_NAME = 1024
 _MOST_KEYS = 1000
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -43,7 +43,7 @@ _TIME = Family(
 
 
 class SignerError(Exception):
-    """The signer failed, or said what cannot be used; `code` is that of metrics."""
+    """The signer failed, or its response is invalid; `code` is the label in metrics."""
 
     def __init__(self, message: str, code: str = "unknown-non-grpc") -> None:
         super().__init__(message)
@@ -57,9 +57,9 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExternalSigner:
-    """Signs by asking the program at `path` (`@name` is an abstract socket), whose keys are known and kept current.
+    """Signs with the external signer at `path` (`@name` is an abstract socket), and keeps its public keys up to date.
 
-    `open` it before anybody is answered, and `run` it; keys that cannot be had anew stay as they were.
+    Call `open` before serving requests, then `run`. If a refresh fails, the current keys are kept.
     """
 
     def __init__(self, path: str, registry: CollectorRegistry, log: Logger) -> None:
@@ -111,7 +111,7 @@ class ExternalSigner:
             await self._channel.close()
 
     async def named(self, name: str) -> Sequence[VerifyingKey]:
-        """See `VerifyingKeys`; a name that nobody knows has the program be asked, at most once a second."""
+        """See `VerifyingKeys`. An unknown name triggers a fetch, at most once per second."""
         if not name:
             return tuple(self._keys.values())
         if name not in self._keys and monotonic() - self._asked_at >= _PAUSE:
@@ -129,7 +129,7 @@ class ExternalSigner:
         return tuple(key for name, key in self._keys.items() if name not in self._excluded), seconds
 
     async def sign(self, claims: Claims) -> str:
-        """Return the token that says this. Raises `InternalError`."""
+        """Return a signed token with these claims. Raises `InternalError`."""
         try:
             token = await self._token(msgspec.json.encode(claims))
         except SignerError as error:
@@ -162,7 +162,7 @@ class ExternalSigner:
             await asyncio.sleep(0.2)
 
     async def _fetch(self) -> None:
-        """Get the keys; who asks meanwhile waits for the same answer. Raises `SignerError`."""
+        """Fetch the keys; concurrent callers share one fetch. Raises `SignerError`."""
         if self._fetching is not None:
             await asyncio.wait((self._fetching,))
             return
@@ -180,7 +180,7 @@ class ExternalSigner:
             self._fetching = None
 
     def _take(self, answer: dict[str, Any]) -> None:
-        """Take over the keys of an answer, all or none. Raises `SignerError`."""
+        """Replace the keys by those of a response; an invalid key rejects them all. Raises `SignerError`."""
         hint, told = int(answer.get("refresh_hint_seconds") or 0), answer.get("keys") or ()
         if hint <= 0:
             raise SignerError(f"the keys are good for {hint} seconds")
@@ -221,7 +221,7 @@ def _judged(header: str) -> str:
 
 
 def _key(told: dict[str, Any]) -> VerifyingKey:
-    """Return a key that the program told (PKIX). Raises `SignerError`."""
+    """Return a public key from the signer (PKIX). Raises `SignerError`."""
     name = told.get("key_id", "")
     if not 0 < len(name) <= _LONGEST_NAME:
         raise SignerError(f"the name of a key has {len(name)} characters")

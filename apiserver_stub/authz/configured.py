@@ -34,7 +34,7 @@ Make = Callable[[AuthorizationConfiguration], list[Authorizer]]
 
 
 class ConfiguredAuthorizer:
-    """Decides as the configuration in use says, behind the authorizer of administrators."""
+    """Decides with the current configuration, after the authorizer for administrators."""
 
     def __init__(self, configuration: AuthorizationConfiguration, make: Make, metrics: AuthorizationMetrics) -> None:
         self._make = make
@@ -52,8 +52,8 @@ class ConfiguredAuthorizer:
         return self._chain.rules_for(user, namespace)
 
     def use(self, configuration: AuthorizationConfiguration) -> list[Authorizer]:
-        """Decide so from now on; return the authorizers that nobody asks any more. Raises `ValueError`, and changes
-        nothing, where that cannot be had.
+        """Switch to a configuration; return the authorizers no longer in use. Raises `ValueError`, without any change,
+        for an unusable configuration.
         """
         made = self._make(configuration)
         names = {one: (each.type, each.name) for one, each in zip(made, configuration.authorizers, strict=True)}
@@ -82,7 +82,7 @@ class RequestAuthorizer:
         self._now = precise_clock()
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return what the other decides."""
+        """Return the decision of the wrapped authorizer."""
         began = self._now()
         authorization = await self._authorizer.authorize(attributes)
         decision = authorization.decision
@@ -102,7 +102,7 @@ class _Retiring(Protocol):
 
 
 async def retire(authorizers: Collection[Authorizer]) -> None:
-    """Let go of authorizers that nobody asks any more."""
+    """Release authorizers that are no longer in use."""
     for authorizer in authorizers:
         if isinstance(authorizer, _Retiring):
             await authorizer.retire()
@@ -118,12 +118,12 @@ class ConfigurationFile:
 
     @property
     def configuration(self) -> AuthorizationConfiguration:
-        """Return what is in use."""
+        """Return the configuration in use."""
         return self._in_use
 
     async def follow(self, authorizer: ConfiguredAuthorizer, metrics: ReloadMetrics, log: Logger) -> None:
-        """Have an authorizer decide as the file says whenever it changes, until cancelled. A file that cannot be used
-        changes nothing; types of authorizers beside webhooks that there were at the start must stay.
+        """Apply each change of the file to an authorizer, until canceled. An unusable file changes nothing; authorizer
+        types other than webhooks must stay the same.
         """
         required = self._in_use.types - {WEBHOOK}
         metrics.in_use(self._data)
@@ -154,8 +154,8 @@ class ConfigurationFile:
 
 
 def _judged(expression: str) -> str:
-    """Return what is wrong with the expression of a match condition."""
-    from apiserver_stub.authz.review_spec import condition_environment  # only those who have conditions need CEL
+    """Return the error of a match condition expression."""
+    from apiserver_stub.authz.review_spec import condition_environment  # loads CEL, which is needed only for conditions
     from apiserver_stub.webhooks.match_conditions import ConditionError, compile_condition
 
     try:

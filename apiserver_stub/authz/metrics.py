@@ -63,7 +63,7 @@ class AuthorizationMetrics:
         self._match_seconds = Histograms(_MATCH_SECONDS, registry)
 
     def decided(self, type_: str, name: str, decision: Decision) -> None:
-        """An authorizer had an opinion."""
+        """Count a decision of an authorizer."""
         self._decisions.add(type_, name, decision.value)
 
     def asked(self, name: str, result: str, seconds: float) -> None:
@@ -72,7 +72,7 @@ class AuthorizationMetrics:
         self._duration.observe(seconds, name, result)
 
     def failed_open(self, name: str, *, timed_out: bool) -> None:
-        """A webhook could not be asked, and the next authorizer is."""
+        """Count a failed webhook call after which the next authorizer decides."""
         self._fail_open.add(name, "timeout" if timed_out else "error")
 
     def matched(self, type_: str, name: str, seconds: float, *, excluded: bool, failed: bool) -> None:

@@ -13,7 +13,7 @@ _RESOURCE_FIELDS = ("namespace", "verb", "group", "version", "resource", "subres
 
 
 def review_spec(attributes: AuthorizerAttributes) -> Tree:
-    """Return the question in version v1; what is empty is left out, as it is by clients in Go."""
+    """Return the spec of a SubjectAccessReview in version v1; empty fields are omitted, as by Go clients."""
     user = attributes.user
     spec: Tree = {}
     if attributes.resource:

@@ -15,13 +15,13 @@ from controller_manager.common.api.model import Model
 from controller_manager.common.api.tree import Tree
 
 M = TypeVar("M", bound=Model)
-# What of metadata is a server's to say, and of a question nobody's.
+# Metadata fields set by servers, which have no meaning in a review.
 _NOT_SENT = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 
 Review = Callable[[APIRequest, Tree], Awaitable[Tree]]
-"""Answers a question with the status of the object; what it changes of the question is answered so."""
+"""Answers a review: returns the status of the object, and may change its other fields."""
 Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
-"""Reads the object a request carries, fitted to its schema, and what the caller is warned of."""
+"""Decodes the object of a request according to its schema; also returns warnings."""
 
 
 class Reviews:
@@ -33,7 +33,7 @@ class Reviews:
         self._offload = offload
 
     def answers(self) -> Mapping[tuple[str, str], Handler]:
-        """Return what answers requests, by group and plural of their kind."""
+        """Return the request handlers by group and plural."""
         return dict.fromkeys(self._table, self.answer)
 
     async def answer(self, request: APIRequest) -> Reply:

@@ -1,4 +1,4 @@
-"""The authorizer of the mode Webhook: asks another server by SubjectAccessReview, and remembers what it says."""
+"""The authorizer of the mode Webhook: calls a server with SubjectAccessReview, and caches the responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ from controller_manager.common.transport.dialer import Dialer
 TYPE = "Webhook"
 _KIND = "SubjectAccessReview"
 _REMEMBERED = 8192
-# Characters: who asks at such length, or answers so, wants memory.
+# Characters; larger reviews and reasons are not cached.
 _LONGEST_QUESTION = 10_000
 _LONGEST_REASON = 10_000
 _UNLISTED = Rules(incomplete=True, error="webhook authorizer does not support user rule resolution")
@@ -40,8 +40,7 @@ _BOTH = "the webhook both allowed and denied the request"
 
 
 class WebhookRules(msgspec.Struct, frozen=True):
-    """How a webhook is asked: in which version, how many seconds its answers count, what follows when it fails, and
-    the conditions for a request to be asked about.
+    """The settings of a webhook: version, TTLs of responses in seconds, the decision on failure, and match conditions.
     """
 
     version: str
@@ -73,7 +72,7 @@ class WebhookAuthorizer:
         self._digest = keyed_digest()
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return what the webhook decides, now or when it was asked before; its failure is what the rules say."""
+        """Return the decision of the webhook, possibly cached; on failure, the configured decision."""
         rules = self._rules
         try:
             if rules.conditions is not None and not await self._matches(rules.conditions, attributes):
@@ -90,7 +89,7 @@ class WebhookAuthorizer:
         return Authorization(Decision.ALLOW if status.allowed else Decision.NO_OPINION, status.reason)
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return that nothing is known: a webhook is asked about one thing at a time."""
+        """Return that the permissions are unknown, because a webhook decides single requests only."""
         return _UNLISTED
 
     async def retire(self) -> None:
@@ -172,7 +171,7 @@ def _without_nulls(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _size(attributes: AuthorizerAttributes) -> int:
-    """Return how much of a question its sender chose, in characters."""
+    """Return the number of characters in a review that the caller chose."""
     of = attributes
     texts = (of.namespace, of.verb, of.group, of.version, of.resource, of.subresource, of.name, of.path)
     return sum(map(len, texts))

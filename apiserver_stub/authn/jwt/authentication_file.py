@@ -1,4 +1,4 @@
-"""What flags and the file of `--authentication-config` say of JSON Web Tokens and of the anonymous, and its changes."""
+"""The configuration of JWT and anonymous authentication, from flags or `--authentication-config`, and its reloading."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
@@ -33,14 +33,14 @@ _GRACE = 60.0  # seconds that tokens under way have with issuers that are no lon
 
 
 class JWTAuthentication:
-    """The authenticators that are configured; `run` keeps the keys of their issuers, and follows the file.
+    """The configured JWT authenticators. `run` refreshes the keys of their issuers and reloads the file.
 
-    | a new file                                    | becomes of it                                             |
+    | a new file                                    | result                                                    |
     |-----------------------------------------------|-----------------------------------------------------------|
-    | cannot be read, or breaks a rule              | the one before stays; counted and logged once             |
-    | changes `anonymous`                           | the same: that is only read at the start                  |
-    | names an issuer that is not found for 1m      | the one before stays, and it is tried again               |
-    | names issuers that were there before          | they keep their keys, found or not                        |
+    | is unreadable or invalid                      | the current configuration is kept; counted, logged once   |
+    | changes `anonymous`                           | the same: it is read only at the start                    |
+    | has an issuer not discovered within 1m        | the current configuration is kept; the file is retried    |
+    | has issuers of the current configuration      | their keys are kept, even if discovery fails              |
     """
 
     def __init__(self, options: AuthenticationOptions, terms: Terms, runtime: Runtime, offload: Offload) -> None:
@@ -51,7 +51,7 @@ class JWTAuthentication:
         configuration = parse(self._data, self._path) if self._path else from_flags(options)
         compiled = self._compiled(configuration)
         self.anonymous: AnonymousAuthConfig | None = configuration.anonymous
-        """Who may stay unknown; None if the file does not say."""
+        """The configuration of anonymous requests; None if the file does not set it."""
         self.authenticators = JWTAuthenticators(terms, offload, self._log, runtime.registry)
         self.authenticators.use(compiled, self.authenticators.connections_for(compiled))
         self._metrics = ReloadMetrics("authentication", runtime.registry) if self._path else None
@@ -95,7 +95,7 @@ class JWTAuthentication:
             self._running.pop(one).cancel()
 
     async def _apply(self, tasks: Tasks, data: bytes) -> None:
-        """Use what the file says now. Raises `ConfigFileError`."""
+        """Apply the new content of the file. Raises `ConfigFileError`."""
         assert self._path is not None
         assert self._metrics is not None
         configuration = parse(data, self._path)

@@ -1,4 +1,4 @@
-"""All JWT authenticators of a server: the token of each issuer goes to its own; the issuers may change."""
+"""The JWT authenticators of a server, by issuer. The issuers may change at run time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -45,9 +45,8 @@ Compiled = Sequence[tuple[JWTAuthenticator, Expressions]]
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What holds for all issuers of a server: the algorithms that tokens may be signed with, what tokens call the
-    server, the issuers that are its own, which no other may be, and by `egressSelectorType` the dialers of networks
-    that may be named; None for one that is reached directly.
+    """The settings common to all issuers: allowed signing algorithms, audiences of this server, its own issuers, which
+    no other may use, and the dialers by `egressSelectorType`; None for a direct connection.
     """
 
     algorithms: Sequence[str]
@@ -57,7 +56,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class JWTAuthenticators:
-    """Knows the tokens of issuers; `use` has it know those of others."""
+    """Verifies tokens of the configured issuers; `use` replaces the configuration."""
 
     def __init__(self, terms: Terms, offload: Offload, log: Logger, registry: Registry) -> None:
         self._terms = terms
@@ -70,11 +69,11 @@ class JWTAuthenticators:
 
     @property
     def connections(self) -> Mapping[Issuer, ProviderConnection]:
-        """The providers in use, by what there is to know for reaching them."""
+        """The connections to providers in use, by their issuer settings."""
         return self._connections
 
     def connections_for(self, compiled: Compiled) -> Mapping[Issuer, ProviderConnection]:
-        """Return the ways to the providers of these authenticators, new where there is none yet."""
+        """Return the connections to the providers of these authenticators; existing ones are reused."""
         reached = [replace(rules.issuer, audiences=(), audience_match_policy="") for rules, _ in compiled]
         return {one: self._connections.get(one) or self._connection(one) for one in reached}
 
@@ -93,7 +92,7 @@ class JWTAuthenticators:
         }
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """See `FindToken`. A token belongs to the issuer that it names, before anything of it is verified."""
+        """See `FindToken`. The unverified issuer of a token selects its authenticator."""
         parts = take_apart(token)
         issuer = self._tokens.get(parts.issuer) if parts is not None else None
         meant = shared(audiences, self._terms.audiences)

@@ -1,4 +1,4 @@
-"""The claims of a token whose signature is good: whether they hold, and the user that they make."""
+"""The claims of a verified token: validation, and mapping to a user."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -26,11 +26,11 @@ Claims = dict[str, Any]
 
 
 class ClaimError(ValueError):
-    """The claims of a token do not hold, or make no user; the message says why."""
+    """The claims of a token are invalid or map to no user; the message is the reason."""
 
 
 class Source(msgspec.Struct):
-    """The place where a claim can be asked for (OpenID Connect Core 1.0, section 5.6.2)."""
+    """The source of a distributed claim (OpenID Connect Core 1.0, section 5.6.2)."""
 
     endpoint: str | None = None
     access_token: str | None = None
@@ -86,7 +86,7 @@ def expiry(registered: RegisteredClaims, audiences: Collection[str], now: float)
 
 
 def make_user(claims: Claims, rules: JWTAuthenticator, expressions: Expressions) -> User:
-    """Return the user whom claims make. Raises `ClaimError`."""
+    """Map claims to a user. Raises `ClaimError`."""
     try:
         return _Mapping(claims, rules.claim_mappings, expressions).user(rules)
     except ExpressionError as error:
@@ -96,7 +96,7 @@ def make_user(claims: Claims, rules: JWTAuthenticator, expressions: Expressions)
 
 
 class _Mapping:
-    """Maps the claims of one token; what expressions see of them is made when the first of these is asked."""
+    """Maps the claims of one token. The CEL value of the claims is created on first use."""
 
     def __init__(self, claims: Claims, mappings: ClaimMappings, expressions: Expressions) -> None:
         self._claims = claims
