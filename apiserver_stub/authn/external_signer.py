@@ -23,7 +23,7 @@ from controller_manager.common.transport.grpc import GrpcChannel, GrpcError
 
 FLAG = "--service-account-signing-endpoint"
 SHORTEST = 600  # seconds a token must be allowed to live
-_START = 60.0  # seconds to fetch keys and metadata, at the start and later
+_START = 60.0  # seconds to fetch keys, at the start and later
 _METADATA = 10.0
 _SIGN = 60.0
 _AGAIN = 10.0  # seconds between retries after keys could not be fetched

@@ -33,7 +33,7 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 def dump_pages(control: PriorityAndFairness) -> Mapping[str, Page]:
-    """Return what answers each of the three pages, by path."""
+    """Return the handlers of the three debug pages, by path."""
 
     async def levels(_: Request) -> Response:
         return _text(_LEVELS, (_level_row(control, level) for level in _levels(control)))

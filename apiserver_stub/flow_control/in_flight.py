@@ -39,20 +39,20 @@ class InFlightLimit:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether no more may come."""
+        """Return whether the limit is reached."""
         return 0 < self.most <= self.taken
 
 
 class MaxInFlight:
-    """Limits of reads and of writes; who is too much comes again, but for administrators. What goes on for long is not
-    counted, nor are watches.
+    """Limits of reading and mutating requests. Excess requests get 429, except those of administrators. Watches and
+    other long-running requests are not counted.
     """
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = InFlightLimit(reads), InFlightLimit(writes)
 
     def enter(self, context: RequestContext, user: User) -> InFlightSeat | None:
-        """Return the place of a request; None if it needs none. Raises `Rejected`."""
+        """Return the seat of a request; None if it needs none. Raises `Rejected`."""
         info = context.info
         if info.verb == "watch" or is_unlimited(info):
             return None

@@ -1,7 +1,6 @@
-"""Metrics of priority and fairness, by the names, labels and buckets of kube-apiserver.
+"""Metrics of priority and fairness, with the names, labels and buckets of kube-apiserver.
 
-What is counted for each request is little; what follows from that, and from the state of the levels, is made when
-somebody asks.
+Little is counted per request; values derived from that, and from the state of the levels, are computed at each scrape.
 """
 
 from bisect import bisect_left
@@ -129,7 +128,7 @@ _OF_LEVELS: Mapping[Family, Callable[[PriorityLevel], float]] = MappingProxyType
 
 
 class SchemaCounts:
-    """The counts of one schema in one level. A request that neither waits nor is wide costs one addition and one
+    """The counters of one schema in one level. A request with one seat and no wait costs one addition and one
     observation.
     """
 
@@ -156,11 +155,11 @@ class SchemaCounts:
         self.watches = Distribution(_WATCHES.buckets)
 
     def execution_of(self, verb: str) -> Distribution:
-        """Return where it is noted for how long requests of a verb had seats."""
+        """Return the histogram of execution times for a verb."""
         return self.watching if verb == "watch" else self.execution
 
     def enqueued(self, request: SeatRequest) -> None:
-        """Note that a request waits, or did until others had been looked at."""
+        """Record that a request was queued, even if it is dispatched in the same step."""
         assert request.queue is not None
         self.lengths.observe(max(1, len(request.queue.waiting)))
 
@@ -169,13 +168,13 @@ class SchemaCounts:
         self.wait["true"].observe(seconds)
 
     def rejected(self, rejection: Rejection, seconds: float) -> None:
-        """Note that a request is not executed, after so many seconds."""
+        """Record that a request was rejected after `seconds`."""
         self.refused += 1
         self.refusals[rejection.value] = self.refusals.get(rejection.value, 0) + 1
         self.wait["false"].observe(seconds)
 
     def all_waits(self, *, exempt: bool) -> Iterator[tuple[str, Distribution]]:
-        """Yield how long requests waited; most did not, and are counted by what is left."""
+        """Yield the wait times; requests that did not wait are derived from the totals."""
         if exempt:
             return
         at_once = self.dispatched - sum(self.wait["true"].counts)
@@ -183,7 +182,7 @@ class SchemaCounts:
         yield "false", self.wait["false"]
 
     def all_lengths(self) -> Distribution:
-        """Return the lengths of queues; who found seats was alone in its queue for a moment."""
+        """Return the queue lengths; a request that found seats at once counts as length 1."""
         return _with(self.lengths, self.dispatched - sum(self.wait["true"].counts), 1.0)
 
     def all_estimates(self) -> Distribution:
@@ -192,13 +191,13 @@ class SchemaCounts:
 
 
 class TimesAt:
-    """For how long a ratio had which values, in nanoseconds, as a histogram."""
+    """A histogram of the values of a ratio, weighted by time in nanoseconds."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.distribution = Distribution(bounds)
 
     def add(self, ratio: float, seconds: float) -> None:
-        """Note that the ratio had a value for so long."""
+        """Record that the ratio had a value for `seconds`."""
         found = self.distribution
         count = round(seconds * _NANOSECONDS)
         found.counts[bisect_left(found.bounds, ratio)] += count
@@ -206,7 +205,7 @@ class TimesAt:
 
 
 class Utilization:
-    """How much of a level was used for how long."""
+    """The utilization of a level over time."""
 
     def __init__(self, now: float) -> None:
         self.seats = TimesAt(_SEAT_UTILIZATION.buckets)
@@ -215,7 +214,7 @@ class Utilization:
         self._until = now
 
     def take(self, level: PriorityLevel, total: int, now: float) -> None:
-        """Take over what the queues of a level have noted until now."""
+        """Add the time that the queues of a level have recorded until now."""
         queues, queuing = level.queues, level.configuration.queuing
         seats = queues.limit or max(1, round(total / 10))
         room = queuing.queues * max(queuing.queue_length_limit, 1) if queuing is not None else 1
@@ -230,7 +229,7 @@ class Utilization:
 
 
 class FlowMetrics(Collector):
-    """What is known of all levels; `now` is their clock."""
+    """The metrics of all levels; `now` is their clock."""
 
     def __init__(self, levels: PriorityLevels, now: Callable[[], float], registry: CollectorRegistry | None) -> None:
         self._levels = levels
@@ -259,7 +258,7 @@ class FlowMetrics(Collector):
         )
 
     def take(self) -> None:
-        """Take over how much of each level was used; before its seats change, and when somebody asks."""
+        """Update the utilization of each level; called before its seats change, and at each scrape."""
         now = self._now()
         for name in self._utilization.keys() - self._levels.all.keys():
             del self._utilization[name]

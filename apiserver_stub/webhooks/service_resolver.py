@@ -1,4 +1,4 @@
-"""Where the server reaches a service that a webhook or an APIService names, as rows of the watch cache say."""
+"""Resolves the service of a webhook or an APIService to an address, from the watch cache."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

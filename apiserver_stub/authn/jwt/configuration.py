@@ -105,7 +105,7 @@ VERSIONS: Mapping[str, type[AuthenticationConfiguration]] = MappingProxyType(
         f"apiserver.config.{GROUP_DOMAIN}/v1": AuthenticationConfiguration,
         f"apiserver.config.{GROUP_DOMAIN}/v1beta1": AuthenticationConfiguration,
         f"apiserver.config.{GROUP_DOMAIN}/v1alpha1": AuthenticationConfiguration,
-        f"apiserver.{GROUP_DOMAIN}/v1beta1": AuthenticationConfiguration,  # as documented; kube-apiserver accepts only the first three
+        f"apiserver.{GROUP_DOMAIN}/v1beta1": AuthenticationConfiguration,  # documented; servers accept the first three
     }
 )
 

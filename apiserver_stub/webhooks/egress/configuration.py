@@ -1,4 +1,4 @@
-"""EgressSelectorConfiguration: its fields, and what is wrong with one."""
+"""EgressSelectorConfiguration: fields and validation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +61,7 @@ class EgressSelection(ConfigModel):
 
     @property
     def network(self) -> str:
-        """Return the name of the network as it is called today."""
+        """Return the current name of the network."""
         name = self.name.lower()
         return _ALIASES.get(name, name)
 
@@ -84,8 +84,8 @@ def read_egress_selections(path: Path) -> tuple[EgressSelection, ...]:
 
 
 def judge(selections: tuple[EgressSelection, ...], errors: ErrorList) -> None:
-    """Collect what is wrong with selections. Paths are those of kube-apiserver, which do not tell of which selection
-    they are unless it is a name.
+    """Collect the validation errors of selections. As in kube-apiserver, paths identify the selection only for errors
+    of its name.
     """
     for one in selections:
         _judge_connection(one.connection, errors)
