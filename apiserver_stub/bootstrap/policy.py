@@ -59,7 +59,7 @@ async def ensure_policy(scope: RequestScope, objects: Objects, features: frozens
         writes = [write for write in lacking if write is not None]
         if not writes:
             break
-        with suppress(RevisionConflict):  # if another server has created some of them, the next attempt creates the rest
+        with suppress(RevisionConflict):  # another server has created some of them; the next attempt creates the rest
             for at in range(0, len(writes), _TOGETHER):
                 await scope.store.commit(*writes[at : at + _TOGETHER])
     for kind, wanted in _objects(scope, policy):
