@@ -227,7 +227,7 @@ class Admission:
         return self._validating.ask(attributes)
 
     async def allocate(self, attributes: Attributes) -> Sequence[Also]:
-        """Run the allocation plugins. The commit must follow at once and include the returned writes and comparisons."""
+        """Run the allocation plugins. The commit must follow at once, with the returned writes and comparisons."""
         also: list[Also] = []
         chosen = self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
         for _, admit, _ in chosen:

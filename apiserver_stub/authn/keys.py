@@ -25,7 +25,7 @@ class VerifyingKeys(Protocol):
     """The keys that verify tokens; those of an external signer change."""
 
     async def named(self, name: str) -> Sequence[VerifyingKey]:
-        """Return the keys with that id (`kid`), or all keys without one. Never raises; returns an empty list instead."""
+        """Return the keys with that id (`kid`), or all without one. Never raises; returns no keys instead."""
 
     def published(self) -> tuple[Sequence[VerifyingKey], int]:
         """Return the public keys to publish, and the seconds that clients may cache them."""

@@ -127,7 +127,7 @@ class ServiceAccountTokens:
         return Recognized(verified.user, meant)
 
     def _note_age(self, subject: str, late: float) -> None:
-        """Count the use of a token with extended lifetime; record one used `late` seconds after its requested expiry."""
+        """Count the use of a token with extended lifetime; record a use `late` seconds after the requested expiry."""
         if late <= 0:
             self._metrics.valid.add()
             return

@@ -40,7 +40,7 @@ _BOTH = "the webhook both allowed and denied the request"
 
 
 class WebhookRules(msgspec.Struct, frozen=True):
-    """The settings of a webhook: version, TTLs of responses in seconds, the decision on failure, and match conditions."""
+    """The settings of a webhook: version, TTLs in seconds, the decision on failure, and match conditions."""
 
     version: str
     authorized_ttl: float

@@ -133,7 +133,7 @@ class MutatingPolicies:
         return AdmissionPlugin(NAME, mutating=(rule,), read=self._index.read)
 
     def mutate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Apply the policies to the object, if there are any. Raises the error of a policy that could not be applied."""
+        """Apply the policies to the object, if any. Raises the error of a policy that could not be applied."""
         return self._mutate(attributes) if self._index and not is_exempt(attributes.kind) else None
 
     async def _mutate(self, attributes: Attributes) -> None:

@@ -154,7 +154,7 @@ def missing(reference: RoleRef) -> str:
 
 
 def _decoded(row: Row) -> Any:
-    """Return the rules of a role, or a binding; None if it cannot be decoded, which is logged when the store is opened."""
+    """Return the rules of a role, or a binding; None if it cannot be decoded (logged when the store is opened)."""
     try:
         return _read(row.resource, row.data)
     except (Corrupt, msgspec.DecodeError):

@@ -66,7 +66,7 @@ class ServerCertificates:
         return url
 
     def published(self) -> Mapping[str, str]:
-        """Return the authentication data for extension servers that delegate to this server, published as a ConfigMap."""
+        """Return the authentication data for extension servers, published as a ConfigMap."""
         published = {"client-ca-file": self._trust.bundle(CLIENTS).decode()}
         if given := self._trust.bundle(PROXIES):
             stated = self._options[AggregationOptions].header_lists()
@@ -126,7 +126,7 @@ class ServerCertificates:
             self._proxy_pair = self._authorities.proxy_pair(self._proxy_pair)
 
     def _show_as_proxy(self, pair: KeyPair) -> None:
-        """Use a new pair for connections as a proxy. Raises OSError or ValueError if certificate and key do not match."""
+        """Use a new pair for connections as a proxy. Raises OSError or ValueError for an unusable pair."""
         if pair != self._proxy_pair:
             context_of(pair)
             self._proxy_pair = pair

@@ -219,7 +219,7 @@ def _alone(path: Path | None) -> Iterator[bool]:
 def superfluous(
     backups: Sequence[tuple[datetime, Path]], rotation: Rotation, now: datetime
 ) -> tuple[list[Path], list[Path]]:
-    """Return the old files (newest first) to delete and those to compress. A file and its compressed copy count once."""
+    """Return the old files (newest first) to delete and to compress. A file and its compressed copy count once."""
     kept: dict[str, None] = {}
     remove: list[Path] = []
     compress: list[Path] = []

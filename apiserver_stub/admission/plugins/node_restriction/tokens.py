@@ -113,7 +113,7 @@ class NodeTokens:
         return row
 
     async def _check_allowed(self, attributes: Attributes, audience: str) -> None:
-        """Raises `Forbidden` unless the node has permission to request tokens for an audience independent of its pods."""
+        """Raises `Forbidden` unless the node may request tokens for an audience independent of its pods."""
         user, name = attributes.user, attributes.name
         asked = authorization.AuthorizerAttributes(user, _VERB, "", "", "v1", audience, "", attributes.namespace, name)
         verdict = await self._authorizer.authorize(asked)
