@@ -73,21 +73,27 @@ class AdmissionOptions(Options):
     title: ClassVar[str] = "Admission"
 
     enable_admission_plugins: StringList = flag(
-        (), "Plugins that are on besides those that are by default, of installed packages too; their order is fixed."
+        (),
+        "Admission plugins to enable in addition to the default ones, including those of installed packages. The "
+        "order of plugins is fixed.",
     )
-    disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
+    disable_admission_plugins: StringList = flag(
+        (), "Admission plugins to disable although they are enabled by default."
+    )
     default_not_ready_toleration_seconds: int = flag(
-        300, "Seconds that pods stay on a node that is not ready, unless they say themselves for how long."
+        300, "Default tolerationSeconds of the not-ready:NoExecute toleration added to pods that do not have one."
     )
     default_unreachable_toleration_seconds: int = flag(
-        300, "Seconds that pods stay on a node that cannot be reached, unless they say themselves for how long."
+        300, "Default tolerationSeconds of the unreachable:NoExecute toleration added to pods that do not have one."
     )
 
     admission_control: StringList | None = flag(
-        None, "The plugins that are on, and no others. Deprecated: name those that differ from the usual ones instead."
+        None,
+        "The only admission plugins to enable. Deprecated: use --enable-admission-plugins and "
+        "--disable-admission-plugins.",
     )
     admission_control_config_file: str = flag(
-        "", "File of an AdmissionConfiguration: what plugins are told, each in its own kind."
+        "", "File with an AdmissionConfiguration: the configuration of each plugin."
     )
 
     @property

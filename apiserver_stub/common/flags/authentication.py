@@ -17,7 +17,7 @@ class AuthenticationOptions(Options):
 
     client_ca_file: str = flag(
         "",
-        "File of certificate authorities whose client certificates are accepted beside the server's own; read again "
+        "File with certificate authorities for client certificates, in addition to the server's own; reloaded "
         "when it changes.",
     )
     token_auth_file: str = flag("", 'File of bearer tokens; lines of token,user,uid and optionally "group1,group2".')
@@ -46,11 +46,11 @@ class AuthenticationOptions(Options):
         "of claims other than email.",
     )
     oidc_groups_claim: str = flag("", "The claim of the groups, a string or a list of strings; no groups when empty.")
-    oidc_groups_prefix: str = flag("", "Put before the names of groups.")
+    oidc_groups_prefix: str = flag("", "Prefix added to group names.")
     oidc_signing_algs: StringList = flag(
         ("RS256",), f"Algorithms that its tokens may be signed with, of {', '.join(SIGNING_ALGORITHMS)}."
     )
-    oidc_required_claim: StringPairs = flag({}, "A claim=value that its tokens must have; repeatable.")
+    oidc_required_claim: StringPairs = flag({}, "A claim=value pair that tokens must have; repeatable.")
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:

@@ -10,6 +10,6 @@ class EgressOptions(Options):
 
     egress_selector_config_file: str = flag(
         "",
-        "File of an EgressSelectorConfiguration, which says through which proxies webhooks and aggregated APIs are "
-        "reached; all connections are direct without it.",
+        "File with an EgressSelectorConfiguration: the proxies for webhooks and aggregated APIs; without it all "
+        "connections are direct.",
     )
