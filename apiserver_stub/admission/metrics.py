@@ -15,19 +15,19 @@ _SECONDS = Family(
 )
 _REQUESTS = Family(
     "apiserver_admission_webhook_request_total",
-    "Requests that admission webhooks were asked about, by the code of their answer and whether they were rejected.",
+    "Number of admission webhook calls, by response code and whether the request was rejected.",
     "counter",
     ("code", "name", "operation", "rejected", "type"),
 )
 _REJECTIONS = Family(
     "apiserver_admission_webhook_rejection_count",
-    "Requests that were rejected by admission webhooks, or since these could not be asked.",
+    "Number of requests rejected by admission webhooks or because the call failed.",
     "counter",
     ("error_type", "name", "operation", "rejection_code", "type"),
 )
 _FAIL_OPEN = Family(
     "apiserver_admission_webhook_fail_open_count",
-    "Requests that were let through since an admission webhook could not be asked.",
+    "Number of requests admitted although the admission webhook call failed.",
     "counter",
     ("name", "type"),
 )

@@ -152,7 +152,7 @@ def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
             return
         problem = _fitted(changed, attributes)
         if problem:
-            context.log.error("an admission plugin made an object what it cannot be", problem=problem)
+            context.log.error("admission plugin produced an invalid object", problem=problem)
             raise InternalError(f"Internal error occurred: the admission plugin {context.name} made {problem}")
         attributes.tree.clear()
         attributes.tree.update(changed)

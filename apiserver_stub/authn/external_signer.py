@@ -119,7 +119,9 @@ class ExternalSigner:
             try:
                 await self._fetch()
             except SignerError as error:
-                self._log.warning("the external signer does not tell its keys", signer=self._path, error=str(error))
+                self._log.warning(
+                    "failed to fetch keys from the external signer; retrying", signer=self._path, error=str(error)
+                )
         key = self._keys.get(name)
         return (key,) if key else ()
 
@@ -134,7 +136,7 @@ class ExternalSigner:
             token = await self._token(msgspec.json.encode(claims))
         except SignerError as error:
             self._signed.add(error.code)
-            self._log.error("the external signer has not signed", signer=self._path, error=str(error))
+            self._log.error("external signer failed to sign a token", signer=self._path, error=str(error))
             raise InternalError("failed to generate token: the external signer has not signed") from None
         self._signed.add("OK")
         return token

@@ -42,13 +42,13 @@ _ATTEMPT_TIME = Family(
 )
 _CHECKS = Family(
     "apiserver_impersonation_authorization_attempts_total",
-    "Questions to the authorizer about impersonation.",
+    "Number of authorization checks of impersonation.",
     "counter",
     ("mode", "decision"),
 )
 _CHECK_TIME = Family(
     "apiserver_impersonation_authorization_attempts_duration_seconds",
-    "Seconds a question to the authorizer about impersonation took.",
+    "Seconds spent in authorization checks of impersonation.",
     "histogram",
     ("mode", "decision"),
     _SECONDS,

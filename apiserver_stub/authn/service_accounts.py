@@ -39,9 +39,9 @@ Get = Callable[[str, str], Row | None]
 _CLAIMS = msgspec.json.Decoder(Claims)
 
 
-_LEGACY = Family("serviceaccount_legacy_tokens_total", "Uses of tokens that have no audience.", "counter")
+_LEGACY = Family("serviceaccount_legacy_tokens_total", "Number of uses of tokens without an audience.", "counter")
 _MANUAL = Family(
-    "serviceaccount_legacy_manual_token_uses_total", "Uses of tokens of secrets that somebody made.", "counter"
+    "serviceaccount_legacy_manual_token_uses_total", "Number of uses of tokens in manually created secrets.", "counter"
 )
 _AUTOMATIC = Family(
     "serviceaccount_legacy_auto_token_uses_total", "Uses of tokens of secrets that an account names.", "counter"
@@ -49,7 +49,9 @@ _AUTOMATIC = Family(
 _INVALIDATED = Family(
     "serviceaccount_invalid_legacy_auto_token_uses_total", "Uses of tokens of secrets marked as invalid.", "counter"
 )
-_STALE = Family("serviceaccount_stale_tokens_total", "Uses of tokens that should have been renewed.", "counter")
+_STALE = Family(
+    "serviceaccount_stale_tokens_total", "Number of uses of tokens that should have been renewed.", "counter"
+)
 _VALID = Family("serviceaccount_valid_tokens_total", "Uses of tokens that are renewed in time.", "counter")
 
 

@@ -37,7 +37,7 @@ _MATCH_ERRORS = Family(
 )
 _EXCLUSIONS = Family(
     "apiserver_authorization_match_condition_exclusions_total",
-    "Requests that match conditions kept from a webhook.",
+    "Number of requests excluded by match conditions.",
     "counter",
     _NAMED,
 )

@@ -16,8 +16,8 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
         "snapshot": "Copies the store of a server, running or not, to one file.",
         "restore": "Makes a snapshot the store of a server that is not there yet.",
         "export": "Writes all that a cluster keeps to one file, from which any other store can be filled.",
-        "import": "Fills a store that is not there yet, of whatever kind, with an export; goes on where it was.",
-        "check": "Reads a store or a snapshot, and says whether all is there.",
+        "import": "Fills a new store of any kind with an export; resumes an interrupted import.",
+        "check": "Reads a store or a snapshot, and reports whether it is complete.",
     }
 )
 

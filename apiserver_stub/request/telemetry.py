@@ -46,7 +46,7 @@ _LONG_RUNNING = Family(
 )
 _ABORTS = Family(
     "apiserver_request_aborts_total",
-    "Requests whose callers went away before they were answered.",
+    "Number of requests whose clients disconnected before the response.",
     "counter",
     ("verb", "group", "version", "resource", "subresource", "scope"),
 )
@@ -82,7 +82,7 @@ _CHECKPOINTS = Family(
 )
 _FAILURES = Family(
     "apiserver_storage_write_failures_total",
-    "Writes that the store could not make, by what is known of them: refused, or unknown if they may appear later.",
+    "Number of failed writes, by result: refused, or unknown if they may appear later.",
     "counter",
     ("outcome",),
 )

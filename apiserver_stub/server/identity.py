@@ -54,7 +54,9 @@ class ServerIdentity:
             await self._objects.remove(f"{_LEASES}/{self.id}")
             await self._renew()
         except ApiError as error:  # the next renewal retries
-            self._log.warning("this server could not take a lease of its own", error=str(error))
+            self._log.warning(
+                "failed to create the lease of this server; retrying at the next renewal", error=str(error)
+            )
 
     async def run(self) -> None:
         """Renew the lease, and delete those that are over, until cancelled."""
@@ -67,7 +69,7 @@ class ServerIdentity:
                     collected = monotonic()
                     await self._collect()
             except ApiError as error:
-                self._log.warning("the lease of this server could not be renewed", error=str(error))
+                self._log.warning("failed to renew the lease of this server", error=str(error))
 
     async def close(self) -> None:
         """Delete the lease, if one was created."""
@@ -76,7 +78,7 @@ class ServerIdentity:
         try:
             await self._objects.remove(f"{_LEASES}/{self.id}")
         except ApiError as error:
-            self._log.warning("the lease of this server could not be deleted", error=str(error))
+            self._log.warning("failed to delete the lease of this server", error=str(error))
 
     async def _renew(self) -> None:
         now = format_micro(utc_now())

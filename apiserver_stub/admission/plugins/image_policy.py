@@ -123,7 +123,7 @@ class ImagePolicyWebhook:
             raise attributes.refused(f"its images are not allowed by the image policy{why}")
 
     def _failed(self, attributes: Attributes, error: ServiceUnavailable) -> None:
-        self._log.warning("the image policy could not be asked", pod=attributes.known_name, why=error.message)
+        self._log.warning("image policy webhook failed", pod=attributes.known_name, why=error.message)
         if self._opens:
             attributes.notes.annotate(f"{_AUDIT}failed-open", "true")
         elif isinstance(error, ReviewError) and error.answered == Forbidden.code:

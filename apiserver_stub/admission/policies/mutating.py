@@ -35,14 +35,14 @@ _OPERATIONS: tuple[Operation, ...] = ("create", "update", "connect")
 _LABELS = ("policy", "policy_binding", "error_type")
 _CHECKS = Family(
     "apiserver_mutating_admission_policy_check_total",
-    "Mutations that were made or failed, by what went wrong.",
+    "Number of mutations, by error type.",
     "counter",
     _LABELS,
     stability="ALPHA",
 )
 _SECONDS = Family(
     "apiserver_mutating_admission_policy_check_duration_seconds",
-    "How long mutations took, by what went wrong.",
+    "Seconds spent in mutations, by error type.",
     "histogram",
     _LABELS,
     (0.0000005, 0.001, 0.01, 0.1, 1.0),

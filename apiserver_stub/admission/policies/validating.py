@@ -54,14 +54,14 @@ _ESCAPES: Mapping[str, str] = MappingProxyType({"&": "\\u0026", "<": "\\u003c", 
 _LABELS = ("policy", "policy_binding", "error_type", "enforcement_action")
 _CHECKS = Family(
     "apiserver_validating_admission_policy_check_total",
-    "Validations that did not hold or failed, by what followed.",
+    "Number of failed validations, by enforcement action.",
     "counter",
     _LABELS,
     stability="BETA",
 )
 _SECONDS = Family(
     "apiserver_validating_admission_policy_check_duration_seconds",
-    "How long validations took that did not hold or failed, by what followed.",
+    "Seconds spent in failed validations, by enforcement action.",
     "histogram",
     _LABELS,
     (0.0000005, 0.001, 0.01, 0.1, 1.0),

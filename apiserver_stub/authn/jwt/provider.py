@@ -180,9 +180,9 @@ class Provider:
     def _tell(self, trouble: str) -> None:
         """Log a failure once, and the recovery once."""
         if trouble and trouble != self._told:
-            self._log.warning("the issuer of tokens cannot be asked; it will be tried again", error=trouble)
+            self._log.warning("failed to reach the token issuer; retrying", error=trouble)
         elif not trouble and self._told:
-            self._log.info("the issuer of tokens answers again")
+            self._log.info("token issuer is reachable again")
         self._told = trouble
 
 

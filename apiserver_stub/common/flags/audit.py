@@ -9,10 +9,10 @@ from controller_manager.common.options import Duration, Options, flag
 _MODES = ("batch", "blocking", "blocking-strict")
 _VERSIONS = ("audit.k8s.io/v1",)
 _MODE = (
-    "When a request goes on: batch, once its events are in the buffer; blocking, once they have been delivered; "
-    "blocking-strict, the same, and it is refused if the event of its arrival cannot be."
+    "When a request continues: batch, after its events are buffered; blocking, after they are delivered; "
+    "blocking-strict, the same, and it is rejected if its RequestReceived event is not."
 )
-_BUFFER = "Events that are buffered before more are lost; for batch only."
+_BUFFER = "Maximum number of buffered events, further ones are dropped; for batch mode only."
 _EVENT, _BATCH = 100 * 1024, 10 * 1024 * 1024  # bytes
 
 

@@ -104,7 +104,7 @@ class ServerCertificates:
             except (OSError, ValueError) as error:
                 problem = str(error)
             if problem and problem != self._problem:
-                self._log.error("certificates are kept as they were", problem=problem)
+                self._log.error("failed to reload certificates; keeping the current ones", problem=problem)
             self._problem = problem
 
     def _renew(self, port: int) -> None:

@@ -98,7 +98,7 @@ class SupervisorLink:
             async with asyncio.timeout(_PATIENCE):
                 return list(shown(await answer))
         except TimeoutError:
-            raise ServiceUnavailable("the metrics of the other processes cannot be had") from None
+            raise ServiceUnavailable("failed to collect the metrics of the other processes") from None
         finally:
             self._asked.pop(number, None)
 

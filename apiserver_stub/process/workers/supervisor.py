@@ -202,7 +202,7 @@ class Supervisor:
                 raise CannotStart(f"{child.name} {_how(status)}, for the {child.deaths}th time in a row")
             hung = child.missed >= child.patience
             self._restarts.add(child.name, "hung" if hung else "killed" if status < 0 else "exited")
-            self._log.error("a process ended, and is started again", process=child.name, how=_how(status), pause=pause)
+            self._log.error("process exited; restarting it", process=child.name, how=_how(status), pause=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 

@@ -70,7 +70,7 @@ class SpanQueue(SpanProcessor):
             async with asyncio.timeout(_LAST):
                 await self._send()
         except TimeoutError:
-            self._log.warning("the collector of traces took the last spans too slowly")
+            self._log.warning("trace collector did not accept the last spans in time")
         self._count(len(self._waiting))
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._exporter.shutdown()
