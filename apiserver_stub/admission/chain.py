@@ -211,7 +211,7 @@ class Admission:
 
     @classmethod
     def of(cls, mutating: Rules = (), validating: Rules = (), allocation: Rules = ()) -> Self:
-        """Return the rules of one plugin that has no name."""
+        """Return the admission with the rules of one unnamed plugin."""
         return cls([AdmissionPlugin("", mutating, validating, allocation)])
 
     async def mutate(self, attributes: Attributes) -> None:
@@ -251,7 +251,7 @@ class _Phase:
         self._passed = lru_cache(_MOST_REMEMBERED)(self._steps_passed)
 
     async def ask(self, attributes: Attributes) -> None:
-        """Ask each plugin in turn, up to one that refuses."""
+        """Run each plugin in order, until one rejects the request."""
         operation, clock = attributes.operation, self._now
         chosen = self.chosen(attributes.kind.storage, attributes.subresource, operation)
         if not chosen:

@@ -75,7 +75,7 @@ def no_manifests(configuration: PolicyConfiguration) -> ErrorList:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the document of a plugin is: in a file, `within` a field of it unless it is all of it."""
+    """The location of a plugin's document: a file, and the field `within` it, if it is not the whole file."""
 
     path: Path
     within: str
@@ -179,7 +179,7 @@ def _is_oldest(tree: Any) -> bool:
 
 
 def _kind(form: type[msgspec.Struct]) -> str:
-    """Return the kind of a type of documents, which is the default of that field."""
+    """Return the kind of a document type: the default of that field."""
     field = next(field for field in msgspec.structs.fields(form) if field.name == "kind")
     made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     return str(made)

@@ -68,7 +68,7 @@ class MatchRule(NamedTuple):
         )
 
     def covers(self, info: ResourceInfo, subresource: str, operation: Operation, *, namespaced: bool) -> bool:
-        """Return whether the rule is about such requests, whatever the name of the object."""
+        """Return whether the rule matches such requests, for any object name."""
         return (
             _has(self.operations, operation.upper())
             and _has(self.groups, info.group)
@@ -117,7 +117,7 @@ class _Sort(NamedTuple):
     namespaced: bool
 
     def found(self, criteria: MatchCriteria, name: str | None) -> ResourceInfo | None:
-        """Return the resource as which the rules cover an object with a name; None is whatever name may match."""
+        """Return the resource under which the rules match an object name; None stands for any name."""
         infos = self.infos if criteria.equivalent else self.infos[:1]
         excluded = criteria.excluded if name is not None else [rule for rule in criteria.excluded if not rule.names]
         if self._first(excluded, infos, name):
@@ -148,14 +148,14 @@ class Matcher:
         self._generation = kinds.generation
 
     def match(self, criteria: MatchCriteria, attributes: Attributes) -> ResourceInfo | None:
-        """Return the resource, in the version that a rule names, if the criteria hold. Raises `NotFound` if they depend
-        on a namespace that is not there.
+        """Return the resource, in the version of the rule, if the criteria match. Raises `NotFound` if they depend on a
+        namespace that does not exist.
         """
         info = self.sort(attributes).found(criteria, attributes.name)
         return info if info is not None and self.selects(criteria, attributes) else None
 
     def selects(self, criteria: MatchCriteria, attributes: Attributes) -> bool:
-        """Return whether the selectors hold. Raises `NotFound` if they depend on a namespace that is not there."""
+        """Return whether the selectors match. Raises `NotFound` if they depend on a namespace that does not exist."""
         if criteria.objects is not None and not _selected(criteria.objects, attributes):
             return False
         return criteria.namespaces is None or self._in_namespaces(criteria.namespaces, attributes)

@@ -58,7 +58,7 @@ CALLING, INTERNAL, NO_ERROR = "calling_webhook_error", "apiserver_internal_error
 
 
 class WebhookMetrics:
-    """Counts of all webhooks of one server."""
+    """Metrics of all webhooks of one server."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._seconds = Histograms(_SECONDS, registry)
@@ -92,7 +92,9 @@ class ConditionMetrics:
     def evaluated(
         self, of: str, name: str, kind: str, operation: str, seconds: float, *, failed: bool, excluded: bool
     ) -> None:
-        """Note an evaluation of the conditions of a `webhook` or a `policy` (`of`), of a type as in other families."""
+        """Record an evaluation of the conditions of a `webhook` or a `policy` (`of`), with the same types as in other
+        metrics.
+        """
         labels = of, name, operation, kind
         self._seconds.observe(seconds, *labels)
         if failed:

@@ -61,7 +61,7 @@ class AdmissionContext:
         return None if row is None else json.decode(row.data)
 
     def list(self, resource: str, namespace: str = "") -> Iterator[Tree]:
-        """Yield the objects of a resource, of one namespace or of all."""
+        """Yield the objects of a resource, in one namespace or all."""
         for row in self._store.snapshot(resource).items():
             if not namespace or row.namespace == namespace:
                 yield json.decode(row.data)
@@ -189,7 +189,7 @@ def _fitted(tree: Tree, attributes: Attributes) -> str:
     kind, subresource = attributes.kind, attributes.subresource
     itself = kind_of(kind, subresource) == kind_of(kind, "")
     try:
-        found: Tree = json.decode(json.encode(tree))  # whatever is no JSON ends here
+        found: Tree = json.decode(json.encode(tree))  # values without a JSON form fail here
         report = fit_tree(found, kind.schema if itself else kind.subresources[subresource].schema)
     except (TypeError, ValueError, ApiError) as error:
         return f"an object that is none ({error})"

@@ -1,4 +1,4 @@
-"""Everything that admission plugins may be made of."""
+"""The components available to admission plugins."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ existing object of that name is kept. Raises the `ApiError` of the request.
 
 @dataclass(frozen=True, slots=True)
 class AdmissionParts:
-    """The components that plugins are made of."""
+    """The components available to admission plugins."""
 
     store: WatchCache
     kinds: ResourceRegistry

@@ -61,7 +61,7 @@ _WHY = "Invalid value: 0: must be greater than or equal to 1"
 
 
 async def refuse_scale_to_zero(attributes: Attributes) -> None:
-    """Refuse an autoscaler that would scale to zero; one that already may can still be changed otherwise."""
+    """Reject an HPA that would scale to zero; one that already may can still be changed."""
     kind, old = attributes.kind, attributes.old_object
     if get_in(attributes.object, _LOWEST) == 0 and (old is None or get_in(old, _LOWEST) != 0):
         cause = Cause(reason="FieldValueInvalid", message=_WHY, field="spec.minReplicas")
@@ -69,14 +69,14 @@ async def refuse_scale_to_zero(attributes: Attributes) -> None:
 
 
 def least_replicas(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to autoscalers."""
+    """Return the plugin of HPAs."""
     rule = Rule(refuse_scale_to_zero, ("create", "update"), ("horizontalpodautoscalers.autoscaling",))
     rules: Rules = () if parts.options[ServerFeatureOptions].enabled(SCALE_TO_ZERO) else (rule,)
     return AdmissionPlugin("", validating=rules)
 
 
 def service_addresses(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to services: their addresses and ports."""
+    """Return the plugin of services: cluster IPs and node ports."""
     allocate = parts.addresses.allocate
     rules = (
         Rule(allocate, ("create", "update"), ("services",)),

@@ -13,7 +13,7 @@ from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.serving.authentication import User
 
-_MOST_TYPES = 512  # that are remembered
+_MOST_TYPES = 512  # cached types
 _OPTIONS_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 _OPTIONS: Mapping[Operation, str] = MappingProxyType({"create": "CreateOptions", "update": "UpdateOptions"})
 

@@ -128,9 +128,7 @@ class AuthenticationParts(msgspec.Struct, frozen=True):
 
 
 def build_authentication(options: Parsed, parts: AuthenticationParts) -> Authentication:
-    """Return the authentication that the flags describe. Raises `ValueError`, `OSError` or `ConfigError` for files that
-    cannot be used.
-    """
+    """Return the authentication set by flags. Raises `ValueError`, `OSError` or `ConfigError` for unusable files."""
     given, registry, audiences = options[AuthenticationOptions], parts.runtime.registry, parts.audiences
     local = [_static(given.token_auth_file, audiences), *parts.accounts]
     if options[TokenAuthenticationOptions].enable_bootstrap_token_auth:
@@ -194,7 +192,7 @@ def _anonymous(
 
 
 def _observed(certificates: ClientCertificates, registry: Registry) -> Callable[[Certificate], bool]:
-    """Return what judges certificates, and notes how long those that are shown will last."""
+    """Return the check of certificates, which also records their remaining lifetimes."""
     lifetimes = Histograms(_EXPIRATION, registry).of()
 
     def believes(certificate: Certificate) -> bool:

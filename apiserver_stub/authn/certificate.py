@@ -66,7 +66,7 @@ class ClientCertificates:
         response = await handle(request)
         body = response.body
         if isinstance(body, bytes) or not self._counts(certificate):
-            return response  # a token was shown beside one that is not believed
+            return response  # the certificate is not accepted, but a token was
         self._wake_at(certificate.expires)
         if isinstance(body, Upgrade):
             talk = EndingUpgrade(body)

@@ -1,4 +1,4 @@
-"""Tokens of service accounts that another program signs, over a Unix socket (KEP-740, external_jwt.v1)."""
+"""Service account tokens signed by an external signer over a Unix socket (KEP-740, external_jwt.v1)."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ from controller_manager.common.serving.token_keys import ALGORITHMS, VerifyingKe
 from controller_manager.common.transport.grpc import GrpcChannel, GrpcError
 
 FLAG = "--service-account-signing-endpoint"
-SHORTEST = 600  # seconds a token must be allowed to live
+SHORTEST = 600  # minimum of the maximum token lifetime in seconds
 _START = 60.0  # seconds to fetch keys, at the start and later
 _METADATA = 10.0
 _SIGN = 60.0
@@ -78,7 +78,7 @@ class ExternalSigner:
         self._time = Histograms(_TIME, registry)
 
     async def open(self) -> None:
-        """Get the keys, and what tokens may be. Raises `CannotStart`."""
+        """Fetch the keys and the supported token lifetime. Raises `CannotStart`."""
         self._channel = GrpcChannel(_target(self._path))
         try:
             async with asyncio.timeout(_START):
@@ -154,7 +154,7 @@ class ExternalSigner:
         return f"{header}.{encoded}.{signature}"
 
     async def _until_there(self) -> None:
-        """Get the keys, as soon as the program can be reached. Raises `SignerError`."""
+        """Fetch the keys as soon as the signer is reachable. Raises `SignerError`."""
         while True:
             try:
                 return await self._fetch()
@@ -196,7 +196,7 @@ class ExternalSigner:
         self._data_at.set(float(moment.get("seconds", 0)) + float(moment.get("nanos", 0)) / 1e9)
 
     async def _ask(self, method: str, message: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer of the program. Raises `SignerError`."""
+        """Call the signer and return its response. Raises `SignerError`."""
         assert self._channel is not None
         began, code = monotonic(), "OK"
         try:
@@ -210,7 +210,7 @@ class ExternalSigner:
 
 
 def _judged(header: str) -> str:
-    """Return the name of the key in the header of a token. Raises `SignerError` for one that may not be."""
+    """Return the key id in a token header. Raises `SignerError` for an invalid header."""
     try:
         found = msgspec.json.decode(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)), type=_Header)
     except (ValueError, msgspec.DecodeError) as error:

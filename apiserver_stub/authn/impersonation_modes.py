@@ -28,7 +28,7 @@ _MANY = 4  # groups or values from which on a single check for all is tried firs
 
 
 class ImpersonationCheck(NamedTuple):
-    """Something that must be allowed: all of `each`, or `all_at_once` if there is such a question."""
+    """A required permission: all of `each`, or `all_at_once` if set."""
 
     each: tuple[AuthorizerAttributes, ...]
     all_at_once: AuthorizerAttributes | None = None

@@ -22,7 +22,7 @@ _AUDIT = f"authentication.{GROUP_DOMAIN}/"
 _PREFIX = "kubernetes.io/serviceaccount/"
 
 MarkUsed = Callable[[str, str, str, str], Awaitable[None]]
-"""Notes at the secret of a namespace and a name, with this uid, the day its token was used on."""
+"""Records the day of the last use on the secret with this namespace, name and uid."""
 
 
 class _Claims(msgspec.Struct):
@@ -126,6 +126,6 @@ def _read(payload: bytes) -> _Claims:
 
 
 def _alive(row: Row | None) -> Row | None:
-    """Return a row that can be read and is not going."""
+    """Return a row that is readable and not being deleted, else None."""
     is_gone = row is None or isinstance(row, CorruptRow) or row.field("metadata.deletionTimestamp")
     return None if is_gone else row

@@ -9,7 +9,7 @@ from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.serving.access_metrics import TokenCacheMetrics
 from controller_manager.common.serving.answers import Answers, keyed_digest
 
-_PATIENCE = 30.0  # seconds a question may take that several may wait for
+_PATIENCE = 30.0  # seconds for a call shared by several requests
 _SIZE = 32_768
 
 

@@ -59,7 +59,7 @@ class Claims(Struct, frozen=True, kw_only=True):
 
 
 class Existing(Struct, frozen=True):
-    """An object that must exist for a token to be good: a row of the store, with this uid."""
+    """An object that must exist for a token to be valid: a stored row with this uid."""
 
     storage: str
     key: str
@@ -104,7 +104,7 @@ def needs(subject: TokenSubject) -> tuple[Existing, ...]:
 
 
 def untimely(claims: Claims, now: float) -> str:
-    """Return why the claims do not hold at this moment; empty if they do."""
+    """Return why a token is not valid at this time; empty if it is."""
     if now - LEEWAY > claims.expires:
         return "the service account token has expired"
     if now + LEEWAY < max(claims.not_before, claims.issued):
@@ -194,7 +194,7 @@ class StaticTokens:
 
 
 def read_token_file(path: Path) -> dict[str, User]:
-    """Read lines of `token,user,uid[,"group1,group2"]`. Raises `ValueError` naming the line that is wrong."""
+    """Read lines of `token,user,uid[,"group1,group2"]`. Raises `ValueError` naming the invalid line."""
     with path.open(encoding="utf-8", newline="") as lines:
         return parse_tokens(lines, str(path))
 

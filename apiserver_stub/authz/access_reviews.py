@@ -73,7 +73,7 @@ class AccessReviews:
         return {**status, "evaluationError": rules.error} if rules.error else status
 
     async def _judge(self, attributes: AuthorizerAttributes, ignored: Sequence[str]) -> Tree:
-        """Return the status; `ignored` are problems of the question that did not keep it from being judged."""
+        """Return the status; `ignored` are problems of the review that did not prevent a decision."""
         decision, reason, error = await self._authorizer.authorize(attributes)
         status: Tree = {"allowed": decision is Decision.ALLOW}
         if decision is Decision.DENY:

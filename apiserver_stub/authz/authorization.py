@@ -104,7 +104,7 @@ class Authorization:
             if lasting is None:
                 raise ValueError(f"authorizers[{index}].type: {of.type} cannot be added while the server runs")
             return lasting
-        from apiserver_stub.authz.webhook import webhook_authorizer  # CEL, which a server can do without
+        from apiserver_stub.authz.webhook import webhook_authorizer  # loads CEL, which many servers do not need
 
         named = "--authorization-webhook-config-file"
         if self._file is not None:

@@ -100,7 +100,7 @@ TYPES: Mapping[str, type[AuthorizationConfiguration]] = MappingProxyType(
 
 
 def name_of(mode: str) -> str:
-    """Return how authorizers of a mode that can be there once are called."""
+    """Return the name of authorizers of a mode that can occur only once."""
     return mode.lower()
 
 
@@ -133,7 +133,7 @@ Judge = Callable[[str], str]
 
 
 def check(configuration: AuthorizationConfiguration, judge: Judge, required: Collection[str] = ()) -> ErrorList:
-    """Return all that is wrong with a configuration; authorizers of `required` types must be there."""
+    """Return all validation errors of a configuration; authorizers of `required` types must be included."""
     errors = ErrorList()
     at: FieldPath = (None, "authorizers")
     if not configuration.authorizers:

@@ -1,4 +1,4 @@
-"""The authorizers of an AuthorizationConfiguration, put together; another configuration takes its place at any time."""
+"""The authorizers of an AuthorizationConfiguration, which can be replaced at any time."""
 
 from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
@@ -98,7 +98,7 @@ class RequestAuthorizer:
 @runtime_checkable
 class _Retiring(Protocol):
     async def retire(self) -> None:
-        """Close connections once the questions under way are answered."""
+        """Close connections after the running reviews."""
 
 
 async def retire(authorizers: Collection[Authorizer]) -> None:
@@ -109,7 +109,7 @@ async def retire(authorizers: Collection[Authorizer]) -> None:
 
 
 class ConfigurationFile:
-    """The file of `--authorization-config`. Raises `ConfigFileError` for one that cannot be used."""
+    """The file of `--authorization-config`. Raises `ConfigFileError` if it is unusable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

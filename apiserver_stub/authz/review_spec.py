@@ -39,7 +39,7 @@ def in_version(spec: Tree, version: str) -> Tree:
 
 
 def condition_variables(attributes: AuthorizerAttributes) -> Mapping[str, Any]:
-    """Return the values of the variables of match conditions: all texts are there, be they empty."""
+    """Return the variables of match conditions; all strings are present, even if empty."""
     user = attributes.user
     request: Tree = {
         "user": user.name,

@@ -1,4 +1,4 @@
-"""Virtual kinds: objects that are questions, answered in their status and never stored."""
+"""Virtual resources: reviews that are answered in their status and never stored."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
@@ -25,7 +25,7 @@ Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
 
 
 class Reviews:
-    """Answers requests for the virtual kinds of a table by group and plural."""
+    """Handles requests for the virtual resources of a table by group and plural."""
 
     def __init__(self, table: Mapping[tuple[str, str], Review], read: Read, offload: Offload) -> None:
         self._table = table
@@ -37,7 +37,7 @@ class Reviews:
         return dict.fromkeys(self._table, self.answer)
 
     async def answer(self, request: APIRequest) -> Reply:
-        """Return the question with its answer."""
+        """Return the review with its status."""
         review = self._table[request.kind.group, request.kind.plural]
         tree, warnings = await self._read(request)
         for name in _NOT_SENT:
@@ -48,7 +48,7 @@ class Reviews:
 
 
 def read(tree: Tree, model: type[M]) -> M:
-    """Return the object's `spec`, typed. Raises `BadRequest` naming the field that is wrong."""
+    """Return the object's `spec` as `model`. Raises `BadRequest` naming the invalid field."""
     try:
         return msgspec.convert(tree.get("spec") or {}, model)
     except msgspec.ValidationError as error:

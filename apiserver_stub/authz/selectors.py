@@ -51,7 +51,7 @@ def read_selectors(of: ResourceAttributes) -> tuple[FieldSelector | None, LabelS
 
 
 def field_requirements(selector: FieldSelector | None) -> list[Tree]:
-    """Return the conditions of a selector as questions have them."""
+    """Return the requirements of a selector for a review."""
     terms = () if selector is None else sorted(selector.terms, key=_text)
     return [{"key": term.path, "operator": "In" if term.equal else "NotIn", "values": [term.value]} for term in terms]
 
@@ -61,7 +61,7 @@ def _text(term: Term) -> str:
 
 
 def label_requirements(selector: LabelSelector | None) -> list[Tree]:
-    """Return the conditions of a selector as questions have them; comparisons of numbers have no place there."""
+    """Return the requirements of a selector for a review; numeric comparisons cannot be expressed there."""
     found = () if selector is None else sorted(selector.requirements, key=lambda requirement: requirement.key)
     return [
         {"key": each.key, "operator": _NAMES[each.operator], **({"values": list(each.values)} if each.values else {})}
@@ -119,7 +119,7 @@ def _first(of: SelectorAttributes) -> Sequence[SelectorRequirement]:
 
 
 def _parsed(of: type[S], text: str) -> tuple[S | None, bool]:
-    """Return the selector of a text, and whether the text was ignored."""
+    """Parse a selector; also return whether it was ignored as invalid."""
     try:
         return of.parse_bounded(text), False
     except BadRequest:

@@ -92,7 +92,7 @@ class WebhookAuthorizer:
         return _UNLISTED
 
     async def retire(self) -> None:
-        """Close the connections when the questions under way are answered."""
+        """Close the connections after the running reviews."""
         await self._webhook.retire()
 
     async def _matches(self, conditions: MatchConditions, attributes: AuthorizerAttributes) -> bool:
@@ -110,7 +110,7 @@ class WebhookAuthorizer:
     async def _ask(
         self, attributes: AuthorizerAttributes, spec: Mapping[str, Any]
     ) -> tuple[SubjectAccessReviewStatus, float]:
-        """Return the answer, and how many seconds it counts."""
+        """Return the response and its TTL in seconds."""
         version = f"authorization.{GROUP_DOMAIN}/{self._rules.version}"
         review = {"kind": _KIND, "apiVersion": version, "metadata": {}, "spec": spec, "status": {"allowed": False}}
         status = await self._webhook.ask(review, _status)
@@ -134,9 +134,8 @@ def webhook_authorizer(
     dialer: Dialer | None = None,
     run: StepRunner = at_once,
 ) -> WebhookAuthorizer:
-    """Return the authorizer that a configuration which is right describes; `named` is the flag or the field with its
-    kubeconfig file, and conditions that take long are evaluated by `run`. Raises `ConfigError` for a file that cannot
-    be used, and `ConditionError`.
+    """Return the authorizer of a valid configuration; `named` is the flag or field of its kubeconfig file, and `run`
+    evaluates expensive conditions. Raises `ConfigError` for an unusable file, and `ConditionError`.
     """
     webhook = of.webhook
     assert webhook is not None
@@ -158,7 +157,7 @@ def webhook_authorizer(
 
 
 def _status(review: dict[str, Any]) -> SubjectAccessReviewStatus:
-    """Return the status of an answer; one without is no opinion. Raises `WebhookError`."""
+    """Return the status of a review; a missing one is no opinion. Raises `WebhookError`."""
     try:
         return msgspec.convert(_without_nulls(review.get("status") or {}), SubjectAccessReviewStatus)
     except (msgspec.ValidationError, AttributeError) as error:

@@ -40,7 +40,7 @@ async def _ensure(objects: Objects, kind: str, name: str, spec: Tree) -> None:
 
 
 def revised(found: Tree, spec: Tree, *, mandatory: bool) -> Tree | None:
-    """Return the object corrected by the table above; None if it may stay."""
+    """Return the object corrected as in the table above; None to leave it unchanged."""
     annotations = found["metadata"].get("annotations") or {}
     updates = mandatory or _updates_itself(annotations.get(_AUTO_UPDATE, ""), found["metadata"].get("generation", 0))
     noted = "true" if updates else "false"

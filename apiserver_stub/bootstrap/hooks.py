@@ -18,7 +18,7 @@ from apiserver_stub.verbs import RequestScope
 from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.base.tasks import all_of
 
-# The priority classes of pods that a cluster cannot do without.
+# The system priority classes.
 
 _API = f"scheduling.{GROUP_DOMAIN}/v1"
 _SYSTEM = {

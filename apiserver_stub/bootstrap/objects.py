@@ -46,10 +46,10 @@ _TRIES = 8  # to write what several servers write when they start
 
 
 class Objects:
-    """The objects of one server. Every method raises the refusal of a request.
+    """The objects of one server. Every method raises the `ApiError` of a failed request.
 
-    `condition` is the type, status, reason and message of one that the object's status must have.
-    `remove_unreadable` removes the object of a path if the store cannot read it.
+    `condition` is a status condition (type, status, reason, message) that the object must have. `remove_unreadable`
+    removes the object of a path if the store cannot read it.
     """
 
     def __init__(self, handle: Handle, remove_unreadable: Callable[[str], Awaitable[None]] | None = None) -> None:
@@ -113,7 +113,7 @@ class Objects:
                 await self._send("PUT", path + (subresource and f"/{subresource}"), revised, MANAGER)
 
     async def label(self, path: str, uid: str, name: str, value: str) -> None:
-        """Give a label to the object `uid`, as `revise` does."""
+        """Set a label of the object `uid`, like `revise`."""
 
         def labelled(found: Tree) -> Tree:
             labels = {**(found["metadata"].get("labels") or {}), name: value}
@@ -127,7 +127,7 @@ class Objects:
             await self._send("PATCH", f"{path}/status", wanted, manager)
 
     async def remove(self, path: str, uid: str = "", resource_version: str = "") -> None:
-        """Delete an object that may be there; one of another `uid` or `resource_version` stays, if that is given."""
+        """Delete an object if it exists and has the given `uid` and `resource_version`."""
         given = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {name: value for name, value in given.items() if value}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions} if uid else None

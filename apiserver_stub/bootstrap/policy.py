@@ -81,7 +81,7 @@ async def _correct(scope: RequestScope, objects: Objects, kind: ResourceInfo, wa
 
 
 def revised(found: Tree, wanted: Tree) -> Tree | None:
-    """Return a role or binding corrected by the table above; None if it may stay."""
+    """Return a role or binding corrected as in the table above; None to leave it unchanged."""
     metadata = found["metadata"]
     if (metadata.get("annotations") or {}).get(AUTO_UPDATE) == "false":
         return None

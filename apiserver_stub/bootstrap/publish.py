@@ -119,7 +119,7 @@ def _service_range(ranges: list[str]) -> Tree:
 
 
 def _ready_range() -> Tree:
-    """Return the condition of a range that services may have addresses of."""
+    """Return the condition Ready of a ServiceCIDR."""
     told = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
     return {**told, "lastTransitionTime": format_time(utc_now())}
 

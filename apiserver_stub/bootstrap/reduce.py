@@ -12,7 +12,7 @@ import msgspec
 
 Raw = dict[str, Any]
 
-# Of a vendor, or of a feature that is off by default.
+# Objects of a vendor, or of a feature that is off by default.
 _LEFT_OUT = (
     "system:openshift:",
     "system:controller:service-ca-cert-publisher",

@@ -25,15 +25,15 @@ from controller_manager.common.options.types import parse_duration
 
 T = TypeVar("T")
 _MOST_BYTES = 4 << 20
-_SHOWN = 10  # problems in one message
+_SHOWN = 10  # errors in one message
 
 
 class ConfigFileError(ValueError):
-    """A file cannot be used; the message names it, and the field with each problem."""
+    """A file is unusable; the message contains the file, and field and error of each problem."""
 
 
 class NotYetUsable(ConfigFileError):
-    """A file cannot be used now, and may be later without a change."""
+    """A file is unusable now, but may become usable without a change."""
 
 
 class Seconds(float):
@@ -41,7 +41,7 @@ class Seconds(float):
 
 
 class ConfigModel(Model, forbid_unknown_fields=True):
-    """A value in a file. Fields that it does not have are errors."""
+    """A value in a file. Unknown fields are errors."""
 
 
 class ConfigDocument(ConfigModel):
@@ -120,7 +120,7 @@ def server_id_hash() -> str:
 
 
 def hashed(text: str | bytes) -> str:
-    """Return the digest of a text as metrics show it."""
+    """Return the digest of a text for metrics."""
     return f"sha256:{sha256(text.encode() if isinstance(text, str) else text).hexdigest()}"
 
 
@@ -163,7 +163,7 @@ class ReloadMetrics:
         self.in_use(data)
 
     def failed(self) -> None:
-        """The file changed, and cannot be used."""
+        """Count a change of the file that is unusable."""
         self._note("failure")
 
     def _note(self, status: str) -> None:

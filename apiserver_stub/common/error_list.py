@@ -24,7 +24,7 @@ NOWHERE: FieldPath = (None, "<nil>")
 
 
 class ErrorList:
-    """Collects the problems of one object; one method per reason."""
+    """Collects the validation errors of one object; one method per reason."""
 
     __slots__ = ("causes",)
 
@@ -45,7 +45,7 @@ class ErrorList:
         self._add("Invalid", at, f"{_with('Invalid value', value)}: {why}")
 
     def malformed(self, at: FieldPath, value: Any, why: str) -> None:
-        """A text has the wrong form; each line of `why` is a problem (`kinds/names.py`)."""
+        """A string has an invalid format; each line of `why` is an error (`kinds/names.py`)."""
         for problem in why.splitlines():
             self.invalid(at, value, problem)
 
@@ -54,11 +54,11 @@ class ErrorList:
         self._add("TypeInvalid", at, f"Invalid value: {shown(value)}: {why}")
 
     def duplicate(self, at: FieldPath, value: Any, why: str = "") -> None:
-        """A value that must be unique occurs twice."""
+        """A value that must be unique is duplicated."""
         self._add("Duplicate", at, f"{_with('Duplicate value', value)}{why and ': '}{why}")
 
     def forbidden(self, at: FieldPath, why: str) -> None:
-        """A value may not be there, or not be changed."""
+        """A value is not allowed or immutable."""
         self._add("Forbidden", at, f"Forbidden: {why}")
 
     def unsupported(self, at: FieldPath, value: Any, allowed: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class ErrorList:
         self._add("TooMany", at, f"Too many: {count}: must have at most {limit} {_counted('items', limit)}")
 
     def internal(self, at: FieldPath, why: str) -> None:
-        """A value could not be judged."""
+        """A value could not be validated."""
         if len(self.causes) < MOST:
             self.causes.append(Cause(reason="InternalError", message=f"Internal error: {why}", field=render(at)))
 
@@ -130,7 +130,7 @@ def _counted(unit: str, number: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: JSON, cut when long; one that is JSON already may be longer."""
+    """Return a value for messages: truncated JSON; values that are JSON already may be longer."""
     text = go_number(value) if type(value) is float else msgspec.json.encode(value, order="sorted").decode()
     longest = _LONGEST_RAW if type(value) is msgspec.Raw else _LONGEST
     return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -18,7 +18,7 @@ MOST_WAITING = 200
 MANY = 1000
 """The number of values that justify the switch: work on an object takes up to 20 microseconds per value."""
 _SMALL = 8 * 1024  # bytes that are never many values
-_LONG = 128 * 1024  # bytes, however few values they are
+_LONG = 128 * 1024  # bytes that are large with any number of values
 _RETRY_AFTER = 1  # seconds
 
 
@@ -65,5 +65,5 @@ class Offload:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Begin no more work."""
+        """Accept no more work."""
         self._thread.close()

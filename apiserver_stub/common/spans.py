@@ -42,13 +42,13 @@ class RequestSpan(Protocol):
     """All of the work on a request."""
 
     def enter(self, filter_name: str) -> None:
-        """A filter of the chain begins, within those before; it ends with the request."""
+        """Begin the span of a filter inside the previous ones; it ends with the request."""
 
     def verb(self) -> AbstractContextManager[Span]:
         """Return the work of the verb."""
 
     def answer(self, response: Response) -> Response:
-        """Return the answer; the span ends with it, at once or with its stream."""
+        """Return the response; the span ends with it, or with its stream."""
 
     def end(self) -> None:
         """End the span without a response, because the client has disconnected."""

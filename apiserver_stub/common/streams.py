@@ -10,7 +10,7 @@ from controller_manager.common.api.wire import DuplexStream, Pushing, Sink, Upgr
 
 @runtime_checkable
 class Initializing(Protocol):
-    """A stream that begins with a state which is there already."""
+    """A stream that begins with initial events."""
 
     def when_initialized(self, tell: Callable[[], None]) -> None:
         """Call `tell` once, after the initial events have been handed out."""
@@ -50,9 +50,9 @@ class ObservedStream:
 
 
 class EndingStream(AsyncIterator[bytes]):
-    """The chunks of an answer until `end` is called, whatever it waits for then.
+    """The chunks of a response until `end` is called, even while it waits.
 
-    `ends_at` is the time of the loop when it is over, taken by its reader or not.
+    `ends_at` is the loop time at which it ends, read completely or not.
     """
 
     def __init__(self, body: AsyncIterator[bytes], ends_at: float) -> None:
@@ -95,7 +95,7 @@ class EndingStream(AsyncIterator[bytes]):
 
 
 class EndingUpgrade:
-    """The talk of an upgrade until `end` is called, whatever it waits for then."""
+    """An upgraded connection until `end` is called, even while it waits."""
 
     def __init__(self, upgrade: Upgrade) -> None:
         self._upgrade = upgrade

@@ -33,7 +33,7 @@ class FlowControlParts:
         self._controller = controller
 
     def read(self) -> None:
-        """Take over the configuration that is stored."""
+        """Read the stored configuration."""
         if self._controller is not None:
             self._controller.read()
 

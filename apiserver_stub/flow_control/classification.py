@@ -1,4 +1,4 @@
-"""Classification: which FlowSchema a request belongs to, and which flow within it (KEP-1040, Matching); pure."""
+"""Classification: the FlowSchema and the flow of a request (KEP-1040, Matching); pure."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -59,9 +59,9 @@ def flow_hash(schema: str, flow: str) -> int:
 
 
 def deal(deck: int, hand: int, entropy: int) -> tuple[int, ...]:
-    """Return distinct cards below `deck`: each is chosen by a remainder among those that are left (shuffle sharding).
+    """Return distinct cards below `deck`, each chosen by a remainder among the remaining ones (shuffle sharding).
 
-    The same entropy is dealt the same hand by every server.
+    All servers deal the same hand for the same entropy.
     """
     cards: list[int] = []
     for left in range(deck, deck - hand, -1):

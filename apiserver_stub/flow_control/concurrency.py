@@ -50,7 +50,7 @@ class Need(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How seats are divided: by level, and the part of its target that each level gets unless a bound keeps it."""
+    """A division of seats: by level, and the fraction of its target that each level gets within its limits."""
 
     seats: Mapping[str, int]
     fair_fraction: float
@@ -69,7 +69,7 @@ class SeatRange(NamedTuple):
 
 
 def limits_of(levels: Mapping[str, PriorityLevelConfiguration], total: int) -> dict[str, SeatLimits]:
-    """Return the limits of levels that share `total` seats; parts are rounded up, so that there may be a few more."""
+    """Return the limits of levels that share `total` seats; results are rounded up, so their sum may be larger."""
     sum_of_shares = max(1, sum(level.shares.nominal_concurrency_shares for level in levels.values()))
     found: dict[str, SeatLimits] = {}
     for name, level in levels.items():
@@ -87,14 +87,14 @@ def first_seats(limits: SeatLimits) -> int:
 
 
 def most_seats_of_one(limits: SeatLimits, queuing: Queuing | None) -> int:
-    """Return how many seats one request of a level may have; 0 leaves it to the estimate."""
+    """Return the maximum seats of one request in a level; 0 leaves it to the estimate."""
     if queuing is None:
         return 0
     return max(1, min(math.ceil(limits.nominal * _SEATS_OF_ONE), limits.nominal // queuing.hand_size))
 
 
 def smooth(smoothed: float, demand: Demand) -> float:
-    """Return the smoothed demand after another period: it rises at once and falls slowly."""
+    """Return the smoothed demand after another period: it rises at once and decays slowly."""
     if demand.seconds <= 0:
         return smoothed
     envelope = demand.average + demand.deviation

@@ -15,7 +15,7 @@ FLOW_SCHEMAS = f"flowschemas.{GROUP}"
 PRIORITY_LEVELS = f"prioritylevelconfigurations.{GROUP}"
 EXEMPT, CATCH_ALL = "exempt", "catch-all"
 DANGLING = "Dangling"
-_ENTROPY = 60  # bits of a hash that are dealt hands of
+_ENTROPY = 60  # bits of the flow hash used for dealing hands
 
 
 class Named(Model):

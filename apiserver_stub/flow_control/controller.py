@@ -33,7 +33,7 @@ from controller_manager.common.base.tasks import all_of, keep_running
 
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
 _ADJUSTMENT = 10.0  # seconds between two divisions of seats
-_MOST_WRITES = 6  # of one status in a minute: servers that disagree must not write for ever
+_MOST_WRITES = 6  # per status and minute, in case servers disagree
 _MINUTE = 60.0
 _API = f"/apis/{GROUP}/v1/flowschemas"
 
@@ -128,7 +128,7 @@ class FlowControlController:
             self._configure()
 
     def _take_schema(self, name: str, row: Row | None) -> bool:
-        """Take over a schema that was written, or deleted; return whether requests are classified differently now."""
+        """Apply a written or deleted schema; return whether the classification changed."""
         before, after = self._schemas.pop(name, None), _decoded(_SCHEMA_DECODER, row)
         if after is None:
             self._written.pop(name, None)

@@ -1,4 +1,4 @@
-"""Limits on how many requests are answered at a time, of reads and of writes, without priority and fairness."""
+"""Limits of concurrent reading and mutating requests, without priority and fairness."""
 
 from apiserver_stub.flow_control.long_running import is_unlimited
 from apiserver_stub.flow_control.retry_after import Rejected
@@ -10,7 +10,7 @@ _READS = frozenset({"get", "list"})
 
 
 class InFlightSeat:
-    """A place among the requests of one class."""
+    """A seat among the requests of one class."""
 
     __slots__ = ("_limit", "waiting")
 
@@ -22,7 +22,7 @@ class InFlightSeat:
         """Nobody waits."""
 
     def release(self) -> None:
-        """Give it back, if that has not been done."""
+        """Release the seat, if that has not been done."""
         if self._limit is not None:
             self._limit.taken -= 1
             self._limit = None
@@ -31,7 +31,7 @@ class InFlightSeat:
 
 
 class InFlightLimit:
-    """How many requests of a class are answered, and how many may be; 0 sets no limit."""
+    """The number of running requests of a class, and its limit; 0 means no limit."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -167,7 +167,7 @@ class SchemaCounts:
         self.lengths.observe(max(1, len(request.queue.waiting)))
 
     def waited(self, seconds: float) -> None:
-        """Note that a request is executed that waited."""
+        """Record the wait of a request that is now executed."""
         self.wait["true"].observe(seconds)
 
     def rejected(self, rejection: Rejection, seconds: float) -> None:
@@ -189,7 +189,7 @@ class SchemaCounts:
         return _with(self.lengths, self.dispatched - sum(self.wait["true"].counts), 1.0)
 
     def all_estimates(self) -> Distribution:
-        """Return the seats of all requests; most take one."""
+        """Return the histogram of estimated seats; most requests take one."""
         return _with(self.estimated, self.dispatched + self.refused - sum(self.estimated.counts), 1.0)
 
 

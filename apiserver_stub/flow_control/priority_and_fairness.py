@@ -43,7 +43,7 @@ PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"
 _READS = frozenset({"get", "list", "watch"})
 _LONGEST_WAIT = 60.0
 _LOOK_EVERY = 0.1  # seconds between two checks for requests that have waited too long
-_MOST_FLOWS = 10_000  # classified requests, and hands of flows, that are remembered
+_MOST_FLOWS = 10_000  # cached classifications, and cached hands of flows
 _ANY = "*"  # a namespace that no schema names
 _Key = tuple[str, tuple[str, ...], str, str, str, str, str]
 
@@ -102,12 +102,12 @@ class FlowRequest(SeatRequest, eq=False):
         await self.control.wait(self)
 
     def release(self) -> None:
-        """Give the seats back, if that has not been done."""
+        """Release the seats, if that has not been done."""
         if self.executing:
             self.control.finish(self)
 
     def end(self) -> None:
-        """Note that all is over, also what went on after the seats were given back."""
+        """Release the seats and the watch count of the request."""
         if self.executing:
             self.control.finish(self)
         if self.watched is not None:
@@ -233,7 +233,7 @@ class PriorityAndFairness:
             self._drain(flow.level)
 
     def _classified(self, key: _Key, info: RequestInfo, user: User) -> Flow | None:
-        """Return the flow of a request, and remember it for requests like it."""
+        """Return the flow of a request, and cache it for similar requests."""
         flow = None if is_unlimited(info) else self._flow_of(info, user)
         if len(self._flows) >= _MOST_FLOWS:
             self._flows.clear()
@@ -280,7 +280,7 @@ class PriorityAndFairness:
             try:
                 asked = request_timeout(context.query)
             except BadRequest:
-                asked = 0.0  # it is refused when it is looked at
+                asked = 0.0  # the query validation rejects it later
         return min((min(asked, self._patience) if asked > 0 else self._patience) / 4, _LONGEST_WAIT)
 
     def _wake(self, request: SeatRequest) -> None:

@@ -123,7 +123,7 @@ class QueueSet:
         return None
 
     def leave(self, request: SeatRequest, now: float) -> bool:
-        """Take a request that waits out of its queue; return whether it did wait."""
+        """Remove a waiting request from its queue; return whether it was waiting."""
         if not request.waiting:
             return False
         self.advance(now)
@@ -135,7 +135,7 @@ class QueueSet:
         elif not queue.executing:
             self._active -= 1
             self._shrink()
-        self._dispatch(now)  # a narrower one may be next
+        self._dispatch(now)  # a request with fewer seats may be next
         return True
 
     def finish(self, request: SeatRequest, now: float) -> float:
@@ -224,9 +224,7 @@ class QueueSet:
         return found
 
     def requests(self) -> Iterator[SeatRequest]:
-        """Return requests in the order of their queues: of each those that wait, then those executed; last those that
-        have no queue.
-        """
+        """Yield requests in queue order: waiting, then executing ones per queue; last those without a queue."""
         executing = sorted(self.executing, key=lambda request: -1 if request.queue is None else request.queue.index)
         for queue in self.queues:
             yield from queue.waiting
@@ -311,7 +309,7 @@ class QueueSet:
             request.seats = request.estimate.seats
 
     def _take_turn(self, queue: Queue, request: SeatRequest) -> None:
-        """Count a request that is executed next as one of a queue."""
+        """Count a dispatched request in its queue, and use up a turn."""
         queue.executing += 1
         queue.next_r += request.work
         self.turns -= 1
@@ -334,7 +332,7 @@ class QueueSet:
         queue.finish_r = queue.next_r + head.work
 
     def _shrink(self) -> None:
-        """Drop queues at the end that are too many and have no requests."""
+        """Drop excess queues without requests at the end."""
         while len(self.queues) > max(self._desired, 0) and _is_unused(self.queues[-1]):
             self.queues.pop()
 

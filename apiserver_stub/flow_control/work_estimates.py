@@ -14,7 +14,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.common.base.clock import monotonic
 
 _BYTES_A_SEAT = 100_000
-_MOST_BYTES = 1_000_000  # of a list that is read from the watch cache and sent piece by piece
+_MOST_BYTES = 1_000_000  # of a list that is read from the watch cache and streamed
 _MOST_OF_A_LIST, _MOST_OF_A_WRITE = 100, 10  # seats
 _WATCHES_A_SEAT = 10
 _SECONDS_AN_EVENT = 0.005  # for which a write keeps its seats
@@ -136,5 +136,5 @@ def _limit(query: Query) -> int:
 
 
 def _required(query: Query, path: str) -> str:
-    """Return the value that the field selector requires of a field; empty if any value may be selected."""
+    """Return the value that the field selector requires of a field; empty without such a requirement."""
     return exact_field(query.get("fieldSelector", ""), path)

@@ -96,7 +96,7 @@ from controller_manager.common.serving.authentication import RequestHeaderConfig
 from controller_manager.common.serving.health import Health
 from controller_manager.common.transport.dialer import Dialer
 
-_CATCH_UP = 3.0  # seconds that a request waits for what other processes have shown; reads wait longer themselves
+_CATCH_UP = 3.0  # seconds that a request waits for writes answered by other processes; reads wait longer themselves
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 _NO_PLUGINS: Mapping[str, MakePlugin] = MappingProxyType({})
@@ -183,7 +183,7 @@ class _Assembly:
 
     @cached_property
     def egress(self) -> EgressSelector:
-        """The ways to networks."""
+        """The dialers of networks."""
         file = self.options[EgressOptions].egress_selector_config_file
         return egress_selector(file, self.runtime.registry, self.runtime.log("egress"))
 
@@ -317,7 +317,7 @@ class _Assembly:
 
     @cached_property
     def kubelets(self) -> KubeletSubresources:
-        """The subresources that kubelets, pods and services answer."""
+        """The subresources served by kubelets, pods and services."""
         parts = KubeletParts(
             self.scope,
             self.authorization.authorizer,
@@ -450,7 +450,7 @@ class _Assembly:
         await self.addresses.allocations.repair(self._remove_address)
 
     async def _remove_address(self, name: str) -> None:
-        with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again
+        with suppress(ApiError):  # the next repair retries
             await self.objects.remove(f"/apis/networking.{GROUP_DOMAIN}/v1/ipaddresses/{name}")
 
 
@@ -518,7 +518,7 @@ def _key_folder(options: Parsed) -> Path | None:
 
 
 async def _read_review(scope: RequestScope, request: APIRequest) -> tuple[Tree, tuple[str, ...]]:
-    """Return the question in a request as admission leaves it, and what its caller is warned of."""
+    """Return the review in a request after admission, and its warnings."""
     tree, warnings = await read_new(scope.offload, request)
     return tree, (*warnings, *await scope.admit(request, "create", tree))
 

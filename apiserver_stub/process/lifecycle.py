@@ -43,9 +43,9 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class ApiServer:
-    """One API server: start it, hand requests to `handle`, stop it.
+    """One API server: call `start`, pass requests to `handle`, call `stop`.
 
-    Its `parts` are opened in their order, the store among them, and closed in the opposite one.
+    Its `parts`, including the store, are opened in order and closed in reverse order.
     """
 
     def __init__(
@@ -70,22 +70,24 @@ class ApiServer:
         return self.scope.kinds
 
     def handle(self, request: Request) -> Awaitable[Response]:
-        """Answer a request."""
+        """Handle a request."""
         return self._handle(request)
 
     async def start(self) -> None:
-        """Read the store and bring about what every cluster has. Raises `Unusable`."""
+        """Read the store and create the objects that every cluster has. Raises `Unusable`."""
         await self.open()
         await self.settle(self._options[ServingOptions].secure_port)
 
     async def open(self) -> None:
-        """Read the store; requests are answered from here on. Raises `Unusable`."""
+        """Read the store; requests are served from then on. Raises `Unusable`."""
         for part in self._parts:
             await part.open()
         self._progress.stored = True
 
     async def resume(self) -> None:
-        """Read a store that a server with the same options has just settled, and do no more. Raises `Unusable`."""
+        """Read a store that a server with the same options has just settled, without settling it again. Raises
+        `Unusable`.
+        """
         await self.open()
         for step in (*HOOKS, REGISTRATION):
             self._progress.finish(step)
@@ -123,7 +125,7 @@ class ApiServer:
         self._progress.stopping = True
 
     def end_streams(self) -> None:
-        """End all watches, and refuse new ones."""
+        """End all watches and reject new ones."""
         self.scope.hub.close()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The command line: serving, and the commands beside it."""
+"""The command line: serving and maintenance commands."""
 
 import gc
 import sys
@@ -40,7 +40,7 @@ def main() -> None:
 
         raise SystemExit(supervisor.run(_PROGRAM, options, sys.argv[1:]))
 
-    gc.disable()  # until the process has started, all that is made stays
+    gc.disable()  # objects created during startup are permanent
     from apiserver_stub.process import serve as process
 
     raise SystemExit(process.run(_PROGRAM, options))

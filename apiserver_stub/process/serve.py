@@ -41,7 +41,7 @@ def run(program: str, options: Parsed) -> int:
 
 
 async def serve(options: Parsed, runtime: Runtime, worker: Worker = ALONE) -> int:
-    """Serve until SIGINT or SIGTERM, perhaps as one of several processes. Raises CannotStart."""
+    """Serve until SIGINT or SIGTERM, possibly as one of several processes. Raises CannotStart."""
     serving, delay = options[ServingOptions], options[ServingOptions].shutdown_delay_duration
     stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     obey_signals(stop.set_result, longest=delay + LONGEST_STOP)
@@ -85,7 +85,7 @@ async def serve(options: Parsed, runtime: Runtime, worker: Worker = ALONE) -> in
 
 
 async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, runtime: Runtime, tasks: Tasks) -> None:
-    """Bring about what every cluster has, and start what keeps it so."""
+    """Create the objects that every cluster has, and start the tasks that maintain them."""
     log = runtime.log("main")
     with _explained():
         url = certificates.write_kubeconfig(port)

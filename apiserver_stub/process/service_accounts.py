@@ -82,7 +82,7 @@ class ServiceAccounts:
         return discovery_pages(issuer, self._options.service_account_jwks_uri or root + KEYS, self.keys)
 
     async def open(self) -> None:
-        """Get the keys of the program that signs, if there is one. Raises `CannotStart`."""
+        """Fetch the keys of the external signer, if there is one. Raises `CannotStart`."""
         if self.external is None:
             return
         await self.external.open()
@@ -102,7 +102,7 @@ class ServiceAccounts:
 
 
 def mark_used(objects: Objects, log: Logger) -> MarkUsed:
-    """Return what notes at the secret of a service account on which day its token was used."""
+    """Return a function that labels the secret of a legacy token with the day of its last use."""
 
     async def mark(namespace: str, name: str, uid: str, day: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/secrets/{name}"

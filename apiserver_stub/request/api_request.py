@@ -34,10 +34,10 @@ class Seat(Protocol):
         """Return when the seat is granted. Raises `Rejected`. A canceled waiter holds no seat."""
 
     def release(self) -> None:
-        """Give it back, if that has not been done."""
+        """Release the seats, if that has not been done."""
 
     def end(self) -> None:
-        """Give it back, and note that all is over, also what went on afterwards."""
+        """Release the seats and everything else held for the request, such as its watch count."""
 
 
 class RequestContext(Struct):
@@ -101,8 +101,8 @@ class Item(Struct, frozen=True):
 
 
 class Items(Struct, frozen=True):
-    """A collection: the metadata of the list and its objects as JSON bytes, in order, made of these `rows`; `shard` is
-    the selector of the shard it is, if it is one.
+    """A collection: list metadata and the objects as JSON bytes, in order, with their `rows`; `shard` is the shard
+    selector, if any.
     """
 
     resource_version: str
@@ -120,7 +120,7 @@ class ResponseStream(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """The answer of a verb: a status, a body in one of three shapes, and warnings for the `Warning` header."""
+    """The result of a verb: a status, a body of one of three types, and warnings for the `Warning` header."""
 
     body: Item | Items | ResponseStream
     status: int = 200
@@ -128,4 +128,4 @@ class Reply(Struct, frozen=True):
 
 
 Handler = Callable[[APIRequest], Awaitable[Reply]]
-"""Answers a request, or raises the refusal."""
+"""Handles a request, or raises an `ApiError`."""

@@ -20,7 +20,7 @@ _WITHOUT_NAME = frozenset({"list", "watch", "create", "deletecollection"})
 _WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
 _DOTS = frozenset({".", ".."})
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
-_MOST_KEPT, _LONGEST_KEPT = 4096, 256  # paths that are remembered, and their characters
+_MOST_KEPT, _LONGEST_KEPT = 4096, 256  # number and maximum length of cached paths
 _OFF = frozenset({"0", "false"})
 _PASSED_ON = "proxy"  # the path after this subresource belongs to the backend
 _LONG_VERBS = frozenset({"watch", "proxy"})
@@ -112,10 +112,10 @@ def check_path(path: str) -> None:
 
 
 def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, Subresource | None]:
-    """Return the kind that is addressed, and its subresource.
+    """Return the kind and the subresource of a request.
 
-    Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks. A method without a verb (OPTIONS) may
-    be one that is passed on.
+    Raises `NotFound` for an unknown one, `MethodNotAllowed` for an unsupported verb. A method without a verb (OPTIONS)
+    is allowed for proxied requests.
     """
     kind = kinds.find(info.group, info.version, info.resource)
     if kind is None:

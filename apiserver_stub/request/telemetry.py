@@ -127,19 +127,19 @@ class Telemetry(Collector):
         self._under_way[kind] -= 1
 
     def count(self, context: RequestContext, status: int, seconds: float) -> None:
-        """Note an answer."""
+        """Count a response."""
         labels = _labels(context)
         self._requests.add(*labels, str(status))
         if not context.long_running:
             self._durations.observe(seconds, *labels)
 
     def abort(self, context: RequestContext) -> None:
-        """Note that a caller went away before its answer."""
+        """Count a request whose client disconnected before the response."""
         verb, _, group, version, resource, subresource, scope, _ = _labels(context)
         self._aborts.add(verb, group, version, resource, subresource, scope)
 
     def terminate(self, context: RequestContext, status: int) -> None:
-        """Note that a request was refused to protect the server."""
+        """Count a request rejected to protect the server."""
         verb, _, *others = _labels(context)
         self._terminations.add(verb, *others, str(status))
 
@@ -151,7 +151,7 @@ class Telemetry(Collector):
         return labels
 
     def closed(self, labels: RequestLabels) -> None:
-        """Note that a stream ended."""
+        """Record the end of a stream."""
         self._streams[labels] -= 1
 
 
@@ -209,7 +209,7 @@ class ShardedWatches(Collector):
         registry.register(self)
 
     def filtered(self, resource: str) -> Callable[[], None]:
-        """Return what counts an event of a resource that is not in the shard."""
+        """Return a function that counts a filtered event of a resource."""
         plural, _, group = resource.partition(".")
         return partial(self._filtered.add, group, plural)
 

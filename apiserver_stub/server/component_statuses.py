@@ -50,7 +50,7 @@ _PLURAL = "componentstatuses"
 
 
 class ComponentStatuses:
-    """Answers requests for component statuses."""
+    """Handles requests for component statuses."""
 
     def __init__(self, components: Mapping[str, Ask]) -> None:
         self._components = components

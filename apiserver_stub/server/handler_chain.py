@@ -129,7 +129,7 @@ def on_behalf(frame: FrameType) -> str:
 
 
 class Server:
-    """Answers every request; the one place of the API server where errors end."""
+    """Handles every request; the only place of the API server where errors end."""
 
     def __init__(
         self,
@@ -411,6 +411,6 @@ def _end_seat(context: RequestContext) -> None:
 
 
 def _checked(request: Request, response: Response) -> Response:
-    """Return an answer that is no change to a protocol which its request has not offered; raise RuntimeError else."""
+    """Return the response. Raises RuntimeError if it upgrades to a protocol that the request did not offer."""
     check_offered(request, response)
     return response

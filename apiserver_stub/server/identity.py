@@ -25,9 +25,7 @@ _LEASES = f"/apis/{_API}/namespaces/{SYSTEM_NAMESPACE}/leases"
 
 
 def server_id(hostname: str, number: int = 0) -> str:
-    """Return the id of the API server of a host, or of another one of its processes by its `number`, which stays the
-    same when it starts again.
-    """
+    """Return the id of the API server of a host, or of its worker process `number`; stable across restarts."""
     parts = (hostname.encode(), API_SERVER.encode(), *((str(number).encode(),) if number else ()))
     digest = hashlib.sha256(b"".join(len(part).to_bytes(2) + part for part in parts)).digest()
     return f"apiserver-{base64.b32encode(digest[:16]).decode().rstrip('=').lower()}"
@@ -59,7 +57,7 @@ class ServerIdentity:
             )
 
     async def run(self) -> None:
-        """Renew the lease, and delete those that are over, until cancelled."""
+        """Renew the lease and delete expired ones, until canceled."""
         collected = monotonic()
         while True:
             await asyncio.sleep(RENEWED * random_source().uniform(1, 1 + _JITTER))
@@ -93,7 +91,7 @@ class ServerIdentity:
         for row in [row for row in rows if row.labels.get(IDENTITY_LABEL) == API_SERVER]:
             if is_over(row.field("spec.renewTime"), row.field("spec.leaseDurationSeconds")):
                 path, revision = f"{_LEASES}/{row.name}", str(row.revision)
-                await self._objects.remove(path, row.field("metadata.uid"), revision)  # not one renewed meanwhile
+                await self._objects.remove(path, row.field("metadata.uid"), revision)  # not if it was renewed meanwhile
 
 
 def is_over(renewed: str, seconds: str) -> bool:

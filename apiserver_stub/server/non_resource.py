@@ -31,7 +31,7 @@ from controller_manager.common.component.process_metrics import build_info
 from controller_manager.common.options import Parsed, reported_version
 from controller_manager.common.serving.health import Health
 
-_STORES = ("etcd", "etcd-readiness")  # what clients call the store that they leave out
+_STORES = ("etcd", "etcd-readiness")  # names of the store in `exclude` parameters
 
 
 class StartProgress:

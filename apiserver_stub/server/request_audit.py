@@ -25,7 +25,7 @@ from controller_manager.common.serving.authorization import Authorization, Decis
 
 _DECISION = f"authorization.{GROUP_DOMAIN}/decision"
 _REASON = f"authorization.{GROUP_DOMAIN}/reason"
-_STATUS = b'{"kind":"Status"'  # the beginning of one that is an answer
+_STATUS = b'{"kind":"Status"'  # the beginning of a `Status` response
 
 
 class RequestAudit:
@@ -40,7 +40,7 @@ class RequestAudit:
         self._wall = wall_clock()
 
     def open(self, context: RequestContext) -> Token[AuditRecord | None]:
-        """Give a request a record, for whatever happens in its name; return what takes that back."""
+        """Create the audit record of a request and make it current; return the token that resets it."""
         context.audit = AuditRecord(context.http, context.info, context.audit_id, self._wall())
         return set_current(context.audit)
 
@@ -68,7 +68,7 @@ class RequestAudit:
 
     @staticmethod
     def decided(record: AuditRecord, authorization: Authorization, now: float) -> None:
-        """Note whether a request is allowed, and why."""
+        """Record the authorization decision and its reason."""
         record.lap("authorization", now)
         allowed = authorization.decision is Decision.ALLOW
         if authorization.error and not allowed:
@@ -91,7 +91,7 @@ class RequestAudit:
 
     @staticmethod
     def refused(record: AuditRecord, error: ApiError) -> None:
-        """Note a refusal."""
+        """Record an error response."""
         if not isinstance(error, NotAcceptable):
             status = error.status()
             record.note_status(status, error.code, status.encode())

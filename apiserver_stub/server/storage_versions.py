@@ -34,7 +34,7 @@ _READ = Decoder(StorageVersion)
 
 
 class Encoding(NamedTuple):
-    """A resource, as `group.resource`, and the versions of it."""
+    """A resource, as `group.resource`, and its versions."""
 
     name: str
     server: ServerStorageVersion

@@ -46,7 +46,7 @@ _UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or unknown issuer
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
 _REDIRECTS, _AS_IT_IS = (301, 302, 303, 307, 308), (307, 308)
 _MOST_REDIRECTS = 10
-_MOST_TARGETS = 1024  # that are remembered
+_MOST_TARGETS = 1024  # cached request targets
 _ATTEMPTS = 11  # of a call, if the webhook responds with Retry-After
 # Error texts of Go decoders for documents that are not objects, and the registered schemes.
 _NO_DOCUMENT = (
@@ -120,7 +120,7 @@ class WebhookConfig:
         return f"{self.scheme}://{self.authority}{target}"
 
     def target(self, timeout: float) -> str:
-        """Return path and query of a call that may take `timeout` seconds."""
+        """Return path and query of a call with a timeout of `timeout` seconds."""
         return _target(self.path, timeout)
 
 
@@ -130,7 +130,7 @@ def _target(path: str, timeout: float) -> str:
 
 
 class _Webhook:
-    """The connections of one configuration, and how many calls use them."""
+    """The connections of one configuration, and the number of calls that use them."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class WebhookClient:
         return content(response)
 
     async def close(self) -> None:
-        """End every connection; calls under way fail."""
+        """Close all connections; running calls fail."""
         for webhook in self._webhooks.values():
             webhook.pool.close()
         self._webhooks.clear()
@@ -288,7 +288,7 @@ def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -
     except RequestEntityTooLarge as refusal:
         raise WebhookError(refusal.message) from None
     except BadRequest:
-        tree = ""  # as text without quotes is one in YAML
+        tree = ""  # as unquoted text is a string in YAML
     if not isinstance(tree, dict):
         raise WebhookError(_NO_DOCUMENT.format(json_type(tree)))
     said, of = tree.get("kind") or kind, tree.get("apiVersion") or f"{group}/{versions[0]}"
@@ -307,7 +307,7 @@ def type_of_review(tree: Mapping[str, Any]) -> str:
 
 
 def json_type(value: object) -> str:
-    """Return how decoders in Go call a JSON value that is no object."""
+    """Return the name in Go decoders of a JSON value that is not an object."""
     types = {bool: "bool", str: "string", list: "array"}
     return types.get(type(value), "number")
 
@@ -327,9 +327,7 @@ class _Message(NamedTuple):
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (head, len(self.body), more, self.body)
 
     def redirected(self, config: WebhookConfig, response: Response) -> "_Message | None":
-        """Return the message that a redirect within the same server wants (RFC 9110, section 15.4); None if it does
-        not.
-        """
+        """Return the message after a redirect within the same server (RFC 9110, section 15.4); None without one."""
         location = response.headers.get("location")
         if response.status not in _REDIRECTS or not location:
             return None
@@ -349,7 +347,7 @@ class _Message(NamedTuple):
 
 @lru_cache(_MOST_TARGETS)
 def _head(method: str, target: str, authority: str) -> bytes:
-    """Return what requests to a place have in common."""
+    """Return the request line and common headers."""
     lines = [f"{method} {target} HTTP/1.1", f"host: {authority}"]
     return "".join(f"{line}\r\n" for line in (*lines, *_HEADERS)).encode()
 

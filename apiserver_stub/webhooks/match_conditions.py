@@ -19,9 +19,9 @@ from controller_manager.common.cel import (
 )
 
 MOST_OF_ONE = 1_000_000
-"""The cost that the evaluation of one condition may have."""
+"""The cost limit of one condition."""
 MOST_OF_ALL = 2_500_000
-"""The cost that the conditions of one webhook may have together for a request."""
+"""The cost limit of all conditions of one webhook for a request."""
 _QUICK = 20_000  # the cost of what takes some milliseconds
 
 
@@ -45,7 +45,7 @@ def compile_condition(expression: str, environment: Environment) -> Program:
 
 
 class MatchConditions:
-    """The conditions of one webhook. `variables` are the values that an evaluation is given."""
+    """The conditions of one webhook, evaluated with `variables`."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._programs = tuple(programs)

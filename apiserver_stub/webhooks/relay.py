@@ -14,7 +14,7 @@ from controller_manager.common.serving.authentication import WEBSOCKET_PROTOCOL,
 from controller_manager.common.transport.duplex import SocketStream, relay
 from controller_manager.common.transport.transport import TransportError, close_body, known_length
 
-_SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece
+_SMALL = 64 * 1024  # bytes of a response body that is forwarded at once
 _PROXY_USER = "x-remote-"  # prefix of headers in which this server sends the user
 # Hop-by-hop headers (RFC 9110, section 7.6.1), and headers that identify the caller.
 _KEPT_BACK = frozenset({
@@ -60,7 +60,7 @@ async def passed_back(response: Response, ends_at: float = math.inf) -> Response
 
 
 def upgraded(response: Response, stream: SocketStream) -> Response:
-    """Return the answer that has the caller talk to the other end of a stream."""
+    """Return the response that connects the caller to the other end of a stream."""
     return Response(101, returned(response.headers), Upgrade(response.headers["upgrade"], Relay(stream).serve))
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _HEADERS = {"user-agent": "kube-apiserver", "accept": "application/json, */*", "content-type": "application/json"}
 _TOLD_TO_WAIT = 10  # times that a question follows a `Retry-After` header
 _LONGEST_WAIT = 60  # seconds of such a header
-_SOON = 2.0  # seconds after which a server that hung up may have begun with a question
+_SOON = 2.0  # seconds after which a server that closed the connection may have begun to process the request
 _GATEWAY_TIMEOUT = 504
 _REASONS = {429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
 _ASK_AGAIN = frozenset(_REASONS.values())
@@ -135,7 +135,7 @@ class ReviewWebhook:
         await self._ask(document, lambda _: None)
 
     async def close(self) -> None:
-        """End every connection; questions under way fail."""
+        """Close all connections; running reviews fail."""
         await self._transport.close()
 
     async def retire(self) -> None:
@@ -257,7 +257,7 @@ def _retry_after(response: Response) -> float | None:
 
 
 def _is_reset(error: BaseException | None) -> bool:
-    """Return whether a connection was reset, and not only refused or closed."""
+    """Return whether a connection was reset, not just refused or closed."""
     while error is not None and not isinstance(error, ConnectionResetError):
         error = error.__cause__
     return error is not None

@@ -18,7 +18,7 @@ _SLICE = Decoder(EndpointSlice)
 
 
 class ServiceAddress(NamedTuple):
-    """Host and port to connect to, and the name that the certificate there must be for."""
+    """Host and port to connect to, and the expected server name of its certificate."""
 
     host: str
     port: int

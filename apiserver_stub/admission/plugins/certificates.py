@@ -123,7 +123,7 @@ def cluster_trust_bundle_attest(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def certificate_requests(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to the kind: senders and times."""
+    """Return the plugin of the kind: it sets users and times."""
     requests = CertificateRequests(parts.authorizer)
     return AdmissionPlugin(
         "",
@@ -161,7 +161,7 @@ async def check_subject(attributes: Attributes) -> None:
 
 
 class Subject(NamedTuple):
-    """The user and the groups that a certificate would be of."""
+    """The user and groups in the subject of a certificate."""
 
     common_name: str
     organizations: frozenset[str]

@@ -116,7 +116,7 @@ def _raise(attributes: Attributes, errors: ErrorList) -> None:
 
 
 def _with_admin_access(claim: Tree) -> Iterator[int]:
-    """Yield which results of an allocation have admin access."""
+    """Yield the indexes of allocation results with admin access."""
     for index, result in enumerate(get_in(claim, _RESULTS) or ()):
         if result.get("adminAccess"):
             yield index
@@ -151,7 +151,7 @@ def _runs_on(user: User) -> str:
 
 
 def device_claims(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to claims to devices."""
+    """Return the plugin of ResourceClaims."""
     check = DeviceClaims(parts.store, parts.authorizer)
     return AdmissionPlugin(
         "",

@@ -33,7 +33,7 @@ from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import Authorizer, Decision, all_errors
 
 MOST_PARTS = 20_000
-"""Parts of rules that are looked at in one write; each takes a microsecond or two."""
+"""The maximum number of rule parts checked in one write; each takes a microsecond or two."""
 
 _EVERYTHING = (
     RoleRule(verbs=("*",), api_groups=("*",), resources=("*",)),
@@ -102,7 +102,7 @@ class EscalationCheck:
         raise forbidden(kind.group, kind.plural, attributes.name, why)
 
     def _lacking(self, user: User, namespace: str, rules: Sequence[RoleRule]) -> Sequence[RoleRule]:
-        """Return the parts of rules that a user does not hold; more than can be looked at are not held."""
+        """Return the rule parts that a user does not hold; if there are too many to check, all count as missing."""
         held = RoleRules(self._roles.rules_of(user, namespace))
         unclear = [rule for rule in rules if not held.covers_all(rule)]
         if count_parts(unclear) > MOST_PARTS:
@@ -138,7 +138,7 @@ def _list(values: Sequence[str]) -> str:
 
 
 def escalation_check(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to roles and bindings."""
+    """Return the plugin of roles and bindings."""
     check = EscalationCheck(parts.authorizer, parts.rbac)
     return AdmissionPlugin(
         "",

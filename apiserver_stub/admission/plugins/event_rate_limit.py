@@ -93,7 +93,7 @@ class _Buckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, key: str, now: float) -> bool:
-        """Return whether there is a token, which is taken."""
+        """Take a token; return whether there was one."""
         bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
         self._buckets[key] = bucket
         if len(self._buckets) > self._kept:

@@ -39,7 +39,7 @@ _KIND, _VERSION = "ImageReview", f"imagepolicy.{GROUP_DOMAIN}/v1alpha1"
 _OWN = f".image-policy.{GROUP_DOMAIN}/"  # is in the names of annotations of pods that the server is shown
 _AUDIT = f"{NAME.lower()}{_OWN}"
 _REMEMBERED = 1024
-_LONGEST = 10_000  # characters of an answer that is remembered
+_LONGEST = 10_000  # characters of a response that is cached
 
 
 class ImagePolicy(ConfigModel, forbid_unknown_fields=False):
@@ -132,7 +132,7 @@ class ImagePolicyWebhook:
             raise attributes.refused(f"the image policy could not be asked: {error.message}")
 
     async def _ask(self, spec: Tree) -> tuple[ImageReviewStatus, float]:
-        """Return the answer, and how many seconds it counts."""
+        """Return the response and its TTL in seconds."""
         review = {"kind": _KIND, "apiVersion": _VERSION, "metadata": {}, "spec": spec, "status": {"allowed": False}}
         status = await self._webhook.ask(review, _status)
         size = len(status.reason) + sum(len(name) + len(value) for name, value in status.audit_annotations.items())

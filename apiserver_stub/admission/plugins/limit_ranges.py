@@ -1,6 +1,6 @@
-"""Defaults and bounds that the LimitRanges of a namespace give its pods and claims.
+"""The plugin LimitRanger: defaults and limits from the LimitRanges of a namespace for its pods and claims.
 
-The usual plug-in LimitRanger; `fill` and `exceeded` are pure.
+`fill` and `exceeded` are pure.
 """
 
 import operator
@@ -77,7 +77,7 @@ def _check_all(attributes: Attributes, ranges: Iterable[Sequence[Tree]]) -> None
 
 
 def fill(pod: Tree, limits: Sequence[Tree]) -> None:
-    """Give containers the defaults of a LimitRange, in place, and note in an annotation which."""
+    """Set the defaults of a LimitRange for containers, in place, and list them in an annotation."""
     spec, told = dict(pod.get("spec") or {}), []
     for field, called in _SORTS:
         if field in spec:
@@ -119,7 +119,7 @@ def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
 
 
 def _outside_of_claim(limit: Tree, asked: Amounts) -> Iterator[str]:
-    """Yield the bounds of one entry that a claim does not keep, which has requests alone."""
+    """Yield the violated bounds of one entry by a claim, which has only requests."""
     sides: tuple[str, Amounts, str, Amounts] = ("request", asked, "", {})
     for field, called, beyond in (("min", "minimum", operator.lt), ("max", "maximum", operator.gt)):
         for name, bound in (limit.get(field) or {}).items():
@@ -133,7 +133,7 @@ def _of_pod(spec: Tree, field: str) -> Amounts:
 
 
 def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    """Yield the bounds of one entry that these resources do not keep."""
+    """Yield the violated bounds of one entry by these resources."""
     per = limit["type"]
     for name, least in (limit.get("min") or {}).items():
         if why := _problem(("request", requests, "limit", limits), name, least, operator.lt):

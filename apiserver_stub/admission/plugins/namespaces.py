@@ -28,7 +28,7 @@ class NamespaceLifecycle:
         self._get = get
 
     def check_protected(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for the deletion of a namespace that stays."""
+        """Raises `Forbidden` for the deletion of a protected namespace."""
         if attributes.name in _PROTECTED:
             raise forbidden("", _NAMESPACES, attributes.name, "this namespace may not be deleted")
 
@@ -69,7 +69,7 @@ class NamespaceAutoProvision:
         self._create = create
 
     async def provide(self, attributes: Attributes) -> None:
-        """Create the namespace of a request unless it is there, or the request is a trial. Raises `Forbidden`."""
+        """Create the namespace of a request if it does not exist, unless it is a dry run. Raises `Forbidden`."""
         name = attributes.namespace
         if not name or attributes.dry_run or self._get(_NAMESPACES, name) is not None:
             return

@@ -57,7 +57,7 @@ def pod_topology_labels(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def label_pod(store: WatchCache, attributes: Attributes) -> None:
-    """Give a new pod that is bound already the labels of its node."""
+    """Add the topology labels of the node to a new pod that is already bound."""
     if name := get_in(attributes.tree, _NODE_NAME):
         _add_labels(attributes.tree, store.get(_NODES, name))
 
@@ -112,7 +112,7 @@ def pod_resize_validator(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def check_resize(store: WatchCache, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a size that the node of the pod cannot have."""
+    """Raises `Forbidden` for a resize that the node of the pod does not support."""
     pod = attributes.tree
     if not _is_bound_anew(pod, attributes.old_object or {}):
         return

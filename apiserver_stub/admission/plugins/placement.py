@@ -68,7 +68,7 @@ _APART = ("affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringE
 
 
 async def check_topology(attributes: Attributes) -> None:
-    """Raises `Forbidden` for a pod that must be alone in more than a node."""
+    """Raises `Forbidden` for required anti-affinity with another topology key than the hostname."""
     for term in get_in(attributes.tree, ("spec", *_APART)) or ():
         if term.get("topologyKey") != _HOST:
             raise attributes.refused(f"spec.{'.'.join(_APART)} may have the topologyKey {_HOST} only")
@@ -165,7 +165,7 @@ class PodNodeSelector:
         self._of_cluster = self._listed.get(_OF_CLUSTER, {})
 
     async def admit(self, attributes: Attributes) -> None:
-        """Give a new pod the selector of its namespace. Raises `Forbidden`."""
+        """Add the node selector of its namespace to a new pod. Raises `Forbidden`."""
         pod = attributes.tree
         spec = pod.get("spec") or {}
         if wanted := self._of(attributes.namespace):
@@ -200,7 +200,7 @@ def _selector(attributes: Attributes) -> Mapping[str, str]:
 
 
 def _refused(attributes: Attributes, why: str) -> Exception:
-    """Return the refusal of a pod, by no name if that is still to be made."""
+    """Return the error for a pod, without a name if it is not generated yet."""
     kind = attributes.kind
     return forbidden(kind.group, kind.plural, get_in(attributes.tree, ("metadata", "name")) or "", why)
 

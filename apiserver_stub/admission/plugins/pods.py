@@ -220,7 +220,7 @@ class Priorities:
         self._default: tuple[int, PriorityClass | None] = (-1, None)
 
     def admit(self, attributes: Attributes) -> None:
-        """Give a pod its priority. Raises `Forbidden`."""
+        """Set the priority of a pod. Raises `Forbidden`."""
         pod = attributes.tree
         spec = pod.get("spec") or {}
         before = (attributes.old_object or {}).get("spec") or {}
@@ -232,7 +232,7 @@ class Priorities:
             pod["spec"] = {**spec, **kept}
 
     def validate(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for a second class that is the default."""
+        """Raises `Forbidden` for a second default class."""
         if not attributes.tree.get("globalDefault"):
             return
         default = self._usual()

@@ -42,12 +42,12 @@ from controller_manager.common.base.clock import utc_now
 NAME = "ResourceQuota"
 QUOTAS = "resourcequotas"
 _DEVICE_CLASSES = f"deviceclasses.resource.{GROUP_DOMAIN}"
-_MOST_READ = 4096  # quotas that are remembered as they were read
-_MANY = 200  # containers and amounts of a pod, which take a millisecond to count
+_MOST_READ = 4096  # cached decoded quotas
+_MANY = 200  # containers and amounts of a pod that take a millisecond to count
 
 
 class LimitedScope(ConfigModel):
-    """A scope that may be used only where a quota is for it."""
+    """A scope that may be used only if a quota covers it."""
 
     scope_name: str = ""
     operator: str = ""
@@ -55,8 +55,8 @@ class LimitedScope(ConfigModel):
 
 
 class LimitedResource(ConfigModel):
-    """Objects that may be made only where a quota limits those resources that contain one of the words, or is for those
-    scopes that the objects are in.
+    """Objects that may be created only if a quota limits their resources that contain one of the words, or covers their
+    scopes.
     """
 
     resource: str = ""
@@ -258,7 +258,7 @@ class ResourceQuotas:
         self._evaluators = Evaluators(StoredCluster(store))
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raises `Forbidden` for what does not fit."""
+        """Raises `Forbidden` if the usage exceeds a quota."""
         return self._validate(attributes) if self._concerns(attributes) else None
 
     async def _validate(self, attributes: Attributes) -> None:

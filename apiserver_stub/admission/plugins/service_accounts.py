@@ -46,7 +46,7 @@ _LIFETIME = 3607  # seconds; the odd number marks tokens whose lifetime the serv
 _CONTAINERS = ("initContainers", "containers")
 _MOST_READ = 1024  # cached accounts
 _WISH = "automountServiceAccountToken"
-_ATTEMPTS, _INTERVAL = 10, 0.15  # how often `default` is looked for, and every how many seconds
+_ATTEMPTS, _INTERVAL = 10, 0.15  # attempts to find the account `default`, and the seconds between them
 
 
 def service_account(parts: AdmissionParts) -> AdmissionPlugin:
@@ -73,7 +73,7 @@ class PodAccounts:
         self._read = lru_cache(_MOST_READ)(_decoded)
 
     async def admit(self, attributes: Attributes) -> None:
-        """Give a new pod its account. Raises `Forbidden`."""
+        """Set the account of a new pod. Raises `Forbidden`."""
         pod = attributes.tree
         if _is_mirror(pod):
             _check_mirror(attributes)
@@ -121,16 +121,14 @@ class PodAccounts:
             raise UnknownError(why)
 
     async def _wait_for(self, namespace: str, name: str) -> None:
-        """Return when there is an account that is made with the namespace, or has not been for a while."""
+        """Wait for the default account, which is created after the namespace, for a limited time."""
         for _ in range(_ATTEMPTS - 1 if name == _DEFAULT else 0):
             if self._store.get(_ACCOUNTS, f"{namespace}/{name}") is not None:
                 return
             await asyncio.sleep(_INTERVAL)
 
     def _account(self, attributes: Attributes, name: str) -> Tree | None:
-        """Return an account, which is not to be changed, and None for one that pods can do without. Raises `Forbidden`
-        for one that is not there.
-        """
+        """Return an account (read-only), or None if pods can do without it. Raises `Forbidden` if it does not exist."""
         key = f"{attributes.namespace}/{name}"
         row = self._store.get(_ACCOUNTS, key)
         if row is not None:
@@ -153,7 +151,7 @@ def _unaccounted(attributes: Attributes) -> str:
 
 
 def _check_mirror(attributes: Attributes) -> None:
-    """Raises `Forbidden` for a mirror that would reach what its node may not give it."""
+    """Raises `Forbidden` for a mirror pod with references that a node must not create."""
     spec = attributes.tree.get("spec") or {}
     if spec.get("serviceAccountName"):
         raise attributes.refused("a mirror pod may not reference service accounts")

@@ -52,7 +52,7 @@ def persistent_volume_claim_resize(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def check_size(store: WatchCache, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a claim that grows and may not."""
+    """Raises `Forbidden` for a claim that grows although its class does not allow it."""
     new, old = attributes.tree, attributes.old_object or {}
     asked, had = get_in(new, _SIZE) or "0", get_in(old, _SIZE) or "0"
     if asked == had or parse(asked).number <= parse(had).number:

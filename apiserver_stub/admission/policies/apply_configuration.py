@@ -89,7 +89,7 @@ class _Plain:
         return {key: self._value(item) for key, item in container.items()}
 
     def _value(self, value: Any) -> Any:
-        """Return a value that is a field or in a container that the expression made."""
+        """Convert a value in a field or in a container created by the expression."""
         if type(value) in _SCALARS:
             return value
         if value is None:
@@ -148,7 +148,7 @@ def _not_json(value: Any, path: str) -> Iterator[tuple[str, NotJSON]]:
 
 
 def _atomic(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Yield the paths of values that would be replaced as a whole: containers without owners of their parts."""
+    """Yield the paths of atomic values: containers that are replaced as a whole."""
     if isinstance(value, dict) and schema.type == "object":
         if schema.map_type == "atomic":
             yield path

@@ -19,7 +19,7 @@ P = TypeVar("P")
 
 
 class ParamKind(NamedTuple):
-    """The kind of the parameters of a policy."""
+    """The parameter kind of a policy."""
 
     api_version: str
     kind: str

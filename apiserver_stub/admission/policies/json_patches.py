@@ -13,7 +13,7 @@ from controller_manager.common.cel.shown import plain_double
 from controller_manager.common.cel.times import SECOND, format_timestamp
 from controller_manager.common.cel.values import ABSENT, Duration, Optional, Timestamp, type_of
 
-_SAFE = 2**53 - 1  # integers beyond are texts, as protobuf has them in JSON
+_SAFE = 2**53 - 1  # larger integers become strings, as in the JSON form of protobuf
 _DIFFERENT = object()  # stands for null in tests; no missing value equals it
 _NO_ROOT = 'add operation does not apply: doc is missing path: "": missing value'
 _NO_VALUE = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"

@@ -10,8 +10,8 @@ from controller_manager.common.api.tree import Tree
 
 
 class ValidationDecision(NamedTuple):
-    """The decision of a validation: whether it admits the request, and why not, or what went wrong (`failed`).
-    `seconds` is how long it took.
+    """The result of a validation: whether it admits the request, and the message or the error (`failed`). `seconds` is
+    its duration.
     """
 
     admits: bool
@@ -22,7 +22,7 @@ class ValidationDecision(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """An annotation for the audit. One that `failed` has, in place of a value, why the request is refused."""
+    """An audit annotation. If it `failed`, the value is the reason of the rejection."""
 
     key: str
     value: str

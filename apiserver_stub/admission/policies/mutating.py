@@ -103,7 +103,7 @@ class _Again:
         self._invoked: set[tuple[str, ...]] = set()
 
     def invoked(self, key: tuple[str, ...]) -> None:
-        """Note an invocation that is made again after a change."""
+        """Record an invocation that allows reinvocation."""
         self._invoked.add(key)
 
     def changed(self) -> None:
@@ -258,7 +258,7 @@ class _Session:
         self._last, self._frame = info, None
 
     def fail(self, invocation: _Invocation, why: str) -> None:
-        """Note that an invocation went wrong."""
+        """Record the failure of an invocation."""
         self.failures.append(_Failure(invocation.policy, invocation.binding, why, _Denied))
 
     def changed(self) -> None:
@@ -288,7 +288,7 @@ class _Metrics:
         self._seconds = Histograms(_SECONDS, registry)
 
     def tell(self, invocation: _Invocation, problem: str, seconds: float) -> None:
-        """Count a mutation that was made, or what went wrong with it."""
+        """Count a mutation, or its error."""
         error = "no_error"
         if problem:
             error = next((told for begins, told in _ERROR_TYPES.items() if problem.startswith(begins)), "invalid_error")
@@ -310,7 +310,7 @@ def mutating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def _compiled(spec: Tree) -> Mutator:
-    from apiserver_stub.admission.policies.mutator import MutatingProgram  # CEL, which a server can do without
+    from apiserver_stub.admission.policies.mutator import MutatingProgram  # loads CEL, which many servers do not need
 
     return MutatingProgram(spec)
 

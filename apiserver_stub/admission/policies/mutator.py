@@ -124,7 +124,7 @@ def _patched(tree: Tree, value: Any, target: MutationTarget, _trees: tuple[Any, 
 
 
 def _fitted(tree: Tree, target: MutationTarget) -> Report:
-    """Fit an object to its schema, in place; values of custom objects are judged later."""
+    """Validate an object against its schema, in place; values of custom objects are validated later."""
     if not isinstance(tree.get("metadata"), dict):
         tree["metadata"] = {}
     return fit_tree(tree, target.schema, nulls=True)

@@ -44,7 +44,7 @@ class ParameterPermission:
         self._store = store
 
     async def check_policy(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for a policy with a kind of parameters that its author may not read."""
+        """Raises `Invalid` for a policy whose parameter kind its author may not read."""
         tree = get_in(attributes.tree, _KIND)
         if _is_exempt(attributes) or tree is None or tree == get_in(attributes.old_object, _KIND):
             return
@@ -55,7 +55,7 @@ class ParameterPermission:
             raise _forbidden(attributes, "spec.paramKind", why)
 
     async def check_binding(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for a binding that refers to parameters which its author may not read."""
+        """Raises `Invalid` for a binding with parameters that its author may not read."""
         spec, old = attributes.tree["spec"], get_in(attributes.old_object, ("spec",)) or {}
         reference, policy = spec.get("paramRef"), spec["policyName"]
         if _is_exempt(attributes) or reference is None:
@@ -98,7 +98,7 @@ class ParameterPermission:
 
 
 def parameter_permission(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to policies and their bindings."""
+    """Return the plugin of policies and their bindings."""
     check = ParameterPermission(parts.authorizer, parts.kinds, parts.store)
     return AdmissionPlugin(
         "",

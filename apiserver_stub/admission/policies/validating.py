@@ -213,13 +213,13 @@ def validating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def _compiled(spec: Tree) -> Judge:
-    from apiserver_stub.admission.policies.validator import ValidatingProgram  # CEL, which a server can do without
+    from apiserver_stub.admission.policies.validator import ValidatingProgram  # loads CEL, which may not be needed
 
     return ValidatingProgram(spec)
 
 
 def _refusal(attributes: Attributes, why: str, reason: str) -> ApiError:
-    """Return a refusal in the words of one that is forbidden, whatever its reason."""
+    """Return an error with the message of Forbidden and the given reason."""
     kind, name = attributes.kind, subject_of(attributes)
     message = forbidden(kind.group, kind.plural, name, why).message
     details = Details(name=name, group=kind.group, kind=kind.plural, causes=(Cause(message=why),))

@@ -21,7 +21,7 @@ from controller_manager.common.cel.admission import (
 from controller_manager.common.cel.types import BOOL, NULL, STRING
 
 _LONGEST_MESSAGE = 5 * 1024  # bytes of a message computed by an expression
-_OVERSHOOT = 2  # times its bound that an expression may have cost when it is ended
+_OVERSHOOT = 2  # factor by which an expression may exceed its cost limit before it is stopped
 
 
 _NO_CONCERN = Judgement()
@@ -125,7 +125,7 @@ class ValidatingProgram:
             return [None] * len(self._validations), f"failed messageExpression: {error}"
 
     def _annotated(self, scope: PolicyScope) -> Sequence[Annotation]:
-        """Return the annotations that have a value, and those that should. Raises `OutOfBudget`."""
+        """Return annotations with values, and those that failed. Raises `OutOfBudget`."""
         if not self._annotations:
             return ()
         evaluation = scope.evaluation(self._variables, authorizer=False)
@@ -153,7 +153,7 @@ def _validation(composition: Composition, tree: Tree) -> _Validation:
 
 
 def _told(validation: _Validation, spoken: ExpressionResult | None) -> str:
-    """Return the message of a validation that does not hold: what its expression made, if that can be shown."""
+    """Return the message of a failed validation: the result of its message expression, if valid."""
     if spoken is not None and isinstance(spoken.value, str):
         text = spoken.value.strip()
         if text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE:

@@ -116,7 +116,7 @@ def _counts(policy: str, addresses: list[Any], families: list[Any], before: Tree
 
 
 def _matches(addresses: list[Any], families: list[Any], offered: Sequence[str]) -> list[Cause]:
-    """Return the problems of addresses given: each is one, of the family in its place."""
+    """Return the errors of requested addresses: each must be valid, and of the family at its index."""
     found, seen = [], []
     for i, address in enumerate(addresses):
         field = f"spec.clusterIPs[{i}]"
@@ -241,7 +241,7 @@ class ServiceAllocation:
         raise _full("a serviceIP")
 
     def _give_ports(self, spec: Tree, key: str) -> list[Cause]:
-        """Ports of the same number share their node port: a service over TCP and UDP is one."""
+        """Allocate node ports. Ports with the same number share a node port, as for a service over TCP and UDP."""
         wanted = [dict(port) for _, port in dicts(spec.get("ports"))]
         asked = [(f"spec.ports[{i}].nodePort", port.get("nodePort")) for i, port in enumerate(wanted)]
         mine, health = {n for _, n in asked if n}, spec.get("healthCheckNodePort")

@@ -87,7 +87,7 @@ class Question:
 
 
 class Calls:
-    """Asks the webhooks of one phase."""
+    """Calls the webhooks of one phase."""
 
     def __init__(
         self, phase: Phase, client: WebhookClient, offload: Offload, metrics: WebhookMetrics, log: Logger

@@ -18,7 +18,7 @@ _MOST_COMPILED = 1024
 
 
 class Conditions:
-    """Evaluates the match conditions of the webhooks of one phase; what takes long is done by `run`."""
+    """Evaluates the match conditions of the webhooks of one phase; long evaluations use `run`."""
 
     def __init__(
         self, phase: Phase, store: WatchCache, authorizer: Authorizer, metrics: ConditionMetrics, run: StepRunner
@@ -36,7 +36,7 @@ class Conditions:
         return not webhook.conditions or await self._match(webhook, question)
 
     async def _match(self, webhook: Webhook, question: Question) -> bool:
-        from apiserver_stub.admission.policies.evaluation import evaluated  # CEL, which is loaded when it is needed
+        from apiserver_stub.admission.policies.evaluation import evaluated  # loads CEL on first use
 
         attributes, asked, began = question.attributes, question.attributes.kind, monotonic()
         versioned = Versioned(question.object, question.old_object, ExpressionInput(attributes, question.info))

@@ -102,8 +102,8 @@ class WebhookIndex:
         return bool(self._index)
 
     def matching(self, attributes: Attributes) -> Iterator[tuple[Webhook, ResourceInfo]]:
-        """Yield the webhooks that a request concerns, each with the resource in the version that it wants to see, as
-        `MatchIndex.matching` does.
+        """Yield the webhooks that match a request, with the resource in the version of the rule, like
+        `MatchIndex.matching`.
         """
         return self._index.matching(attributes) if self else iter(())
 

@@ -53,7 +53,7 @@ class _Rounds:
         self.output: Tree | None = None
 
     def changed(self) -> None:
-        """Note that the object is another than all webhooks so far have seen."""
+        """Mark that the object has changed since the previous webhooks ran."""
         self.again |= self.asked
         self.asked.clear()
 
@@ -178,8 +178,8 @@ def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[
 
 
 def _keep_type(patched: Tree, tree: Tree, *, custom: bool) -> None:
-    """Give an object that lost its type that again. Raises `InternalError` for one of another type; of a custom object,
-    the kind is left to be judged.
+    """Restore a removed type of an object. Raises `InternalError` for another type; the kind of custom objects is
+    validated later.
     """
     if custom:
         if not patched.get("kind"):

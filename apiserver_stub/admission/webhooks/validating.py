@@ -1,4 +1,4 @@
-"""The plugin ValidatingAdmissionWebhook: webhooks that judge objects, all at the same time."""
+"""The plugin ValidatingAdmissionWebhook: calls all matching webhooks concurrently."""
 
 from collections.abc import Awaitable
 

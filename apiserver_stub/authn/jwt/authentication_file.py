@@ -28,8 +28,8 @@ from apiserver_stub.common.offload import Offload
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks, all_of, keep_running
 
-_PATIENCE = 60.0  # seconds that new issuers have to be found
-_GRACE = 60.0  # seconds that tokens under way have with issuers that are no longer configured
+_PATIENCE = 60.0  # seconds for the discovery of new issuers
+_GRACE = 60.0  # seconds after which removed issuers are dropped, for requests in flight
 
 
 class JWTAuthentication:
@@ -127,7 +127,7 @@ class JWTAuthentication:
 
 
 async def _not_found(added: Sequence[ProviderConnection]) -> str:
-    """Return which of the issuers is not found in time, and why; empty if all are."""
+    """Return the issuers whose discovery failed, with reasons; empty if all succeeded."""
     found = await all_of(*(one.provider.discovered(_PATIENCE) for one in added)) if added else []
     missing = [one.provider for one, is_there in zip(added, found, strict=True) if not is_there]
     return "; ".join(f"the issuer {one.issuer.url} is not found: {one.trouble}" for one in missing)

@@ -96,7 +96,7 @@ class DistributedClaims:
 
 
 class ProviderConnection:
-    """The way to one provider, which authenticators before and after a change share."""
+    """The connection to one provider, shared by authenticators before and after a reload."""
 
     def __init__(self, issuer: Issuer, dialer: Dialer | None, log: Logger) -> None:
         self._fetcher = Fetcher(issuer.certificate_authority, dialer)
@@ -112,7 +112,7 @@ class ProviderConnection:
 
 
 class IssuerTokens:
-    """Knows the tokens of one issuer."""
+    """Verifies the tokens of one issuer."""
 
     def __init__(
         self,

@@ -81,7 +81,7 @@ class JWTAuthenticators:
         return ProviderConnection(issuer, self._terms.dialers.get(issuer.egress_selector_type), self._log)
 
     def use(self, compiled: Compiled, connections: Mapping[Issuer, ProviderConnection]) -> None:
-        """Know the tokens of these authenticators from now on, over connections that are theirs."""
+        """Use these authenticators and connections from now on."""
         self._connections = connections
         by_url = {issuer.url: connection for issuer, connection in connections.items()}
         self._tokens = {

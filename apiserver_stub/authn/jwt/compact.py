@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 LONGEST = 128 * 1024
-"""Characters of a token that is looked at."""
+"""Maximum number of characters of a token."""
 _LONGEST_HEADER = 16 * 1024
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _GOOGLE = "accounts.google.com"

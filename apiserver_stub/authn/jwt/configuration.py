@@ -25,7 +25,7 @@ class Issuer(ConfigModel):
 
 
 class ClaimValidationRule(ConfigModel):
-    """A claim that must have a value, or an expression over claims that must hold."""
+    """A claim with a required value, or an expression over claims that must be true."""
 
     claim: str = ""
     required_value: str = ""
@@ -65,7 +65,7 @@ class ClaimMappings(ConfigModel):
 
 
 class UserValidationRule(ConfigModel):
-    """An expression over the user that must hold."""
+    """An expression over the user that must be true."""
 
     expression: str = ""
     message: str = ""
@@ -81,20 +81,20 @@ class JWTAuthenticator(ConfigModel):
 
 
 class AnonymousAuthCondition(ConfigModel):
-    """A path on which callers may stay unknown."""
+    """A path that allows anonymous requests."""
 
     path: str = ""
 
 
 class AnonymousAuthConfig(ConfigModel):
-    """Whether callers may stay unknown: everywhere, or where one of the conditions is met."""
+    """Whether anonymous requests are allowed: on all paths, or on those of the conditions."""
 
     enabled: bool = False
     conditions: tuple[AnonymousAuthCondition, ...] = ()
 
 
 class AuthenticationConfiguration(ConfigDocument):
-    """The whole file; all its versions have the same fields."""
+    """The whole file; all versions have the same fields."""
 
     jwt: tuple[JWTAuthenticator, ...] = ()
     anonymous: AnonymousAuthConfig | None = None

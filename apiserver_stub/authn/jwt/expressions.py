@@ -52,17 +52,17 @@ class Expression:
 
 
 def compile_mapping(text: str) -> Expression:
-    """Return an expression over claims of any type. Raises `ExpressionError`."""
+    """Compile an expression over claims with a result of any type. Raises `ExpressionError`."""
     return _compile(text, CLAIMS)
 
 
 def compile_claim_rule(text: str) -> Expression:
-    """Return an expression over claims that is true or false. Raises `ExpressionError`."""
+    """Compile a boolean expression over claims. Raises `ExpressionError`."""
     return _compile(text, CLAIMS, BOOL)
 
 
 def compile_user_rule(text: str) -> Expression:
-    """Return an expression over a user that is true or false. Raises `ExpressionError`."""
+    """Compile a boolean expression over a user. Raises `ExpressionError`."""
     return _compile(text, USER, BOOL)
 
 

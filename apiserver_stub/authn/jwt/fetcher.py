@@ -1,4 +1,4 @@
-"""Documents that providers publish, fetched over TLS: bounded in time, bytes and redirects."""
+"""Fetches documents of providers over TLS, with limits of time, bytes and redirects."""
 
 import asyncio
 from copy import copy
@@ -50,7 +50,7 @@ class Fetcher:
             raise FetchError(f"{url}: {error}") from None
 
     def close(self) -> None:
-        """End every connection; fetches under way fail."""
+        """Close all connections; running fetches fail."""
         self._pool.close()
 
     def _new_pool(self) -> ConnectionPool:

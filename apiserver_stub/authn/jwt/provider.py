@@ -55,7 +55,7 @@ class Provider:
         self.issuer = issuer
         self.fetches = KeyFetches()
         self.trouble = "it is not discovered yet"
-        """Why the provider was not found; empty once it was."""
+        """The reason why discovery failed; empty after it succeeded."""
         self._fetcher = fetcher
         self._log = log.bind(issuer=issuer.url)
         self._keys: tuple[VerificationKey, ...] = ()
@@ -105,9 +105,7 @@ class Provider:
         return not self.trouble
 
     async def _newer_keys(self) -> None:
-        """Wait for a fetch of keys that is under way, or begun if the rate allows it; not for a provider that was not
-        found.
-        """
+        """Wait for a running fetch of keys, or start one if the rate limit allows it; not if discovery failed."""
         if (self.trouble and self._tried) or self._waiting >= _MOST_WAITING:
             return
         if self._attempt is None or self._attempt.done():

@@ -1,4 +1,4 @@
-"""The rules of authentication configurations (document 2): all problems at once, and the expressions compiled."""
+"""Validation of authentication configurations (document 2): reports all errors and compiles the expressions."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -56,7 +56,7 @@ class ClaimCondition:
 
 
 class Expressions(msgspec.Struct, frozen=True):
-    """The expressions of one authenticator."""
+    """The compiled expressions of one authenticator."""
 
     username: Expression | None = None
     groups: Expression | None = None
@@ -163,7 +163,7 @@ def _check_audiences(issuer: Issuer, at: FieldPath, errors: ErrorList) -> None:
 
 
 class _Rules(msgspec.Struct):
-    """One check of one authenticator."""
+    """Validates one authenticator."""
 
     errors: ErrorList
     found: Expressions = msgspec.field(default_factory=Expressions)

@@ -121,7 +121,7 @@ class NodeGraph:
             self._duration.observe(monotonic() - began, operation)
 
     def _guarded(self, put: Callable[[Row], None], row: Row) -> None:
-        """Take in a row; one that is no object of its kind leads nowhere."""
+        """Add a row; an invalid object has no relations."""
         try:
             put(row)
         except (Corrupt, msgspec.DecodeError, KeyError, AttributeError, TypeError):

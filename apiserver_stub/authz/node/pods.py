@@ -11,7 +11,7 @@ import msgspec
 
 from apiserver_stub.authz.node.references import MIRROR, Reference, needs, pod_references, references
 
-_REMEMBERED = 256  # sets of parts; pods of one template follow one another
+_REMEMBERED = 256  # cached sets of parts; pods of one template are usually consecutive
 _FROM = b'From"'  # the names of all fields of a container that name objects end like this
 _TOKEN_VOLUME, _PROJECTED = b'{"name":"kube-api-access-', b'","projected":{'
 _EPHEMERAL = b'"ephemeral"'
@@ -114,7 +114,7 @@ class PodState:
 
 
 def _signature(pod: _Pod) -> Any:
-    """Return what changes when references of a pod may have changed: all else in its spec never does."""
+    """Return a value that changes if references of a pod may have changed; the rest of its spec is immutable."""
     ephemeral, status = len(pod.spec.ephemeral_containers or ()), pod.status
     claims = bytes(status.resource_claim_statuses), bytes(status.extended_resource_claim_status)
     uid = pod.metadata.uid

@@ -19,7 +19,7 @@ from controller_manager.common.serving.authorization import (
 )
 
 MOST_REMEMBERED = 200_000
-"""Views of users, decisions and names in them that are remembered; then all are forgotten at once."""
+"""The maximum number of cached views, decisions and names; then the caches are cleared."""
 
 _NOBODY: Mapping[str, Authorization] = {}
 # The decision on objects of all names, and those on some.
@@ -74,7 +74,7 @@ class RBACAuthorizer:
         return self.decide(attributes)
 
     def decide(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return the same at once."""
+        """Return the same synchronously."""
         user, namespace = attributes.user, attributes.namespace
         everywhere, here = self._view(user, ""), _NOTHING
         found = self._decision(everywhere, attributes) if everywhere.grants else None
@@ -88,7 +88,7 @@ class RBACAuthorizer:
         return Authorization(Decision.NO_OPINION, f"RBAC: {all_errors([*everywhere.errors, *here.errors])}")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return all that is allowed in a namespace."""
+        """Return all permissions in a namespace."""
         rules = self.rules_of(user, namespace)
         return Rules(
             tuple(

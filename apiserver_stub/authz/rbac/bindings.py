@@ -40,7 +40,7 @@ class Grant(NamedTuple):
 
 
 class _Binding(NamedTuple):
-    """A binding: its row's key, its role, its subjects by how they are found, and decisions that were made for them."""
+    """A binding: row key, role, subjects by lookup key, and cached decisions."""
 
     key: str
     role: RoleRef

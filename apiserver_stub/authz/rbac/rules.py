@@ -24,7 +24,7 @@ class _Permit(Struct, frozen=True, gc=False):
 
 
 class _Paths(Struct, frozen=True, gc=False):
-    """Verbs of a rule on paths, and on all that begin with `beginnings`."""
+    """Verbs of a rule on paths and path prefixes (`beginnings`)."""
 
     verbs: frozenset[str]
     exact: frozenset[str]
@@ -64,7 +64,7 @@ class RoleRules:
             self._paths.append(_Paths(verbs, frozenset(urls), beginnings))
 
     def names(self, verb: str, group: str, resource: str) -> frozenset[str] | None:
-        """Return the names of the objects on which a verb is allowed, None for all; `resource` may be `*` or name a
+        """Return the names of objects on which a verb is allowed, None for all; `resource` may be `*` or include a
         subresource (`pods/log`, `*/scale`).
         """
         return self.names_by(verb, group, meant_by(resource))
@@ -136,7 +136,7 @@ def parts(rules: Iterable[RoleRule]) -> Iterator[RoleRule]:
 
 
 def compact(rules: Iterable[RoleRule]) -> list[RoleRule]:
-    """Return parts of rules with the verbs of each resource and name put together; those about paths stay apart."""
+    """Merge parts of rules with the same resource and name; those for paths are not merged."""
     paths: list[RoleRule] = []
     merged: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for rule in rules:

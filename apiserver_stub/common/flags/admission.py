@@ -98,7 +98,7 @@ class AdmissionOptions(Options):
 
     @property
     def enabled(self) -> Set[str]:
-        """The names of the plugins that are on."""
+        """The names of the enabled plugins."""
         if self.admission_control is not None:
             return frozenset(self.admission_control)
         return (DEFAULT_ON - set(self.disable_admission_plugins)) | set(self.enable_admission_plugins)

@@ -69,5 +69,5 @@ class AuthenticationOptions(Options):
 
     @property
     def names_issuers(self) -> bool:
-        """Whether tokens of OpenID providers are accepted, or may be when the file changes."""
+        """Whether OIDC tokens are accepted, now or after a change of the file."""
         return bool(self.authentication_config or self.oidc_issuer_url)

@@ -1,4 +1,4 @@
-"""Features that are not on, or can be off."""
+"""Feature gates of the API server."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -78,7 +78,7 @@ _READ: Mapping[str, str] = MappingProxyType(
 
 
 class ServerFeatureOptions(features.FeatureOptions):
-    """Features that are not on, or can be off."""
+    """Feature gates of the API server."""
 
     effects: ClassVar[Mapping[str, str]] = _READ
 

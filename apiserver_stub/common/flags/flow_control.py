@@ -1,4 +1,4 @@
-"""Flags of flow control: how many requests are answered at a time."""
+"""Flags of flow control: limits of concurrent requests."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from controller_manager.common.options import Options, flag
 
 
 class FlowControlOptions(Options):
-    """Limits on how many requests are answered at a time."""
+    """Limits of concurrent requests."""
 
     title = "Flow control"
 

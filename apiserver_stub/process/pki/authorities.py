@@ -106,7 +106,9 @@ class Authorities:
         return cert_file, key_file
 
     def proxy_pair(self, held: KeyPair | None = None) -> KeyPair:
-        """Return the certificate this server shows as a proxy: `held` while that is good for long, else a new one."""
+        """Return the client certificate of this server as a proxy: `held` while it is valid for long enough, else a new
+        one.
+        """
         if held is not None:
             certificate = x509.load_pem_x509_certificate(held.certificate)
             if self.front_proxy.issued(certificate) and self._lasts(certificate):

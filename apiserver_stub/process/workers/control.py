@@ -51,7 +51,7 @@ class Wanted(msgspec.Struct, tag=3, array_like=True):
 
 
 class Report(msgspec.Struct, tag=4, array_like=True):
-    """The families of that page: of one process, or of all."""
+    """The metric families of that page: of one process, or of all."""
 
     number: int
     families: list[FamilyReport]

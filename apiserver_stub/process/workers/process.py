@@ -39,12 +39,12 @@ from controller_manager.common.component.signals import end_before_start, obey_s
 from controller_manager.common.options import Parsed, reported_version
 
 _EVENTS = "events"  # rows written by earlier versions have no TTL
-_PATIENCE = 10.0  # seconds that the supervisor may take to gather metrics
+_PATIENCE = 10.0  # seconds for the supervisor to collect metrics
 
 
 def main() -> None:
     """Entry point."""
-    gc.disable()  # until the process has started, all that is made stays
+    gc.disable()  # objects created during startup are permanent
     place = msgspec.json.decode(sys.argv[1], type=control.Place)
     end_before_start(place.name)
     options = FLAGS.parse(sys.argv[2:])
@@ -68,7 +68,7 @@ class SupervisorLink:
         self._number = 0
 
     async def open(self, descriptor: int) -> None:
-        """Talk over a socket."""
+        """Connect to the supervisor over a socket."""
         await self._tasks.__aenter__()
         link = socket.socket(fileno=descriptor)
         await asyncio.get_running_loop().create_unix_connection(lambda: self._connection, sock=link)
@@ -80,7 +80,7 @@ class SupervisorLink:
         self._connection.close()
 
     def ready(self) -> None:
-        """Say that the process does its work."""
+        """Notify the supervisor that this process is ready."""
         self._connection.send(control.Ready())
 
     async def _beat(self) -> None:

@@ -1,6 +1,6 @@
-"""Starts the processes of an API server, watches over them, and stops them in order.
+"""Starts, supervises and stops the processes of an API server.
 
-Each is given a pipe as standard input and ends when that closes: whatever ends this process, ends them.
+Each process has a pipe as standard input and ends when it closes, so no process survives the supervisor.
 """
 
 import asyncio
@@ -89,11 +89,11 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process is there."""
+        """Return whether the process is running."""
         return self.process is not None and self.process.returncode is None
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self.process is not None:
             self.process.kill()
 
@@ -138,7 +138,7 @@ class Supervisor:
         self._tasks = Tasks()
 
     async def run(self) -> int:
-        """Start, watch over and stop all; return the exit status."""
+        """Start, supervise and stop all processes; return the exit status."""
         obey_signals(self._stop, longest=self._longest + LONGEST_STOP)
         try:
             async with Tasks() as self._tasks:

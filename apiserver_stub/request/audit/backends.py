@@ -36,7 +36,7 @@ class Backend(Protocol):
     strict: bool
     """Whether a request is rejected if its first event is not delivered."""
     in_order: bool
-    """Whether an event that is delivered means that all before it have been tried."""
+    """Whether a delivered event implies that delivery of all earlier ones was attempted."""
 
     def accept(self, event: bytes, *, wait: bool) -> Awaitable[bool] | None:
         """Accept an event. Return an awaitable of whether it was delivered; None without `wait`, or in a mode that does
@@ -96,7 +96,7 @@ class Buffer:
         self._number = 0
 
     def add(self, event: bytes) -> None:
-        """Take an event, or lose it."""
+        """Buffer an event, or drop it if the buffer is full."""
         if len(self._events) >= self._limits.buffer or self._bytes + len(event) > _MOST_BYTES:
             self._metrics.lost(_BUFFERED, [event], "the buffer is full")
             return
@@ -136,7 +136,7 @@ class Buffer:
             self._metrics.lost(_BUFFERED, left, "the server stops")
 
     async def _collect(self) -> None:
-        """Return when there is a batch: a full one, or a part of one that has waited long enough."""
+        """Return when a batch is full or has waited long enough."""
         while not self._events:
             self._arrived.clear()
             await self._arrived.wait()
@@ -150,7 +150,7 @@ class Buffer:
                 return
 
     def _take(self) -> Sequence[bytes]:
-        """Take as many events as make a batch, at least one."""
+        """Remove the events of one batch, at least one."""
         count = size = 0
         for event in islice(self._events, self._limits.batch):
             size += len(event)

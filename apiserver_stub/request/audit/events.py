@@ -145,7 +145,7 @@ HEADS = tuple(
     tuple(_TYPED + f'"level":"{level}","stage":"{stage}","auditID":'.encode() for stage in _STAGE_WORDS)
     for level in _WORDS
 )
-"""How an event begins, by level and stage; the identifier follows."""
+"""The beginning of an event, by level and stage; the audit ID follows."""
 
 
 def event_list(events: Sequence[bytes]) -> bytes:

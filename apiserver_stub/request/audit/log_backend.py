@@ -1,7 +1,7 @@
-"""The log backend: events as lines, in the order in which they happened.
+"""The log backend: writes events as lines, in order.
 
-A write takes microseconds as long as the file is one in the memory of the kernel, and handing it to a thread costs more
-than that: so the loop writes itself, until a write is slow. Then a thread writes, until its writes are quick again.
+A write into the page cache takes microseconds, and passing it to a thread costs more. So the event loop writes until a
+write is slow; then a thread writes until its writes are fast again.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from controller_manager.common.base.clock import elapsed_nanoseconds, hold_time,
 _PLUGIN = "log"
 _FAREWELL = 5.0  # seconds that the last lines have
 _PATIENCE = 0.01  # seconds that an event without waiters is delayed to join others
-_MOST_WAITING = 10_000  # events that wait to be written
-_QUICK = 0.002  # seconds that a write may take in the loop
+_MOST_WAITING = 10_000  # queued events
+_QUICK = 0.002  # seconds of a write that is fast enough for the event loop
 _QUICK_IN_TURN = 1000  # writes by the thread until the loop writes again
 
 
@@ -40,7 +40,7 @@ class Lines(Protocol):
     on_disk: bool
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
-        """Append lines in order; return why some could not be written, by their number."""
+        """Append lines in order; return the errors by line number."""
 
     def close(self) -> None:
         """Stop writing and release the destination."""
@@ -52,7 +52,7 @@ class StandardOutput:
     on_disk = False
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
-        """Write lines in order; return why some could not be written, by their number."""
+        """Write lines in order; return the errors by line number."""
         try:
             data = memoryview(b"\n".join((*lines, b"")))
             sys.stdout.flush()
@@ -63,7 +63,7 @@ class StandardOutput:
         return {}
 
     def close(self) -> None:
-        """The output stays open."""
+        """Do nothing: standard output stays open."""
 
 
 class _Writer:
@@ -73,7 +73,7 @@ class _Writer:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._slow = 1  # writes that the thread is to do before the loop does
+        self._slow = 1  # writes by the thread before the loop writes again
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._thread: Thread | None = None
 
@@ -104,7 +104,7 @@ class _Writer:
         self._work.put((loop, lines, told))
 
     def close(self) -> None:
-        """Let the thread end once all is written."""
+        """Stop the thread after all writes."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -220,7 +220,7 @@ class LogBackend:
             self._begin(loop)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write all that waits, or have the thread do it."""
+        """Write all queued events, in the loop or in the thread."""
         group, self._waiting = self._waiting, []
         lines = self._form([event for event, _ in group])
         self._is_writing = True

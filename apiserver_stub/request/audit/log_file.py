@@ -1,7 +1,7 @@
-"""The file of the log backend: it is renamed when it is full, and old ones are removed and compressed. Names are those
-of kube-apiserver: `audit-2026-01-02T03-04-05.678.log` beside `audit.log`.
+"""The file of the log backend, with rotation, removal and compression of old files. File names match kube-apiserver:
+`audit-2026-01-02T03-04-05.678.log` beside `audit.log`.
 
-Everything here waits for the disk, if only for the memory of the kernel.
+All functions here block on file I/O.
 """
 
 import fcntl
@@ -59,7 +59,7 @@ class LogFile:
         self._aside(self.tidy)
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
-        """Append lines in order; return why some could not be written, by their number."""
+        """Append lines in order; return the errors by line number."""
         refused: dict[int, str] = {}
         for first, last in self._pieces(lines, refused):
             try:
@@ -163,7 +163,7 @@ class LogFile:
                     self._rotate()
 
     def _rotate(self) -> None:
-        """Put the file aside and begin another one, with its mode and owner."""
+        """Rename the file and create a new one with its mode and owner."""
         found = os.fstat(self._file)
         now = utc_now()
         while (aside := self._backup_at(now)).exists():

@@ -1,4 +1,4 @@
-"""Metrics of the audit: events, those that were lost, levels of requests, and requests refused for its sake."""
+"""Metrics of the audit: events, dropped events, levels of requests, and requests rejected because of the audit."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _LEVELS = Family("apiserver_audit_level_total", "Requests by the level of the au
 _REJECTED = Family(
     "apiserver_audit_requests_rejected_total", "Requests refused since their audit event was lost.", "counter"
 )
-_SELDOM = 10.0  # seconds between two lines about lost events of one plugin
+_SELDOM = 10.0  # seconds between two log lines about dropped events of a plugin
 _SHOWN = 3  # lost events in a line
 
 

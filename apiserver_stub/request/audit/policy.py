@@ -65,7 +65,7 @@ _NOTHING = Coverage()
 
 
 def read_policy(path: Path) -> AuditPolicy:
-    """Return the policy in a file. Raises `ConfigFileError` with all that is wrong with it."""
+    """Return the policy in a file. Raises `ConfigFileError` with all validation errors."""
     policy = read_config(path, "AuditPolicy", {VERSION: AuditPolicy})
     errors = ErrorList()
     _judge_stages(errors, policy.omit_stages, (None, "omitStages"))
@@ -137,7 +137,7 @@ def _is_of(rule: PolicyRule, user: User | None) -> bool:
 
 
 def _is_about(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule that is about such resources is about this namespace and name."""
+    """Return whether a rule for such resources matches namespace and name of a request."""
     if rule.namespaces and info.namespace not in rule.namespaces:
         return False
     if not any(one.resource_names for one in rule.resources):

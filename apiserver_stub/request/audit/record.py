@@ -41,7 +41,7 @@ _CUT = "...TRUNCATED"
 _BRIEF = 0.001  # seconds
 _SLOW = 0.5  # seconds from which on an event includes latency annotations
 _NOBODY = UserInfo()
-_second = (0, b"1970-01-01T00:00:00.")  # wall seconds, and how times in that second begin
+_second = (0, b"1970-01-01T00:00:00.")  # wall-clock seconds, and the beginning of timestamps in that second
 
 _current: ContextVar["AuditRecord | None"] = ContextVar("audited request", default=None)
 
@@ -83,7 +83,7 @@ class AuditRecord(Struct):
         return self.coverage is None or self.coverage.level is Level.REQUEST_RESPONSE
 
     def annotate(self, key: str, value: str, level: Level = Level.METADATA) -> None:
-        """Add an annotation to the events from `level` on; the first value of a key stays."""
+        """Add an annotation to events of `level` and above; the first value of a key is kept."""
         if self.level >= level:
             self.annotations.setdefault(key, value)
 
@@ -105,7 +105,7 @@ class AuditRecord(Struct):
         self.latencies[layer] = self.latencies.get(layer, 0.0) + seconds
 
     def lap(self, layer: str, now: float) -> None:
-        """Note that a layer took all the time since the lap before, if that is a millisecond."""
+        """Attribute the time since the last lap to a layer, if it is at least a millisecond."""
         if now - self.since >= _BRIEF:
             self.note_latency(layer, now - self.since)
         self.since = now
@@ -132,18 +132,18 @@ class AuditRecord(Struct):
             self.request_object = without_managed_fields(encoded()) if omit else encoded()
 
     def note_document(self, encoded: Callable[[], bytes]) -> None:
-        """Note a patch, or the options of a delete, from level Request on."""
+        """Record a patch, or the options of a delete, from level Request on."""
         if self.level >= Level.REQUEST:
             self.request_object = encoded()
 
     def note_status(self, status: Status, code: int, document: bytes = b"") -> None:
-        """Note a `Status` that is the answer; `document` is its JSON."""
+        """Record a `Status` response; `document` is its JSON."""
         self.code, self.status = code, outcome(code, status)
         if document and self.level >= Level.REQUEST_RESPONSE:
             self.response_object = document
 
     def note_code(self, code: int) -> None:
-        """Note the code of an answer."""
+        """Record the response code."""
         if self.code != code:
             self.code, self.status = code, outcome(code)
 
@@ -212,14 +212,14 @@ def reset_current(token: Token[AuditRecord | None]) -> None:
 
 
 def annotate(key: str, value: str, level: Level = Level.METADATA) -> None:
-    """Add an annotation to the events of the request that is being answered, from `level` on."""
+    """Add an annotation to the events of the current request, from `level` on."""
     record = _current.get()
     if record is not None:
         record.annotate(key, value, level)
 
 
 def note_latency(layer: str, seconds: float) -> None:
-    """Add to the time that a layer took for the request that is being answered, if that is a millisecond."""
+    """Add to the latency of a layer in the current request, if it is at least a millisecond."""
     record = _current.get()
     if record is not None and seconds >= _BRIEF:
         record.note_latency(layer, seconds)

@@ -16,7 +16,7 @@ class Sender(Protocol):
     """The server that takes events."""
 
     async def send(self, document: bytes) -> None:
-        """Hand a document over, trying again for a while. Raises `ServiceUnavailable`."""
+        """Send a document with retries. Raises `ServiceUnavailable`."""
 
     async def close(self) -> None:
         """End every connection."""

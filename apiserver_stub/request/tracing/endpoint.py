@@ -1,4 +1,4 @@
-"""A way to the collector through a dialer, for a library that opens its connections itself."""
+"""Connects a library that opens its own connections to the collector through a dialer."""
 
 import asyncio
 from functools import partial
@@ -27,7 +27,7 @@ class DialedEndpoint:
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self) -> None:
-        """Take connections from now on."""
+        """Start accepting connections."""
         if self._server is None:
             self._tasks = await Tasks().__aenter__()
             self._server = await asyncio.get_running_loop().create_unix_server(

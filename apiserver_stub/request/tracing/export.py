@@ -1,6 +1,6 @@
-"""Hands finished spans to a collector, in batches; those for which there is no room or no collector are counted.
+"""Exports finished spans to a collector in batches; spans that do not fit the queue or cannot be sent are counted.
 
-The exporter of the library blocks, so it has one thread, which is given a batch at a time.
+The exporter of the library blocks, so it runs in one thread with one batch at a time.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ _SCOPE = "k8s.io/component-base/tracing"
 _HTTP_SCOPE = "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 _FILTER_SCOPE = "k8s.op/apiserver/pkg/endpoints/filterlatency"
 _OPERATORS = frozenset({ADMIN_GROUP, "system:monitoring"})
-_TIMEOUT = 5  # seconds of an attempt to hand over a batch
+_TIMEOUT = 5  # seconds per export of a batch
 _NANOSECONDS = 1_000_000_000
 _MILLION = 1_000_000
 _VERBS: Mapping[str, str] = {
@@ -91,7 +91,7 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, context: RequestContext, user: User) -> "TracedRequest | None":
-        """Return the span of a request, which is the current one from now on; None if it is not traced."""
+        """Return the span of a request and make it current; None if it is not traced."""
         request = context.http
         told = "traceparent" in request.headers
         CURRENT.set(None)

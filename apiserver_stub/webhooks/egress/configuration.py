@@ -47,14 +47,14 @@ class Transport(ConfigModel):
 
 
 class Connection(ConfigModel):
-    """The protocol that is spoken with a proxy, and where that is."""
+    """The protocol and address of a proxy."""
 
     proxy_protocol: str = ""
     transport: Transport | None = None
 
 
 class EgressSelection(ConfigModel):
-    """How the servers of one network are reached."""
+    """The connection to the servers of one network."""
 
     name: str = ""
     connection: Connection = Connection()

@@ -44,7 +44,7 @@ class HTTPConnectProxy:
             return await self._connect()
         except TimeoutError:
             raise
-        except OSError as error:  # which its users would take for one of the server
+        except OSError as error:  # otherwise the error would be attributed to the target
             raise TransportError(f"the proxy {self._address} can't be reached: {error}") from error
 
     async def _connect(self) -> SocketStream:
@@ -59,8 +59,8 @@ class HTTPConnectProxy:
         return opener.stream
 
     async def tunnel(self, connection: SocketStream, address: str) -> socket.socket:
-        """Return a socket to `address` (host:port) over a connection to the proxy, which is broken where that fails.
-        Raises OSError.
+        """Return a socket to `address` (host:port) over a connection to the proxy, which is closed on failure. Raises
+        OSError.
         """
         try:
             await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())

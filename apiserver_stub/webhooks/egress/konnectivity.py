@@ -23,7 +23,7 @@ from controller_manager.common.transport.transport import TransportError
 
 _PIECE = 32 * 1024  # bytes in a packet
 _TAKEN_IN = 10.0  # seconds for a reader to accept data
-_CLOSED_IN = 10.0  # seconds for the answer to a close
+_CLOSED_IN = 10.0  # seconds to wait for the response to a close
 
 
 _PACKETS = Family(
@@ -146,7 +146,7 @@ class KonnectivityProxy:
         return packets
 
     async def tunnel(self, connection: Packets, address: str) -> socket.socket:
-        """Return a socket to `address` (host:port) over a stream, which is closed where that fails. Raises OSError."""
+        """Return a socket to `address` (host:port) over a stream, which is closed on failure. Raises OSError."""
         connection.turn("dialing")
         try:
             number = await _dial(connection, address)

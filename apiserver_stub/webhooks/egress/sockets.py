@@ -15,7 +15,7 @@ Carry = Callable[[SocketStream], Awaitable[None]]
 
 
 class CarriedSockets:
-    """Pairs of sockets: one end is handed out, the other has a task that carries its bytes, 64 KiB each way at a time.
+    """Socket pairs: one end is returned to the caller, a task forwards the bytes of the other, 64 KiB at a time.
     `close` ends all tasks.
     """
 

@@ -175,7 +175,7 @@ def check_csi_node(node: str, attributes: Attributes) -> None:
 
 
 def check_slice(node: str, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a resource slice of another node that is created or deleted."""
+    """Raises `Forbidden` for creating or deleting a resource slice of another node."""
     slice_ = attributes.object if attributes.operation == "create" else attributes.old_object
     if attributes.operation != "update" and get_in(slice_, _NODE_NAME) != node:
         why = f"can only {attributes.operation} ResourceSlice with the same NodeName as the requesting node"

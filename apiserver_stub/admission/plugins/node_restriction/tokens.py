@@ -44,8 +44,8 @@ class NodeTokens:
         self._authorizer = authorizer
 
     async def check(self, node: str, attributes: Attributes) -> None:
-        """Raises `Forbidden` for a token that the node has no use for, and `NotFound` for one of a pod that is not
-        there.
+        """Raises `Forbidden` for a token that the node does not need, and `NotFound` for one of a pod that does not
+        exist.
         """
         spec = attributes.tree.get("spec") or {}
         pod = self._bound_pod(node, spec.get("boundObjectRef") or {}, attributes)

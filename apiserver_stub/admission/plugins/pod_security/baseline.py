@@ -48,7 +48,7 @@ _PROFILES = ("RuntimeDefault", "Localhost")
 
 
 def added(pod: CheckedPod, allowed: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the containers that add capabilities beyond those, and which."""
+    """Return the containers that add other capabilities, and these capabilities."""
     names, found = [], set()
     for name, _, security in pod.containers:
         if security and (

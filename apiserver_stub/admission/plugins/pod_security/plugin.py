@@ -179,7 +179,7 @@ class PodSecurity:
         return said
 
     def _judge(self, attributes: Attributes, found: Found, tree: Tree, *, enforces: bool) -> None:
-        """Hold a pod, or the template of one, to each mode of a policy."""
+        """Check a pod or pod template against each mode of a policy."""
         notes, policy, pod = attributes.notes, found.policy, CheckedPod.of(tree)
         if pod.spec.get("runtimeClassName") in self._runtime_classes:
             self._exempt("runtimeClass", attributes)

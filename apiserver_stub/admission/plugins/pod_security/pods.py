@@ -10,7 +10,7 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Container(NamedTuple):
-    """A container of any sort, and its security context (empty without one)."""
+    """A container of any type and its security context (empty if not set)."""
 
     name: str
     tree: Tree

@@ -22,7 +22,7 @@ LEVELS: tuple[Level, ...] = ("privileged", "baseline", "restricted")
 """From the most lenient to the strictest."""
 LATEST = "latest"
 PREFIX = f"pod-security.{PLATFORM_DOMAIN}/"
-"""Begins labels of namespaces and annotations of the audit."""
+"""Prefix of namespace labels and audit annotations."""
 KIND = "PodSecurityConfiguration"
 API_VERSIONS = tuple(
     f"pod-security.admission.config.{GROUP_DOMAIN}/{version}" for version in ("v1", "v1beta1", "v1alpha1")
@@ -162,7 +162,7 @@ class PodSecurityDefaults(ConfigModel):
     warn_version: str = msgspec.field(default="", name="warn-version")
 
     def policy(self) -> Policy:
-        """Return the policy; the values must have been checked."""
+        """Return the policy; the values must be valid."""
         return Policy(
             *(
                 LevelVersion(_level(level) or "privileged", version or LATEST)
