@@ -174,7 +174,7 @@ class AdmissionPlugin(NamedTuple):
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
 _PLUGIN = Family(
     "apiserver_admission_controller_admission_duration_seconds",
-    "How long admission plugins took, by whether they refused.",
+    "Seconds spent in admission plugins, by whether they rejected the request.",
     "histogram",
     ("name", "operation", "rejected", "type"),
     _BUCKETS,
@@ -182,7 +182,7 @@ _PLUGIN = Family(
 )
 _STEP = Family(
     "apiserver_admission_step_admission_duration_seconds",
-    "How long all plugins of a phase took together, by whether one refused.",
+    "Seconds spent in all plugins of a phase, by whether one rejected the request.",
     "histogram",
     ("operation", "rejected", "type"),
     _BUCKETS,

@@ -7,7 +7,7 @@ from controller_manager.common.base.metrics import Counters, Family, Histograms
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 _SECONDS = Family(
     "apiserver_admission_webhook_admission_duration_seconds",
-    "How long admission webhooks took, by whether the request was rejected.",
+    "Seconds spent in admission webhook calls, by whether the request was rejected.",
     "histogram",
     ("name", "operation", "rejected", "type"),
     _BUCKETS,
@@ -34,20 +34,20 @@ _FAIL_OPEN = Family(
 _BY_CONDITIONS = ("kind", "name", "operation", "type")
 _CONDITION_SECONDS = Family(
     "apiserver_admission_match_condition_evaluation_seconds",
-    "How long the evaluation of match conditions took.",
+    "Seconds spent evaluating match conditions.",
     "histogram",
     _BY_CONDITIONS,
     (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25),
 )
 _CONDITION_ERRORS = Family(
     "apiserver_admission_match_condition_evaluation_errors_total",
-    "Match conditions that could not be evaluated.",
+    "Number of failed evaluations of match conditions.",
     "counter",
     _BY_CONDITIONS,
 )
 _EXCLUSIONS = Family(
     "apiserver_admission_match_condition_exclusions_total",
-    "Requests that match conditions excluded.",
+    "Number of requests excluded by match conditions of webhooks or policies.",
     "counter",
     _BY_CONDITIONS,
 )

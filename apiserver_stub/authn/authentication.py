@@ -45,7 +45,7 @@ from controller_manager.common.serving.authentication import (
 _HOUR, _DAY = 3600.0, 86400.0
 _EXPIRATION = Family(
     "apiserver_client_certificate_expiration_seconds",
-    "Seconds that certificates of clients will last when they are shown.",
+    "Remaining seconds of client certificates when they are used.",
     "histogram",
     (),
     (

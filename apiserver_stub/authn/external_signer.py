@@ -33,12 +33,22 @@ _MOST_KEYS = 1000
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 _PREFIX = "apiserver_externaljwt"
-_FETCHED_AT = Family(f"{_PREFIX}_fetch_keys_success_timestamp", "When keys were last had (epoch seconds).", "gauge")
-_DATA_AT = Family(f"{_PREFIX}_fetch_keys_data_timestamp", "The moment that keys are of (epoch seconds).", "gauge")
-_FETCHES = Family(f"{_PREFIX}_fetch_keys_request_total", "Questions for keys.", "counter", ("code",))
-_SIGNED = Family(f"{_PREFIX}_sign_request_total", "Questions for signatures.", "counter", ("code",))
+_FETCHED_AT = Family(
+    f"{_PREFIX}_fetch_keys_success_timestamp",
+    "Time of the last successful key fetch (seconds since the epoch).",
+    "gauge",
+)
+_DATA_AT = Family(
+    f"{_PREFIX}_fetch_keys_data_timestamp", "Data timestamp of the keys (seconds since the epoch).", "gauge"
+)
+_FETCHES = Family(f"{_PREFIX}_fetch_keys_request_total", "Number of key fetches.", "counter", ("code",))
+_SIGNED = Family(f"{_PREFIX}_sign_request_total", "Number of signing requests.", "counter", ("code",))
 _TIME = Family(
-    f"{_PREFIX}_request_duration_seconds", "Seconds the signer took.", "histogram", ("method", "code"), _SECONDS
+    f"{_PREFIX}_request_duration_seconds",
+    "Seconds spent in calls of the signer.",
+    "histogram",
+    ("method", "code"),
+    _SECONDS,
 )
 
 
@@ -101,7 +111,9 @@ class ExternalSigner:
                 await self._fetch()
             except SignerError as error:
                 self._log.error(
-                    "the keys of the external signer stay as they were", signer=self._path, error=str(error)
+                    "failed to refresh the keys of the external signer; keeping the current ones",
+                    signer=self._path,
+                    error=str(error),
                 )
                 self._refresh_at = monotonic() + _AGAIN
 

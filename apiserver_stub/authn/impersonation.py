@@ -29,13 +29,13 @@ _SECONDS = tuple(0.001 * 2**power for power in range(15))
 
 _ATTEMPTS = Family(
     "apiserver_impersonation_attempts_total",
-    "Requests in the name of others, by the mode that allowed them and the decision.",
+    "Number of impersonated requests, by mode and decision.",
     "counter",
     ("mode", "decision"),
 )
 _ATTEMPT_TIME = Family(
     "apiserver_impersonation_attempts_duration_seconds",
-    "Seconds it took to decide on a request in the name of another.",
+    "Seconds spent deciding on impersonation.",
     "histogram",
     ("mode", "decision"),
     _SECONDS,

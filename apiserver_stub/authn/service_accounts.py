@@ -44,15 +44,19 @@ _MANUAL = Family(
     "serviceaccount_legacy_manual_token_uses_total", "Number of uses of tokens in manually created secrets.", "counter"
 )
 _AUTOMATIC = Family(
-    "serviceaccount_legacy_auto_token_uses_total", "Uses of tokens of secrets that an account names.", "counter"
+    "serviceaccount_legacy_auto_token_uses_total",
+    "Number of uses of tokens in secrets that the account refers to.",
+    "counter",
 )
 _INVALIDATED = Family(
-    "serviceaccount_invalid_legacy_auto_token_uses_total", "Uses of tokens of secrets marked as invalid.", "counter"
+    "serviceaccount_invalid_legacy_auto_token_uses_total",
+    "Number of uses of tokens in secrets marked as invalid.",
+    "counter",
 )
 _STALE = Family(
     "serviceaccount_stale_tokens_total", "Number of uses of tokens that should have been renewed.", "counter"
 )
-_VALID = Family("serviceaccount_valid_tokens_total", "Uses of tokens that are renewed in time.", "counter")
+_VALID = Family("serviceaccount_valid_tokens_total", "Number of uses of tokens that are renewed in time.", "counter")
 
 
 class TokenMetrics:

@@ -65,7 +65,9 @@ class Authorization:
     async def run(self) -> None:
         """Log a warning about AlwaysAllow, and reload the configuration file, if any, until canceled."""
         if self.anonymous_paths is not None:
-            self._log.warning("AlwaysAllow: every known caller may do everything, and strangers see health and version")
+            self._log.warning(
+                "AlwaysAllow: authenticated users may do everything, and anonymous users may read health and version"
+            )
         if self._file is not None:
             metrics = ReloadMetrics("authorization", self._parts.runtime.registry)
             await self._file.follow(self.authorizer, metrics, self._log)

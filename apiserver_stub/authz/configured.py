@@ -138,12 +138,12 @@ class ConfigurationFile:
                 raise ConfigFileError(f"{self._path}: {error}") from None
             self._in_use = found
             metrics.succeeded(data)
-            log.info("authorizes by a new configuration", file=str(self._path))
+            log.info("reloaded the authorization configuration", file=str(self._path))
             await retire(unused)
 
         def failed(error: ConfigFileError) -> None:
             metrics.failed()
-            log.error("the authorization configuration cannot be used; the one before stays in use", why=str(error))
+            log.error("failed to reload the authorization configuration; keeping the current one", why=str(error))
 
         await FileWatcher(self._path, self._data, apply, failed).run()
 

@@ -9,29 +9,29 @@ _RESULTS = ("name", "result")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _DECISIONS = Family(
     "apiserver_authorization_decisions_total",
-    "Decisions that ended the asking, by type and name of the authorizer.",
+    "Number of final decisions, by type and name of the authorizer.",
     "counter",
     (*_NAMED, "decision"),
 )
 _EVALUATIONS = Family(
-    "apiserver_authorization_webhook_evaluations_total", "Calls of authorization webhooks.", "counter", _RESULTS
+    "apiserver_authorization_webhook_evaluations_total", "Number of authorization webhook calls.", "counter", _RESULTS
 )
 _DURATION = Family(
     "apiserver_authorization_webhook_duration_seconds",
-    "Seconds of calls of authorization webhooks.",
+    "Seconds spent in authorization webhook calls.",
     "histogram",
     _RESULTS,
     _SECONDS,
 )
 _FAIL_OPEN = Family(
     "apiserver_authorization_webhook_evaluations_fail_open_total",
-    "Requests about which a webhook had no opinion since it failed.",
+    "Number of requests without an opinion of the webhook because it failed.",
     "counter",
     _RESULTS,
 )
 _MATCH_ERRORS = Family(
     "apiserver_authorization_match_condition_evaluation_errors_total",
-    "Requests for which match conditions could not be evaluated.",
+    "Number of requests for which the evaluation of match conditions failed.",
     "counter",
     _NAMED,
 )
@@ -43,7 +43,7 @@ _EXCLUSIONS = Family(
 )
 _MATCH_SECONDS = Family(
     "apiserver_authorization_match_condition_evaluation_seconds",
-    "Seconds of the evaluation of match conditions.",
+    "Seconds spent evaluating match conditions of authorization webhooks.",
     "histogram",
     _NAMED,
     (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25),

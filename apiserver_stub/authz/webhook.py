@@ -119,7 +119,7 @@ class WebhookAuthorizer:
         return status, self._rules.authorized_ttl if status.allowed else self._rules.unauthorized_ttl
 
     def _failed(self, error: ServiceUnavailable) -> Authorization:
-        self._log.warning("an authorization webhook could not be asked", webhook=self._name, why=error.message)
+        self._log.warning("authorization webhook call failed", webhook=self._name, why=error.message)
         if self._rules.on_error is Decision.NO_OPINION:
             timed_out = isinstance(error, ReviewError) and error.timed_out
             self._metrics.failed_open(self._name, timed_out=timed_out)

@@ -20,10 +20,10 @@ _BUCKETS = (
     *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0),
     *(4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
 )
-_REQUESTS = Family("apiserver_request_total", "Requests answered.", "counter", (*_LABELS, "code"), stability="STABLE")
+_REQUESTS = Family("apiserver_request_total", "Number of requests.", "counter", (*_LABELS, "code"), stability="STABLE")
 _DURATION = Family(
     "apiserver_request_duration_seconds",
-    "Seconds until an answer began, watches left out.",
+    "Seconds until the response began, without watches.",
     "histogram",
     _LABELS,
     _BUCKETS,
@@ -31,7 +31,7 @@ _DURATION = Family(
 )
 _UNDER_WAY = Family(
     "apiserver_current_inflight_requests",
-    "Requests that are being answered, watches left out.",
+    "Number of requests in flight, without watches.",
     "gauge",
     ("request_kind",),
     stability="STABLE",
@@ -39,7 +39,7 @@ _UNDER_WAY = Family(
 _STREAMED = tuple(label for label in _LABELS if label != "dry_run")
 _LONG_RUNNING = Family(
     "apiserver_longrunning_requests",
-    "Watches and other streams that are open.",
+    "Number of open watches and other streams.",
     "gauge",
     _STREAMED,
     stability="STABLE",
@@ -52,7 +52,7 @@ _ABORTS = Family(
 )
 _TERMINATIONS = Family(
     "apiserver_request_terminations_total",
-    "Requests that were ended early to protect the server.",
+    "Number of requests terminated to protect the server.",
     "counter",
     ("verb", "group", "version", "resource", "subresource", "scope", "component", "code"),
 )
@@ -66,11 +66,11 @@ _STORED = Family(
 )
 _OBJECTS = Family("apiserver_resource_objects", "Objects in the store, by resource.", "gauge", ("group", "resource"))
 _SHARDS = Family(
-    "apiserver_watch_shards_total", "Watches of a shard that are open, by resource.", "gauge", ("group", "resource")
+    "apiserver_watch_shards_total", "Number of open sharded watches, by resource.", "gauge", ("group", "resource")
 )
 _FILTERED = Family(
     "apiserver_watch_filtered_events_total",
-    "States of objects that watches of a shard left out, by resource.",
+    "Number of object states filtered out of sharded watches, by resource.",
     "counter",
     ("group", "resource"),
 )

@@ -113,7 +113,7 @@ class JWTAuthentication:
         self.authenticators.use(compiled, connections)
         self._data = data
         self._metrics.succeeded(data)
-        self._log.info("the authentication configuration was read again", file=str(self._path))
+        self._log.info("reloaded the authentication configuration", file=str(self._path))
         tasks.start(self._retire(before - set(connections.values())), name="issuers that are gone")
 
     async def _retire(self, connections: Collection[ProviderConnection]) -> None:
@@ -123,7 +123,7 @@ class JWTAuthentication:
     def _failed(self, error: ConfigFileError) -> None:
         assert self._metrics is not None
         self._metrics.failed()
-        self._log.error("the authentication configuration cannot be used; the one before stays", error=str(error))
+        self._log.error("failed to reload the authentication configuration; keeping the current one", error=str(error))
 
 
 async def _not_found(added: Sequence[ProviderConnection]) -> str:

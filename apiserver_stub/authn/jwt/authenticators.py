@@ -22,20 +22,20 @@ from controller_manager.common.transport.dialer import Dialer
 
 _LATENCY = Family(
     "apiserver_authentication_jwt_authenticator_latency_seconds",
-    "Seconds that it took to authenticate a token of an issuer, by result.",
+    "Seconds spent authenticating a token of an issuer, by result.",
     "histogram",
     ("result", "jwt_issuer_hash"),
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
 _FETCHED = Family(
     "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
-    "When the keys of an issuer were last fetched (seconds since the epoch), by result.",
+    "Time of the last key fetch of an issuer (seconds since the epoch), by result.",
     "gauge",
     ("result", "jwt_issuer_hash", "apiserver_id_hash"),
 )
 _KEY_SET = Family(
     "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info",
-    "The digest of the keys of an issuer as they were last fetched.",
+    "Digest of the last fetched keys of an issuer.",
     "gauge",
     ("jwt_issuer_hash", "apiserver_id_hash", "hash"),
 )

@@ -30,7 +30,7 @@ _NAMING_A_NODE: Mapping[str, str] = {
 _OPERATIONS: Mapping[str, str] = {POD: "Pod", VOLUME: "PV", **_NAMING_A_NODE}
 _DURATION = Family(
     "node_authorizer_graph_actions_duration_seconds",
-    "Seconds of changes of the graph of nodes and objects.",
+    "Seconds spent updating the graph of nodes and objects.",
     "histogram",
     ("operation",),
     tuple(0.0001 * 2**step for step in range(12)),

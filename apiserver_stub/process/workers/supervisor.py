@@ -41,7 +41,7 @@ _BACKLOG = 128
 _HUNG, _HUNG_AT_START = 20, 300  # missed beats before a process is killed; reading the store at the start may take long
 _RESTARTS = Family(
     "apiserver_worker_restarts_total",
-    "Processes of this server that were started again, by why they ended: exited, killed, or hung.",
+    "Number of restarts of server processes, by reason: exited, killed, or hung.",
     "counter",
     ("process", "reason"),
 )
@@ -296,7 +296,7 @@ class Supervisor:
             async with asyncio.timeout(self._longest):
                 await process.wait()
         except TimeoutError:
-            self._log.error("a process does not stop, and is killed", process=child.name)
+            self._log.error("process does not stop; killing it", process=child.name)
             process.kill()
             await process.wait()
 

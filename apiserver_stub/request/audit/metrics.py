@@ -9,11 +9,13 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.metrics import Counters, Family
 
-_EVENTS = Family("apiserver_audit_event_total", "Audit events that were made.", "counter")
-_ERRORS = Family("apiserver_audit_error_total", "Audit events that were lost, by plugin.", "counter", ("plugin",))
-_LEVELS = Family("apiserver_audit_level_total", "Requests by the level of the audit.", "counter", ("level",))
+_EVENTS = Family("apiserver_audit_event_total", "Number of audit events.", "counter")
+_ERRORS = Family("apiserver_audit_error_total", "Number of dropped audit events, by plugin.", "counter", ("plugin",))
+_LEVELS = Family("apiserver_audit_level_total", "Number of requests, by audit level.", "counter", ("level",))
 _REJECTED = Family(
-    "apiserver_audit_requests_rejected_total", "Requests refused since their audit event was lost.", "counter"
+    "apiserver_audit_requests_rejected_total",
+    "Number of requests rejected because their audit event was lost.",
+    "counter",
 )
 _SELDOM = 10.0  # seconds between two log lines about dropped events of a plugin
 _SHOWN = 3  # lost events in a line

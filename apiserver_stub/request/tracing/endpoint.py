@@ -57,4 +57,4 @@ class DialedEndpoint:
             finally:
                 opener.stream.close()
         except OSError as error:
-            self._log.debug("the collector of traces cannot be reached", error=str(error))
+            self._log.debug("failed to connect to the trace collector", error=str(error))

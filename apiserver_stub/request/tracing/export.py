@@ -23,7 +23,7 @@ _EVERY = 5.0  # seconds until spans are sent that are fewer
 _LAST = 3.0  # seconds to export the last spans at shutdown
 _LOST = Family(
     "apiserver_tracing_lost_spans_total",
-    "Spans that no collector got, by reason: too many waited (queue), or it took none (collector).",
+    "Number of dropped spans, by reason: queue is full (queue), or export failed (collector).",
     "counter",
     ("reason",),
 )
@@ -96,7 +96,7 @@ class SpanQueue(SpanProcessor):
 
     def _tell(self, *, fails: bool) -> None:
         if fails and not self._fails:
-            self._log.warning("the collector of traces takes no spans; they are lost until it does")
+            self._log.warning("trace collector does not accept spans; dropping them until it does")
         elif self._fails and not fails:
-            self._log.info("the collector of traces takes spans again")
+            self._log.info("trace collector accepts spans again")
         self._fails = fails

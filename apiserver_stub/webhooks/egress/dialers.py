@@ -29,17 +29,17 @@ from controller_manager.common.transport.transport import ConfigError, Endpoint,
 C = TypeVar("C")
 _PATIENCE = 30.0  # seconds until there is a tunnel
 _STARTS = Family(
-    "apiserver_egress_dialer_dial_start_total", "Connections that were begun.", "counter", ("protocol", "transport")
+    "apiserver_egress_dialer_dial_start_total", "Number of connection attempts.", "counter", ("protocol", "transport")
 )
 _FAILURES = Family(
     "apiserver_egress_dialer_dial_failure_count",
-    "Connections that failed, by whether the proxy was reached (stage proxy) or not (connect).",
+    "Number of failed connections, by stage: connecting to the proxy (connect) or tunneling (proxy).",
     "counter",
     ("protocol", "transport", "stage"),
 )
 _DURATION = Family(
     "apiserver_egress_dialer_dial_duration_seconds",
-    "Seconds until there was a connection.",
+    "Seconds until the connection was established.",
     "histogram",
     ("protocol", "transport"),
     (0.005, 0.025, 0.1, 0.5, 2.5, 12.5),

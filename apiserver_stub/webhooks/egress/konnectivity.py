@@ -28,24 +28,24 @@ _CLOSED_IN = 10.0  # seconds to wait for the response to a close
 
 _PACKETS = Family(
     "konnectivity_network_proxy_client_stream_packets_total",
-    "Packets, by direction and type.",
+    "Number of packets, by direction and type.",
     "counter",
     ("segment", "packet_type"),
 )
 _ERRORS = Family(
     "konnectivity_network_proxy_client_stream_errors_total",
-    "Failures of streams, by direction, code of gRPC and type of the packet.",
+    "Number of stream failures, by direction, gRPC code and packet type.",
     "counter",
     ("segment", "code", "packet_type"),
 )
 _DIAL_FAILURES = Family(
     "konnectivity_network_proxy_client_dial_failure_total",
-    "Connections that failed, by reason.",
+    "Number of failed connections, by reason.",
     "counter",
     ("reason",),
 )
 _CONNECTIONS = Family(
-    "konnectivity_network_proxy_client_client_connections", "Connections, by status.", "gauge", ("status",)
+    "konnectivity_network_proxy_client_client_connections", "Number of connections, by status.", "gauge", ("status",)
 )
 
 

@@ -66,7 +66,7 @@ _EVALUATIONS = Family(
     "counter",
     ("decision", "policy_level", "policy_version", "mode", *_REQUEST),
 )
-_EXEMPTIONS = Family("pod_security_exemptions_total", "Requests that were exempt.", "counter", _REQUEST)
+_EXEMPTIONS = Family("pod_security_exemptions_total", "Number of exempt requests.", "counter", _REQUEST)
 _ERRORS = Family(
     "pod_security_errors_total",
     "Requests that could not be judged as usual; where that was not fatal, by the latest restricted policy.",
