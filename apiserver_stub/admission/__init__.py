@@ -1,6 +1,6 @@
-"""Plugins that look at every request for a change before it is carried out, and may refuse or change it.
+"""Admission plugins: they see every write request before it is carried out, and may reject or change it.
 
-Whoever writes one of their own finds here what it takes: `AdmissionPlugin`, `Rule`, `Attributes`, `AdmissionContext`.
+Authors of plugins need `AdmissionPlugin`, `Rule`, `Attributes` and `AdmissionContext`.
 """
 
 from apiserver_stub.admission.chain import (

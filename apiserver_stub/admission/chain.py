@@ -1,10 +1,10 @@
-"""Admission: requests as it sees them (`Attributes`), and the plugins that are asked, in three phases.
+"""Admission: the request attributes that plugins see (`Attributes`), and the plugins, which run in three phases.
 
 | phase      | when                                        | what its plugins do                                     |
 |------------|---------------------------------------------|---------------------------------------------------------|
-| mutating   | once defaults are filled in                 | change the object, or refuse it                         |
-| validating | once the object keeps the rules of its kind | refuse it, as it will be written                        |
-| allocation | last, directly before the commit            | give the object what there is one of: addresses, ports  |
+| mutating   | after defaulting                            | change the object, or reject the request                |
+| validating | after validation of the object              | reject the request                                      |
+| allocation | last, directly before the commit            | assign unique values to the object: addresses, ports    |
 """
 
 import asyncio
@@ -35,8 +35,8 @@ _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Notes:
-    """What plugins want to be told besides their verdict: warnings to the caller, each once, and annotations of the
-    event of the audit; those `of_objects` are for events that tell of objects, too.
+    """Results of plugins other than the decision: warnings for the caller, without duplicates, and audit annotations.
+    Annotations `of_objects` are for audit levels that include objects.
     """
 
     __slots__ = ("annotations", "of_objects", "warnings")
@@ -47,19 +47,19 @@ class Notes:
         self.of_objects: dict[str, str] = {}
 
     def warn(self, text: str) -> None:
-        """Have the caller warned, whatever becomes of the request."""
+        """Add a warning to the response, whether or not the request succeeds."""
         self.warnings[text] = None
 
     def annotate(self, key: str, value: str) -> None:
-        """Have the audit told; what was told of the key first stays."""
+        """Add an audit annotation. The first value of a key is kept."""
         self.annotations.setdefault(key, value)
 
 
 class Reinvocation:
-    """The second time that mutating plugins are asked about a request, once, if one of them asks for it: plugins that
-    came earlier see then what later ones made of the object. `kept` is for what plugins want to know then, by keys of
-    their own. `sent` is an object of an update as it was before others than this server changed it: of what they make
-    of it, its caller owns nothing.
+    """The state of reinvocation: mutating plugins run once more if one of them asks for it, so that earlier plugins see
+    the changes of later ones. `kept` holds the state of plugins between both runs, by plugin-specific keys. `sent` is
+    the object of an update before code outside this server changed it: the caller does not own the fields that were
+    changed.
     """
 
     __slots__ = ("again", "asked", "kept", "sent")
@@ -71,19 +71,19 @@ class Reinvocation:
         self.sent: dict[str, Any] | None = None
 
     def ask(self) -> None:
-        """Have all plugins asked again."""
+        """Request a second run of all mutating plugins."""
         self.asked = True
 
 
 class Attributes(Struct, frozen=True):
-    """A request about to be carried out, as admission sees it.
+    """A write request as seen by admission plugins.
 
-    `object` is what is to be: the object itself, which mutating plugins change in place; for a subresource that takes
-    another kind that one (`Scale`, `Binding`, `Eviction`, `TokenRequest`); for `connect` the options of the connection,
-    if any; None for a delete. `old_object` is what an update replaces or a delete removes. `name` is empty while a name
-    has yet to be generated, and the `options` are those of the caller (query parameters or `DeleteOptions`). The
-    `notes` are those of the request, in all phases, and the `verb` is the one that authorizers are asked for.
-    Plugins work on all of an object by `run`, which takes that off the loop if the object is large; it reads no store.
+    `object` is the new object, which mutating plugins change in place; for a subresource of another kind an object of
+    that kind (`Scale`, `Binding`, `Eviction`, `TokenRequest`); for `connect` the connection options, if any; None for a
+    delete. `old_object` is the object that an update replaces or a delete removes. `name` is empty until a name is
+    generated; `options` are those of the caller (query parameters or `DeleteOptions`). `notes` are shared by all
+    phases; `verb` is the verb used for authorization. Plugins use `run` for work on a whole object, which moves it off
+    the event loop if the object is large; such work must not read the store.
     """
 
     operation: Operation
@@ -110,7 +110,7 @@ class Attributes(Struct, frozen=True):
 
     @property
     def known_name(self) -> str:
-        """The name that refusals tell: of a new object that it brings, or what its name is to begin with."""
+        """The name shown in errors; for a new object its name or `generateName`."""
         metadata = (self.object or {}).get("metadata") or {}
         return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
@@ -120,15 +120,14 @@ class Attributes(Struct, frozen=True):
 
 
 Admit = Callable[[Attributes], Awaitable[Sequence[Also] | None] | None]
-"""Looks at a request, and raises the refusal of one that it does not admit; returns what is to be awaited, if anything
-is. In the allocation phase that may return writes of other rows, which are committed with that of the object or not at
-all, and what must hold of others then.
+"""Checks a request and raises the error that rejects it; returns an awaitable or None. In the allocation phase the
+result may contain writes of other rows, committed in the same transaction as the object, and conditions on other rows.
 """
 
 
 class Rule(NamedTuple):
-    """A function of a plugin and what it is asked about: operations, resources named as in the store
-    (`ResourceInfo.storage`), and subresources, of which the empty name is the object itself.
+    """A function of a plugin and the requests it handles: operations, resources named as in the store
+    (`ResourceInfo.storage`), and subresources, where the empty name is the object itself.
     """
 
     admit: Admit
@@ -137,7 +136,7 @@ class Rule(NamedTuple):
     subresources: tuple[str, ...] = ("",)
 
     def covers(self, resource: str, subresource: str, operation: Operation) -> bool:
-        """Return whether the plugin is asked about this."""
+        """Return whether the rule applies to a request."""
         return (
             operation in self.operations
             and (self.resources == (ALL,) or resource in self.resources)
@@ -153,14 +152,14 @@ def _nothing() -> None:
 
 
 async def _wait_for_nothing() -> None:
-    """Nothing is to be done."""
+    """Do nothing (default of `close`)."""
 
 
 class AdmissionPlugin(NamedTuple):
-    """A plugin by the name that flags and metrics know (`LimitRanger`), with its rules in each phase.
+    """A plugin with its name in flags and metrics (`LimitRanger`) and its rules per phase.
 
-    Without a name it belongs to the kinds it is about, and is always on. `read` is called once the store is open, `run`
-    works in the background until it is cancelled, `close` releases what the plugin holds.
+    A plugin without a name is part of the kinds it handles and always enabled. `read` is called after the store is
+    open, `run` works in the background until canceled, `close` releases the resources of the plugin.
     """
 
     name: str
@@ -175,7 +174,7 @@ class AdmissionPlugin(NamedTuple):
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
 _PLUGIN = Family(
     "apiserver_admission_controller_admission_duration_seconds",
-    "How long admission plugins took, by whether they refused.",
+    "Seconds spent in admission plugins, by whether they rejected the request.",
     "histogram",
     ("name", "operation", "rejected", "type"),
     _BUCKETS,
@@ -183,7 +182,7 @@ _PLUGIN = Family(
 )
 _STEP = Family(
     "apiserver_admission_step_admission_duration_seconds",
-    "How long all plugins of a phase took together, by whether one refused.",
+    "Seconds spent in all plugins of a phase, by whether one rejected the request.",
     "histogram",
     ("operation", "rejected", "type"),
     _BUCKETS,
@@ -192,9 +191,7 @@ _STEP = Family(
 
 
 class AdmissionMetrics:
-    """What is counted of plugins that have a name, of the phases they are asked in, of webhooks, and of the match
-    conditions of webhooks and policies.
-    """
+    """Metrics of named plugins, of phases, of webhooks, and of the match conditions of webhooks and policies."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.plugins = Histograms(_PLUGIN, registry)
@@ -204,9 +201,7 @@ class AdmissionMetrics:
 
 
 class Admission:
-    """The plugins in their order, asked in each phase about what concerns them; each raises the refusal of what it does
-    not admit.
-    """
+    """Runs the plugins of each phase in order. A plugin rejects a request by raising an `ApiError`."""
 
     def __init__(self, plugins: Sequence[AdmissionPlugin] = (), metrics: AdmissionMetrics | None = None) -> None:
         metrics = metrics or AdmissionMetrics()
@@ -216,11 +211,11 @@ class Admission:
 
     @classmethod
     def of(cls, mutating: Rules = (), validating: Rules = (), allocation: Rules = ()) -> Self:
-        """Return the rules of one plugin that has no name."""
+        """Return the admission with the rules of one unnamed plugin."""
         return cls([AdmissionPlugin("", mutating, validating, allocation)])
 
     async def mutate(self, attributes: Attributes) -> None:
-        """Have the object changed; it may not keep the rules of its kind yet."""
+        """Run the mutating plugins. The object may not be valid yet."""
         await self._mutating.ask(attributes)
         reinvocation = attributes.reinvocation
         if reinvocation.asked:
@@ -228,13 +223,11 @@ class Admission:
             await self._mutating.ask(attributes)
 
     def validate(self, attributes: Attributes) -> Awaitable[None]:
-        """Have the object judged as it is to be."""
+        """Run the validating plugins on the final object."""
         return self._validating.ask(attributes)
 
     async def allocate(self, attributes: Attributes) -> Sequence[Also]:
-        """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
-        and comparisons that are returned.
-        """
+        """Run the allocation plugins. The commit must follow at once, with the returned writes and comparisons."""
         also: list[Also] = []
         chosen = self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
         for _, admit, _ in chosen:
@@ -243,11 +236,11 @@ class Admission:
         return also
 
 
-_Chosen = tuple[str, Admit, Distribution]  # a plugin, its function, and how long that took when it let requests pass
+_Chosen = tuple[str, Admit, Distribution]  # plugin name, function, and histogram of the latency of admitted requests
 
 
 class _Phase:
-    """The rules of a phase; which of them concern a request is found out once for all requests like it."""
+    """The rules of one phase. Which rules apply is cached by resource, subresource and operation."""
 
     def __init__(self, kind: str, rules: Sequence[tuple[str, Rule]], metrics: AdmissionMetrics) -> None:
         self._kind = kind
@@ -258,7 +251,7 @@ class _Phase:
         self._passed = lru_cache(_MOST_REMEMBERED)(self._steps_passed)
 
     async def ask(self, attributes: Attributes) -> None:
-        """Ask each plugin in turn, up to one that refuses."""
+        """Run each plugin in order, until one rejects the request."""
         operation, clock = attributes.operation, self._now
         chosen = self.chosen(attributes.kind.storage, attributes.subresource, operation)
         if not chosen:
@@ -270,7 +263,7 @@ class _Phase:
                 if (waiting := admit(attributes)) is not None:
                     await waiting
                 if attributes.run is not at_once:
-                    await asyncio.sleep(0)  # others may run between two plugins that work on a large object
+                    await asyncio.sleep(0)  # yield between two plugins that work on a large object
                 now = clock()
                 seconds = now - at
                 if seconds <= shortest:  # as nearly always

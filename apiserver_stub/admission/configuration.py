@@ -1,15 +1,15 @@
-"""The file of `--admission-control-config-file` (AdmissionConfiguration): a document for each plugin that wants one.
+"""Reads the file of `--admission-control-config-file` (AdmissionConfiguration): one document per configured plugin.
 
-| the file says of a plugin             | its document is                                                     |
+| entry of the plugin                   | its document                                                        |
 |---------------------------------------|---------------------------------------------------------------------|
-| nothing, or its name only             | none                                                                |
-| `configuration`                       | that, whatever `path` says                                          |
-| `path`                                | in that file, which is found from the folder of this one            |
-| the same name more than once          | the first                                                           |
-| (`imagePolicy`, or                    | the file itself, for the two plugins that had one before there was  |
-| `podNodeSelectorPluginConfig` in it)  | an AdmissionConfiguration                                           |
+| none, or only its name                | none                                                                |
+| `configuration`                       | that value; `path` is ignored                                       |
+| `path`                                | that file, relative to the folder of this file                      |
+| the same name more than once          | that of the first entry                                             |
+| (`imagePolicy`, or                    | the file itself, for the two plugins whose own format is older than |
+| `podNodeSelectorPluginConfig` in it)  | AdmissionConfiguration                                              |
 
-Plugins that are off are not looked at, and names that nobody has are not either.
+Entries of disabled and unknown plugins are ignored.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -41,11 +41,11 @@ API_VERSIONS = (V1, f"apiserver.{GROUP_DOMAIN}/v1alpha1")
 _ITSELF = {"imagePolicy", "podNodeSelectorPluginConfig"}
 _OLDEST = ("ImagePolicyWebhook", "PodNodeSelector")
 ANY_VERSION = ""
-"""In place of an API version: of a document that has none, whose fields may be written in any case, as Go reads it."""
+"""Stands for the API version of a document without one. Its field names match in any case, as in Go."""
 
 
 class PluginConfiguration(ConfigModel):
-    """What the file says of one plugin."""
+    """The entry of one plugin."""
 
     name: str = ""
     path: str = ""
@@ -75,7 +75,7 @@ def no_manifests(configuration: PolicyConfiguration) -> ErrorList:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the document of a plugin is: in a file, `within` a field of it unless it is all of it."""
+    """The location of a plugin's document: a file, and the field `within` it, if it is not the whole file."""
 
     path: Path
     within: str
@@ -120,7 +120,7 @@ class AdmissionConfiguration:
 
     @classmethod
     def read(cls, file: str, enabled: Collection[str]) -> Self:
-        """Return what a file, or none, says of the plugins that are `enabled`. Raises `ConfigFileError`."""
+        """Return the configuration of the `enabled` plugins; empty without a file. Raises `ConfigFileError`."""
         if not file:
             return cls()
         path = Path(file)
@@ -140,9 +140,9 @@ class AdmissionConfiguration:
     ) -> T | None:
         """Return the document of a plugin; None if there is none.
 
-        `types` are by API version (or `ANY_VERSION`); the `kind` of each is the default of that field, and a type that
-        takes fields it does not know does so in a file. `check` tells what is wrong with a document. Raises
-        `ConfigFileError`, which names file and field.
+        `types` maps API versions (or `ANY_VERSION`) to types; the `kind` of a type is the default of that field. A type
+        that allows unknown fields ignores them. `check` returns validation errors. Raises `ConfigFileError`, which
+        names file and field.
         """
         source = self._sources.get(plugin)
         if source is None:
@@ -179,7 +179,7 @@ def _is_oldest(tree: Any) -> bool:
 
 
 def _kind(form: type[msgspec.Struct]) -> str:
-    """Return the kind of a type of documents, which is the default of that field."""
+    """Return the kind of a document type: the default of that field."""
     field = next(field for field in msgspec.structs.fields(form) if field.name == "kind")
     made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     return str(made)

@@ -1,8 +1,9 @@
-"""Matching: which requests concern a webhook or a policy, and in which version of the resource it is to see the object.
+"""Matching: whether a request matches a webhook or policy, and the resource version in which the object is passed to
+it.
 
-Criteria are rules (operations, groups, versions, resources and subresources, scope, names of objects), rules that
-exclude, and selectors of namespaces and objects (API reference, `MatchResources` and `RuleWithOperations`). Rules are
-looked at once for all requests alike; what is left for each request is to look at names and labels.
+Criteria are rules (operations, groups, versions, resources and subresources, scope, resource names), exclude rules, and
+selectors of namespaces and objects (API reference, `MatchResources` and `RuleWithOperations`). The results of rules are
+cached for similar requests; only names and labels are evaluated per request.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,8 +44,8 @@ _Key = tuple[int, str, str, bool]
 
 
 class MatchRule(NamedTuple):
-    """A rule: `*` stands for everything; a resource is `plural`, `plural/subresource`, or has `*` for either part.
-    Without `names` it is about objects of every name.
+    """A rule: `*` matches everything; a resource is `plural`, `plural/subresource`, or has `*` for either part. Without
+    `names`, objects of any name match.
     """
 
     operations: frozenset[str]
@@ -67,7 +68,7 @@ class MatchRule(NamedTuple):
         )
 
     def covers(self, info: ResourceInfo, subresource: str, operation: Operation, *, namespaced: bool) -> bool:
-        """Return whether the rule is about such requests, whatever the name of the object."""
+        """Return whether the rule matches such requests, for any object name."""
         return (
             _has(self.operations, operation.upper())
             and _has(self.groups, info.group)
@@ -82,9 +83,8 @@ class MatchRule(NamedTuple):
 
 
 class MatchCriteria(NamedTuple):
-    """What a webhook or a policy says of the requests that concern it. No `rules` at all (None) cover everything; a
-    selector that is None selects everything. With `equivalent`, a request counts as one for every version of the
-    resource.
+    """The match criteria of a webhook or policy. `rules` None matches all requests; a selector None selects everything.
+    With `equivalent`, a request also matches rules for other versions of the resource.
     """
 
     rules: tuple[MatchRule, ...] | None
@@ -95,15 +95,13 @@ class MatchCriteria(NamedTuple):
 
     @classmethod
     def of_webhook(cls, webhook: FrozenTree) -> Self:
-        """Return the criteria of a webhook, which is asked about nothing if it has no rules."""
+        """Return the criteria of a webhook. Without rules it matches nothing."""
         rules = tuple(MatchRule.of(rule) for rule in webhook.get("rules") or ())
         return cls(rules, (), *_selectors(webhook), equivalent=webhook.get("matchPolicy") == "Equivalent")
 
     @classmethod
     def of_resources(cls, resources: FrozenTree) -> Self:
-        """Return the criteria that `MatchResources` tell (of a policy or a binding), which cover everything if they
-        have no rules.
-        """
+        """Return the criteria of `MatchResources` (of a policy or a binding). Without rules they match all requests."""
         rules = tuple(MatchRule.of(rule) for rule in resources.get("resourceRules") or ())
         excluded = tuple(MatchRule.of(rule) for rule in resources.get("excludeResourceRules") or ())
         equivalent = resources.get("matchPolicy") == "Equivalent"
@@ -111,15 +109,15 @@ class MatchCriteria(NamedTuple):
 
 
 class _Sort(NamedTuple):
-    """Requests that rules cannot tell apart but by names: of a resource and the others that are equivalent to it."""
+    """Requests that rules distinguish only by object name: of a resource and its equivalent resources."""
 
-    infos: tuple[ResourceInfo, ...]  # that of the request first
+    infos: tuple[ResourceInfo, ...]  # the requested resource first
     subresource: str
     operation: Operation
     namespaced: bool
 
     def found(self, criteria: MatchCriteria, name: str | None) -> ResourceInfo | None:
-        """Return the resource as which the rules cover an object with a name; None is whatever name may match."""
+        """Return the resource under which the rules match an object name; None stands for any name."""
         infos = self.infos if criteria.equivalent else self.infos[:1]
         excluded = criteria.excluded if name is not None else [rule for rule in criteria.excluded if not rule.names]
         if self._first(excluded, infos, name):
@@ -129,7 +127,7 @@ class _Sort(NamedTuple):
     def _first(
         self, rules: Sequence[MatchRule], infos: Sequence[ResourceInfo], name: str | None
     ) -> ResourceInfo | None:
-        """Return the resource of the first rule that is about the request; one for its own version goes before."""
+        """Return the resource of the first rule that matches; a match in the requested version takes precedence."""
         for rule in rules:
             if self._covered(rule, infos[0], name):
                 return infos[0]
@@ -150,14 +148,14 @@ class Matcher:
         self._generation = kinds.generation
 
     def match(self, criteria: MatchCriteria, attributes: Attributes) -> ResourceInfo | None:
-        """Return the resource, in the version that a rule names, if the criteria hold. Raises `NotFound` if they depend
-        on a namespace that is not there.
+        """Return the resource, in the version of the rule, if the criteria match. Raises `NotFound` if they depend on a
+        namespace that does not exist.
         """
         info = self.sort(attributes).found(criteria, attributes.name)
         return info if info is not None and self.selects(criteria, attributes) else None
 
     def selects(self, criteria: MatchCriteria, attributes: Attributes) -> bool:
-        """Return whether the selectors hold. Raises `NotFound` if they depend on a namespace that is not there."""
+        """Return whether the selectors match. Raises `NotFound` if they depend on a namespace that does not exist."""
         if criteria.objects is not None and not _selected(criteria.objects, attributes):
             return False
         return criteria.namespaces is None or self._in_namespaces(criteria.namespaces, attributes)
@@ -202,7 +200,7 @@ class Matcher:
 
 
 class MatchIndex(Generic[T]):
-    """Things with criteria, in their order. What rules say is found out once for all requests that are alike."""
+    """Items with match criteria, in order. Rule results are cached for similar requests."""
 
     def __init__(self, matcher: Matcher, entries: Sequence[tuple[MatchCriteria, T]] = ()) -> None:
         self._matcher = matcher
@@ -214,9 +212,8 @@ class MatchIndex(Generic[T]):
         return bool(self._entries)
 
     def matching(self, attributes: Attributes) -> Iterator[tuple[T, ResourceInfo]]:
-        """Yield what the request concerns, with the resource in the version that a rule names. Labels are looked at
-        when it is the turn of each, since others may have changed them by then. Raises `NotFound` if they are those of
-        a namespace that is not there.
+        """Yield the items that match, with the resource in the version of the rule. Labels are evaluated lazily,
+        because earlier items may change them. Raises `NotFound` if the namespace does not exist.
         """
         for candidate in self.candidates(attributes):
             info = self.match(candidate, attributes)
@@ -232,7 +229,7 @@ class MatchIndex(Generic[T]):
         return found if found is not None and self._matcher.selects(criteria, attributes) else None
 
     def candidates(self, attributes: Attributes) -> "Sequence[Candidate[T]]":
-        """Return what the request may concern, by the rules alone."""
+        """Return the items that may match, based on rules only."""
         key = _key(attributes)
         if self._generation != self._matcher.generation or len(self._covered) > _MOST_REMEMBERED:
             self._covered.clear()
@@ -250,8 +247,8 @@ class MatchIndex(Generic[T]):
 
 
 class Candidate(NamedTuple, Generic[T]):
-    """Something that may concern a sort of requests: as which resource, unless that depends on names; then the `sort`
-    has to be asked for each.
+    """An item that may match similar requests, and the matched resource. `sort` is set if the match depends on the
+    object name and must be evaluated per request.
     """
 
     thing: T
@@ -261,17 +258,17 @@ class Candidate(NamedTuple, Generic[T]):
 
 
 def is_exempt(info: ResourceInfo) -> bool:
-    """Return whether neither webhooks nor policies are asked about a kind, so that none can forbid its own removal."""
+    """Return whether webhooks and policies skip a kind, so that none can block its own removal."""
     return info.group == _GROUP and info.kind in _EXEMPT
 
 
 def is_namespace(info: ResourceInfo) -> bool:
-    """Return whether the resource is that of namespaces, which count as in themselves."""
+    """Return whether the resource is `namespaces`. A namespace counts as being in itself."""
     return info.plural == _NAMESPACES and not info.group
 
 
 def namespace_of(attributes: Attributes) -> str:
-    """Return the namespace that a request is about; that of a namespace is the namespace itself."""
+    """Return the namespace of a request; for a namespace object, the namespace itself."""
     return attributes.name if is_namespace(attributes.kind) else attributes.namespace
 
 
@@ -310,7 +307,7 @@ def _depends_on_names(criteria: MatchCriteria) -> bool:
 
 
 def _selected(selector: LabelSelector, attributes: Attributes) -> bool:
-    """Return whether the object or the old one is selected; the options of a connection have no labels at all."""
+    """Return whether the new or the old object is selected. Connection options have no labels."""
     if attributes.operation == "connect":
         return False
     trees = (attributes.object, attributes.old_object)

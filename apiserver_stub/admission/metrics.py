@@ -1,4 +1,4 @@
-"""What is counted of calls of admission webhooks, and of match conditions."""
+"""Metrics of admission webhook calls and match conditions."""
 
 from prometheus_client import CollectorRegistry
 
@@ -7,7 +7,7 @@ from controller_manager.common.base.metrics import Counters, Family, Histograms
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 _SECONDS = Family(
     "apiserver_admission_webhook_admission_duration_seconds",
-    "How long admission webhooks took, by whether the request was rejected.",
+    "Seconds spent in admission webhook calls, by whether the request was rejected.",
     "histogram",
     ("name", "operation", "rejected", "type"),
     _BUCKETS,
@@ -15,50 +15,50 @@ _SECONDS = Family(
 )
 _REQUESTS = Family(
     "apiserver_admission_webhook_request_total",
-    "Requests that admission webhooks were asked about, by the code of their answer and whether they were rejected.",
+    "Number of admission webhook calls, by response code and whether the request was rejected.",
     "counter",
     ("code", "name", "operation", "rejected", "type"),
 )
 _REJECTIONS = Family(
     "apiserver_admission_webhook_rejection_count",
-    "Requests that were rejected by admission webhooks, or since these could not be asked.",
+    "Number of requests rejected by admission webhooks or because the call failed.",
     "counter",
     ("error_type", "name", "operation", "rejection_code", "type"),
 )
 _FAIL_OPEN = Family(
     "apiserver_admission_webhook_fail_open_count",
-    "Requests that were let through since an admission webhook could not be asked.",
+    "Number of requests admitted although the admission webhook call failed.",
     "counter",
     ("name", "type"),
 )
 _BY_CONDITIONS = ("kind", "name", "operation", "type")
 _CONDITION_SECONDS = Family(
     "apiserver_admission_match_condition_evaluation_seconds",
-    "How long the evaluation of match conditions took.",
+    "Seconds spent evaluating match conditions.",
     "histogram",
     _BY_CONDITIONS,
     (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25),
 )
 _CONDITION_ERRORS = Family(
     "apiserver_admission_match_condition_evaluation_errors_total",
-    "Match conditions that could not be evaluated.",
+    "Number of failed evaluations of match conditions.",
     "counter",
     _BY_CONDITIONS,
 )
 _EXCLUSIONS = Family(
     "apiserver_admission_match_condition_exclusions_total",
-    "Requests that match conditions excluded.",
+    "Number of requests excluded by match conditions of webhooks or policies.",
     "counter",
     _BY_CONDITIONS,
 )
-_HIGHEST = 600  # code that is told as it is
+_HIGHEST = 600  # the highest status code used as a label value
 
 CALLING, INTERNAL, NO_ERROR = "calling_webhook_error", "apiserver_internal_error", "no_error"
-"""Why a request was rejected: the webhook could not be asked, the server could not do what it says, or it said so."""
+"""Why a request was rejected: the call failed, the server could not apply the response, or the webhook rejected it."""
 
 
 class WebhookMetrics:
-    """Counts of all webhooks of one server."""
+    """Metrics of all webhooks of one server."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._seconds = Histograms(_SECONDS, registry)
@@ -67,8 +67,8 @@ class WebhookMetrics:
         self._fail_open = Counters(_FAIL_OPEN, registry)
 
     def asked(self, name: str, kind: str, operation: str, code: int, rejected: str, seconds: float) -> None:
-        """Note a call that is over, of a webhook of the type `admit` or `validating`; `rejected` says why the request
-        was, empty if it was not.
+        """Record a finished call of a webhook of type `admit` or `validating`; `rejected` is the reason of a rejection,
+        or empty.
         """
         told, refused = str(min(code, _HIGHEST)), "true" if rejected else "false"
         self._requests.add(told, name, operation, refused, kind)
@@ -77,7 +77,7 @@ class WebhookMetrics:
             self._rejections.add(rejected, name, operation, told, kind)
 
     def failed_open(self, name: str, kind: str) -> None:
-        """Note a request that was let through although its webhook could not be asked."""
+        """Record a request that was admitted although the webhook call failed."""
         self._fail_open.add(name, kind)
 
 
@@ -92,7 +92,9 @@ class ConditionMetrics:
     def evaluated(
         self, of: str, name: str, kind: str, operation: str, seconds: float, *, failed: bool, excluded: bool
     ) -> None:
-        """Note an evaluation of the conditions of a `webhook` or a `policy` (`of`), of a type as in other families."""
+        """Record an evaluation of the conditions of a `webhook` or a `policy` (`of`), with the same types as in other
+        metrics.
+        """
         labels = of, name, operation, kind
         self._seconds.observe(seconds, *labels)
         if failed:

@@ -1,9 +1,9 @@
-"""Admission plugins of others than this project, by which a cluster is given rules of its own without a webhook.
+"""Admission plugins of other packages, which add rules to a cluster without a webhook.
 
-A package declares one as an entry point of the group `apiserver_stub.admission`, named as the plugin, which leads to a
-function from `AdmissionContext` to `AdmissionPlugin`. It is on if `--enable-admission-plugins` names it, and is asked
-behind the plugins of the server and before policies, webhooks and quotas. What it raises but refusals is a failure of
-the request that names it.
+A package declares a plugin as an entry point of the group `apiserver_stub.admission`, named like the plugin, which
+refers to a function from `AdmissionContext` to `AdmissionPlugin`. `--enable-admission-plugins` enables it. It runs
+after the plugins of the server and before policies, webhooks and quotas. Exceptions other than API errors fail the
+request with an error that names the plugin.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -34,8 +34,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class AdmissionContext:
-    """What a plugin may use of the server: objects as they are now, its document in the configuration file, a log, the
-    registry of metrics (`prometheus_client`), and what users may do.
+    """The parts of the server that a plugin may use: current objects, its configuration document, a log, the metrics
+    registry (`prometheus_client`), and authorization.
 
     Resources are named `pods`, `deployments.apps`.
     """
@@ -49,19 +49,19 @@ class AdmissionContext:
         self._authorizer = parts.authorizer
 
     def configuration(self, types: Mapping[str, type[T]], check: Callable[[T], ErrorList] | None = None) -> T | None:
-        """Return what `--admission-control-config-file` says of this plugin, as the type for its API version; None if
-        that is nothing. Types are `ConfigDocument`s, or under `ANY_VERSION` any `ConfigModel`; `check` collects what is
-        wrong with one.
+        """Return the plugin's document of `--admission-control-config-file` as the type of its API version; None if
+        there is none. Types are `ConfigDocument`s, or under `ANY_VERSION` any `ConfigModel`; `check` collects
+        validation errors.
         """
         return self._configuration.document(self.name, types, check)
 
     def get(self, resource: str, name: str, namespace: str = "") -> Tree | None:
-        """Return an object, as a tree of its own in the version in which it is stored; None if it is not there."""
+        """Return a copy of an object in its storage version; None if it does not exist."""
         row = self._store.get(resource, f"{namespace}/{name}" if namespace else name)
         return None if row is None else json.decode(row.data)
 
     def list(self, resource: str, namespace: str = "") -> Iterator[Tree]:
-        """Yield the objects of a resource, of one namespace or of all."""
+        """Yield the objects of a resource, in one namespace or all."""
         for row in self._store.snapshot(resource).items():
             if not namespace or row.namespace == namespace:
                 yield json.decode(row.data)
@@ -77,7 +77,7 @@ class AdmissionContext:
         namespace: str = "",
         name: str = "",
     ) -> bool:
-        """Return whether a user may do something."""
+        """Return whether a user is allowed to do something."""
         asked = authorization.AuthorizerAttributes(user, verb, "", group, version, resource, "", namespace, name)
         return (await self._authorizer.authorize(asked)).decision is authorization.Decision.ALLOW
 
@@ -87,7 +87,7 @@ MakePlugin = Callable[[AdmissionContext], AdmissionPlugin]
 
 
 def installed(name: str) -> MakePlugin:
-    """Return what makes the plugin of that name, as a package declares it. Raises `ValueError`."""
+    """Return the factory of the plugin declared by an installed package. Raises `ValueError`."""
     found = list(entry_points(group=ENTRY_POINTS, name=name))
     if not found:
         raise ValueError(f"--enable-admission-plugins: no package that is installed has the plugin {name}")
@@ -111,7 +111,7 @@ def installed(name: str) -> MakePlugin:
 
 
 def own_plugin(name: str, make: MakePlugin, parts: AdmissionParts) -> AdmissionPlugin:
-    """Return a plugin of that name that harms nothing but requests. Raises `ValueError`."""
+    """Return the plugin, guarded so that its errors affect only requests. Raises `ValueError`."""
     context = AdmissionContext(name, parts)
     plugin = make(context)
     if plugin.name != name or plugin.allocation:
@@ -141,7 +141,9 @@ def _each(rules: Rules, context: AdmissionContext, guard: Guard) -> Rules:
 
 
 def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
-    """Return `admit` on copies of the objects; what it makes of the new object is fitted to the schema and taken."""
+    """Return `admit` wrapped to run on copies of the objects; changes are validated against the schema and then
+    applied.
+    """
 
     async def guarded(attributes: Attributes) -> None:
         changed = deep_copy(attributes.object)
@@ -150,7 +152,7 @@ def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
             return
         problem = _fitted(changed, attributes)
         if problem:
-            context.log.error("an admission plugin made an object what it cannot be", problem=problem)
+            context.log.error("admission plugin produced an invalid object", problem=problem)
             raise InternalError(f"Internal error occurred: the admission plugin {context.name} made {problem}")
         attributes.tree.clear()
         attributes.tree.update(changed)
@@ -183,11 +185,11 @@ async def _asked(admit: Admit, context: AdmissionContext, attributes: Attributes
 
 
 def _fitted(tree: Tree, attributes: Attributes) -> str:
-    """Fit what a plugin made to its schema, and complete it; returns what is wrong with it."""
+    """Validate a plugin's object against its schema and complete it. Return the error, or an empty string."""
     kind, subresource = attributes.kind, attributes.subresource
     itself = kind_of(kind, subresource) == kind_of(kind, "")
     try:
-        found: Tree = json.decode(json.encode(tree))  # whatever is no JSON ends here
+        found: Tree = json.decode(json.encode(tree))  # values without a JSON form fail here
         report = fit_tree(found, kind.schema if itself else kind.subresources[subresource].schema)
     except (TypeError, ValueError, ApiError) as error:
         return f"an object that is none ({error})"

@@ -1,4 +1,4 @@
-"""Everything that admission plugins may be made of."""
+"""The components available to admission plugins."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ from controller_manager.common.options import Parsed
 from controller_manager.common.serving.authorization import Authorizer
 
 Create = Callable[[str, Tree], Awaitable[None]]
-"""Creates, in the server's own name and as any request would, an object in a collection (`/api/v1/namespaces`), unless
-one of its name is there. Raises the refusal.
+"""Creates an object in a collection (`/api/v1/namespaces`) as the server itself, with all checks of a request; an
+existing object of that name is kept. Raises the `ApiError` of the request.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionParts:
-    """The components that plugins are made of."""
+    """The components available to admission plugins."""
 
     store: WatchCache
     kinds: ResourceRegistry

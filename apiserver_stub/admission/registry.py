@@ -1,4 +1,4 @@
-"""The table of admission: the plugins by their names, in the order in which they are asked."""
+"""The table of admission plugins by name, in the order of execution."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -54,14 +54,14 @@ from apiserver_stub.common.flags.features import SCALE_TO_ZERO, ServerFeatureOpt
 from apiserver_stub.kinds.values.trees import get_in
 from controller_manager.common.api.errors import Cause, invalid
 
-# No autoscaler may take the last replicas of its target, unless a feature gate lets it (KEP-2021).
+# An HPA may not set minReplicas to zero without the feature gate (KEP-2021).
 
 _LOWEST = ("spec", "minReplicas")
 _WHY = "Invalid value: 0: must be greater than or equal to 1"
 
 
 async def refuse_scale_to_zero(attributes: Attributes) -> None:
-    """Refuse an autoscaler that would scale to zero; one that already may can still be changed otherwise."""
+    """Reject an HPA that would scale to zero; one that already may can still be changed."""
     kind, old = attributes.kind, attributes.old_object
     if get_in(attributes.object, _LOWEST) == 0 and (old is None or get_in(old, _LOWEST) != 0):
         cause = Cause(reason="FieldValueInvalid", message=_WHY, field="spec.minReplicas")
@@ -69,14 +69,14 @@ async def refuse_scale_to_zero(attributes: Attributes) -> None:
 
 
 def least_replicas(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to autoscalers."""
+    """Return the plugin of HPAs."""
     rule = Rule(refuse_scale_to_zero, ("create", "update"), ("horizontalpodautoscalers.autoscaling",))
     rules: Rules = () if parts.options[ServerFeatureOptions].enabled(SCALE_TO_ZERO) else (rule,)
     return AdmissionPlugin("", validating=rules)
 
 
 def service_addresses(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to services: their addresses and ports."""
+    """Return the plugin of services: cluster IPs and node ports."""
     allocate = parts.addresses.allocate
     rules = (
         Rule(allocate, ("create", "update"), ("services",)),
@@ -93,8 +93,8 @@ def image_policy_webhook(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def idle(name: str) -> BuildPlugin:
-    """Return the builder of a plugin with nothing to do: what it is about are kinds of features that are off by default
-    in this version, and not served.
+    """Return the builder of a plugin without effect: its kinds belong to features that are off by default in this
+    version, and are not served.
     """
     return lambda _parts: AdmissionPlugin(name)
 
@@ -140,7 +140,7 @@ _FIRST: Sequence[tuple[str, BuildPlugin]] = (
     ("JobValidation", idle("JobValidation")),
     ("PodResizeValidator", pod_resize_validator),
 )
-# Here come plugins of others.
+# Plugins of other packages are inserted here.
 _LAST: Sequence[tuple[str, BuildPlugin]] = (
     ("MutatingAdmissionPolicy", mutating_admission_policy),
     ("MutatingAdmissionWebhook", mutating_admission_webhook),
@@ -149,14 +149,15 @@ _LAST: Sequence[tuple[str, BuildPlugin]] = (
     ("ResourceQuota", resource_quota),
     ("AlwaysDeny", always_deny),
     ("", parameter_permission),
-    ("", escalation_check),  # behind all others, since it judges what they have made of an object
+    ("", escalation_check),  # after the other mutating plugins, because it checks the final object
     ("", service_addresses),
 )
 
 
 def enabled(parts: AdmissionParts, given: Mapping[str, MakePlugin] = MappingProxyType({})) -> Sequence[AdmissionPlugin]:
-    """Return the plugins that the flags leave, those that belong to kinds, and those of others: the `given` ones, which
-    are on, and the ones of packages that flags name. Raises `ValueError` for one that is not there or cannot be made.
+    """Return the enabled plugins, those that are part of kinds, and those of other packages: the `given` ones, which
+    are always enabled, and installed ones that flags name. Raises `ValueError` for a plugin that is missing or cannot
+    be created.
     """
     options = parts.options[AdmissionOptions]
     if options.admission_control is not None:

@@ -13,14 +13,14 @@ from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.serving.authentication import User
 
-_MOST_TYPES = 512  # that are remembered
+_MOST_TYPES = 512  # cached types
 _OPTIONS_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 _OPTIONS: Mapping[Operation, str] = MappingProxyType({"create": "CreateOptions", "update": "UpdateOptions"})
 
 
 def admission_request(attributes: Attributes, info: ResourceInfo) -> Tree:
-    """Return the `AdmissionRequest` without uid and objects; `info` is the resource in the version that was matched.
-    Parts of it are shared with others: it is for reading.
+    """Return the `AdmissionRequest` without uid and objects; `info` is the resource in the matched version. Parts of it
+    are shared: do not change them.
     """
     kind, resource = _type(info, attributes.subresource)
     asked_kind, asked_resource = _type(attributes.kind, attributes.subresource)
@@ -43,8 +43,8 @@ def admission_request(attributes: Attributes, info: ResourceInfo) -> Tree:
 
 
 async def converted(tree: Tree, info: ResourceInfo, target: ResourceInfo, subresource: str) -> Tree:
-    """Return an object of a resource, or of its subresource, as `target` has it: another version or group of the same
-    objects. One that is of the right type is returned itself, others are trees of their own. Raises `ApiError`.
+    """Return an object of a resource or its subresource converted to `target`, another version or group of the same
+    objects. An object of the right type is returned unchanged; others are new trees. Raises `ApiError`.
     """
     if kind_of(info, subresource) == kind_of(target, subresource):
         return tree
@@ -56,7 +56,7 @@ async def converted(tree: Tree, info: ResourceInfo, target: ResourceInfo, subres
 
 
 def _name(attributes: Attributes) -> str:
-    """Return the name that was asked for, or that a new object has; objects of a collection are told without theirs."""
+    """Return the requested name, or that of a new object; empty for a collection."""
     return attributes.name if attributes.operation == "create" else attributes.requested_name
 
 

@@ -1,1 +1,1 @@
-"""Authentication: a chain of callables, each of which knows one kind of credentials."""
+"""Authentication: a chain of authenticators, one per kind of credential."""

@@ -1,4 +1,4 @@
-"""The authentication of callers, put together from flags: who is asked, in which order, and what is counted."""
+"""The authentication configured by flags: the authenticators, their order, and metrics."""
 
 import math
 from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
@@ -45,7 +45,7 @@ from controller_manager.common.serving.authentication import (
 _HOUR, _DAY = 3600.0, 86400.0
 _EXPIRATION = Family(
     "apiserver_client_certificate_expiration_seconds",
-    "Seconds that certificates of clients will last when they are shown.",
+    "Remaining seconds of client certificates when they are used.",
     "histogram",
     (),
     (
@@ -53,23 +53,23 @@ _EXPIRATION = Family(
         180 * _DAY, 360 * _DAY,
     ),
 )  # fmt: skip
-_LIFETIME = 10.0  # seconds the owner of a token is remembered that somebody else was asked about
+_LIFETIME = 10.0  # seconds that the result of a remote authenticator is cached
 Close = Callable[[], Awaitable[None]]
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Authentication:
-    """Recognizes callers: of requests by the `authenticators`, of tokens that are asked about by the same `tokens`.
+    """Authenticates requests with `authenticators`, and the tokens of TokenReviews with the same `tokens`.
 
-    | order | who is asked                                        | what is remembered                         |
+    | order | authenticator                                       | cached                                     |
     |-------|-----------------------------------------------------|--------------------------------------------|
-    | 1     | request headers, of a trusted proxy                 | nothing                                    |
+    | 1     | request headers of a trusted proxy                  | nothing                                    |
     | 2     | client certificates                                 | that TLS verified the chain                |
-    | 3     | bearer tokens: static, of service accounts, of      | signatures; whom they name is looked up    |
-    |       | bootstrap secrets; then those of OpenID providers,  | their owners, for ten seconds              |
-    |       | and those that a webhook knows                      |                                            |
+    | 3     | bearer tokens: static, of service accounts, of      | signatures; the users are looked up        |
+    |       | bootstrap secrets; then OIDC tokens,                | the users, for ten seconds                 |
+    |       | and tokens verified by a webhook                    |                                            |
     | 4     | the same tokens as a subprotocol of a WebSocket     |                                            |
-    | 5     | the anonymous user, where nothing else was shown    |                                            |
+    | 5     | the anonymous user, if there are no credentials     |                                            |
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class Authentication:
         self._close = close
         self._now = precise_clock()
         self.find_token = tokens.find
-        """Finds whose token it is; without audiences, for this server."""
+        """Return the user of a token; without audiences, for this server."""
 
     async def run(self) -> None:
-        """Do what there is to do besides answering, until cancelled; return if that is nothing."""
+        """Run background tasks until canceled; return if there are none."""
         await all_of(*(one() for one in self._work))
 
     async def close(self) -> None:
-        """End the connections to others."""
+        """Close the connections to other servers."""
         if self._close is not None:
             await self._close()
 
     async def authenticate(self, request: Request) -> User:
-        """Return the user who sends a request. Raises `Unauthorized`."""
+        """Return the user who sent the request. Raises `Unauthorized`."""
         began, user, refused = self._now(), None, True
         try:
             user = await self._requests.recognize(request)
@@ -113,9 +113,8 @@ class Authentication:
 
 
 class AuthenticationParts(msgspec.Struct, frozen=True):
-    """The parts of a server that its authentication is made of: `accounts` know the tokens of service accounts,
-    `audiences` are what tokens call the server, `anonymous_paths` those at which the unknown may be let through.
-    `get` reads the store.
+    """The parts of a server needed for authentication: `accounts` verify service account tokens, `audiences` are the
+    audiences of this server, `anonymous_paths` those that the anonymous user may access. `get` reads the store.
     """
 
     certificates: ClientCertificates
@@ -129,9 +128,7 @@ class AuthenticationParts(msgspec.Struct, frozen=True):
 
 
 def build_authentication(options: Parsed, parts: AuthenticationParts) -> Authentication:
-    """Return the authentication that the flags describe. Raises `ValueError`, `OSError` or `ConfigError` for files that
-    cannot be used.
-    """
+    """Return the authentication set by flags. Raises `ValueError`, `OSError` or `ConfigError` for unusable files."""
     given, registry, audiences = options[AuthenticationOptions], parts.runtime.registry, parts.audiences
     local = [_static(given.token_auth_file, audiences), *parts.accounts]
     if options[TokenAuthenticationOptions].enable_bootstrap_token_auth:
@@ -165,13 +162,13 @@ def build_authentication(options: Parsed, parts: AuthenticationParts) -> Authent
 
 
 def _jwt(options: Parsed, parts: AuthenticationParts) -> tuple[FindToken, Work, AnonymousAuthConfig | None]:
-    """Return who knows the tokens of OpenID providers, what keeps their keys, and who may stay anonymous."""
+    """Return the OIDC authenticator, its background task, and the configuration of anonymous requests."""
     from apiserver_stub.authn.jwt.authentication_file import JWTAuthentication  # loads CEL
     from apiserver_stub.authn.jwt.authenticators import Terms
     from apiserver_stub.authn.jwt.key_set import ALGORITHMS
 
     given = options[AuthenticationOptions]
-    # With a file, the algorithm of a token need only be that of the key that signed it.
+    # With a configuration file, any algorithm that fits the signing key is allowed.
     algorithms = tuple(ALGORITHMS) if given.authentication_config else given.oidc_signing_algs
     known = {"controlplane": parts.egress.control_plane, "cluster": parts.egress.cluster}
     dialers = {network: dialer for network, dialer in known.items() if network in parts.egress.selected}
@@ -183,8 +180,8 @@ def _jwt(options: Parsed, parts: AuthenticationParts) -> tuple[FindToken, Work, 
 def _anonymous(
     given: AuthenticationOptions, told: AnonymousAuthConfig | None, paths: Container[str] | None
 ) -> AnonymousAuthenticator | None:
-    """Return who takes callers for the anonymous user, as the flag says or the file (`told`), which exclude one
-    another. Raises `ValueError`.
+    """Return the anonymous authenticator of the flag or the file (`told`), which exclude each other. Raises
+    `ValueError`.
     """
     if told is not None and "anonymous_auth" in given.model_fields_set:
         raise ValueError(f"{given.authentication_config}: anonymous: not together with --anonymous-auth")
@@ -195,7 +192,7 @@ def _anonymous(
 
 
 def _observed(certificates: ClientCertificates, registry: Registry) -> Callable[[Certificate], bool]:
-    """Return what judges certificates, and notes how long those that are shown will last."""
+    """Return the check of certificates, which also records their remaining lifetimes."""
     lifetimes = Histograms(_EXPIRATION, registry).of()
 
     def believes(certificate: Certificate) -> bool:
@@ -209,7 +206,7 @@ def _observed(certificates: ClientCertificates, registry: Registry) -> Callable[
 def _webhook(
     options: TokenAuthenticationOptions, parts: AuthenticationParts, metrics: TokenCacheMetrics
 ) -> tuple[FindToken, Close]:
-    """Return who asks the webhook for tokens and remembers its answers, and what ends that. Raises `ConfigError`."""
+    """Return the cached webhook authenticator and the function that closes it. Raises `ConfigError`."""
     from apiserver_stub.authn.token_webhook import WebhookTokens  # a server without a webhook does without its client
     from apiserver_stub.webhooks.review_client import ReviewWebhook
 

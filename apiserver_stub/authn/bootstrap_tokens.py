@@ -1,4 +1,4 @@
-"""Bootstrap tokens: what nodes show before they have credentials of their own, kept in secrets of `kube-system`."""
+"""Bootstrap tokens: the credentials of joining nodes, stored in secrets of `kube-system`."""
 
 import hmac
 import re
@@ -34,10 +34,10 @@ _DECODER = msgspec.json.Decoder(_Secret)
 
 
 class BootstrapTokens:
-    """Knows the tokens `ID.SECRET` of secrets `bootstrap-token-ID` of that type, which say that they may be used so.
+    """Verifies tokens `ID.SECRET` against the secrets `bootstrap-token-ID` of that type that allow authentication.
 
-    They are read from the store each time (`get`), so that one that is deleted or changed is refused at once. They are
-    meant for this server, which is the `audiences`.
+    Secrets are read from the store each time (`get`), so that a deleted or changed one is rejected at once. The tokens
+    are valid for this server, the `audiences`.
     """
 
     def __init__(self, get: Get, audiences: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ class BootstrapTokens:
         self._audiences = tuple(audiences)
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """See `FindToken`; why a token of that form is not accepted is told to nobody."""
+        """See `FindToken`. The reason of a rejection is not reported."""
         form = _TOKEN.fullmatch(token)
         meant = shared(audiences, self._audiences) if form else ()
         if form is None or not meant:
@@ -58,7 +58,7 @@ class BootstrapTokens:
 
 
 def _groups(row: Row, name: str, secret: str, now: float) -> tuple[str, ...]:
-    """Return the groups of the user of a secret, sorted; none if it is not good for this token now."""
+    """Return the groups of the user of a secret, sorted; empty if it does not accept this token now."""
     try:
         found = _DECODER.decode(row.data)
     except msgspec.DecodeError:
@@ -80,7 +80,7 @@ def _groups(row: Row, name: str, secret: str, now: float) -> tuple[str, ...]:
 
 
 def _is_over(expiration: bytes, now: float) -> bool:
-    """Tell whether a time has come; one that cannot be read has, none never comes."""
+    """Return whether a time has passed. An invalid time counts as passed; without one, the secret does not expire."""
     if not expiration:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Judge client certificates whose chain the TLS layer has verified: which are believed, and for how long."""
+"""Checks client certificates whose chain TLS has verified: which authorities are trusted, and expiry."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from controller_manager.common.serving.authentication import (
 )
 from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
 
-_LONGEST = 60.0  # seconds between two looks at open answers
+_LONGEST = 60.0  # seconds between two checks of open responses
 Handle = Callable[[Request], Awaitable[Response]]
 
 SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
@@ -25,10 +25,10 @@ SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
 
 
 class ClientCertificates:
-    """Judges client certificates at each request.
+    """Checks client certificates on each request.
 
-    A certificate that has expired, or whose authority is in `trust` no more, is believed no longer on connections that
-    are open, and their watches end. Without `trust` whoever hands over requests answers for their certificates.
+    A certificate that has expired, or whose authority was removed from `trust`, is no longer accepted on open
+    connections, and its watches end. Without `trust`, the code that passes requests must verify certificates.
     """
 
     def __init__(self, trust: Trust | None = None) -> None:
@@ -36,21 +36,21 @@ class ClientCertificates:
         self._open: WeakKeyDictionary[EndingStream | EndingUpgrade, Certificate] = WeakKeyDictionary()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
-        """When the alarm rings; handles of uvloop that are due do not tell."""
+        """The time of the alarm; a uvloop handle that is due does not report it."""
         if trust is not None:
             trust.subscribe(self._end_some)
 
     def believes(self, certificate: Certificate) -> bool:
-        """Tell whether a certificate is believed now."""
+        """Return whether a certificate is accepted now."""
         return self._trust is None or certificate is SELF or self._trust.believes(CLIENTS, certificate)
 
     def proxies(self, config: RequestHeaderConfig) -> Authenticator:
-        """Return who recognizes users whom a proxy names, on connections with a certificate of a trusted one."""
+        """Return the authenticator for users named by a proxy, on connections with a certificate of a trusted proxy."""
         return RequestHeaderAuthenticator(self._trust or Trust(), config)
 
     def following(self, handle: Handle) -> Handle:
-        """Return `handle`, whose watches and other long answers last no longer than the certificate is believed that
-        they were asked for with.
+        """Return `handle` wrapped so that watches and other long responses end when their client certificate is no
+        longer accepted.
         """
         if self._trust is None:
             return handle
@@ -62,11 +62,11 @@ class ClientCertificates:
         return followed
 
     async def _answer(self, handle: Handle, request: Request, certificate: Certificate) -> Response:
-        """Return the answer to who has shown a certificate."""
+        """Return the response to a request with a client certificate."""
         response = await handle(request)
         body = response.body
         if isinstance(body, bytes) or not self._counts(certificate):
-            return response  # a token was shown beside one that is not believed
+            return response  # the certificate is not accepted, but a token was
         self._wake_at(certificate.expires)
         if isinstance(body, Upgrade):
             talk = EndingUpgrade(body)
@@ -78,7 +78,7 @@ class ClientCertificates:
         return replace(response, body=stream)
 
     def _counts(self, certificate: Certificate) -> bool:
-        """Tell whether a certificate is good for anything now: for its holder, or as a proxy's."""
+        """Return whether a certificate is accepted now, as a client's or as a proxy's."""
         return self.believes(certificate) or (self._trust is not None and self._trust.believes(PROXIES, certificate))
 
     def _end_some(self) -> None:
@@ -90,7 +90,9 @@ class ClientCertificates:
             self._wake_at(min(certificate.expires for certificate in self._open.values()))
 
     def _wake_at(self, expiry: float) -> None:
-        """Look at open answers again when the first of their certificates expires, and now and then: clocks jump."""
+        """Schedule a check of open responses when the first of their certificates expires, and at least once per
+        `_LONGEST`, because clocks may jump.
+        """
         loop = asyncio.get_running_loop()
         when = loop.time() + min(max(expiry - wall_seconds(), 0.0), _LONGEST)
         if self._alarm is not None and self._alarm_at > when:

@@ -1,4 +1,4 @@
-"""Tokens of service accounts that another program signs, over a Unix socket (KEP-740, external_jwt.v1)."""
+"""Service account tokens signed by an external signer over a Unix socket (KEP-740, external_jwt.v1)."""
 
 import asyncio
 import base64
@@ -22,28 +22,38 @@ from controller_manager.common.serving.token_keys import ALGORITHMS, VerifyingKe
 from controller_manager.common.transport.grpc import GrpcChannel, GrpcError
 
 FLAG = "--service-account-signing-endpoint"
-SHORTEST = 600  # seconds a token must be allowed to live
-_START = 60.0  # seconds the program has to tell its keys at the start, and each time
+SHORTEST = 600  # minimum of the maximum token lifetime in seconds
+_START = 60.0  # seconds to fetch keys, at the start and later
 _METADATA = 10.0
 _SIGN = 60.0
-_AGAIN = 10.0  # seconds after which keys are asked for again that could not be had
-_PAUSE = 1.0  # seconds between two questions for keys because of names that nobody knows
+_AGAIN = 10.0  # seconds between retries after keys could not be fetched
+_PAUSE = 1.0  # minimum seconds between two fetches because of unknown key ids
 _LONGEST_NAME = 1024
 _MOST_KEYS = 1000
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 _PREFIX = "apiserver_externaljwt"
-_FETCHED_AT = Family(f"{_PREFIX}_fetch_keys_success_timestamp", "When keys were last had (epoch seconds).", "gauge")
-_DATA_AT = Family(f"{_PREFIX}_fetch_keys_data_timestamp", "The moment that keys are of (epoch seconds).", "gauge")
-_FETCHES = Family(f"{_PREFIX}_fetch_keys_request_total", "Questions for keys.", "counter", ("code",))
-_SIGNED = Family(f"{_PREFIX}_sign_request_total", "Questions for signatures.", "counter", ("code",))
+_FETCHED_AT = Family(
+    f"{_PREFIX}_fetch_keys_success_timestamp",
+    "Time of the last successful key fetch (seconds since the epoch).",
+    "gauge",
+)
+_DATA_AT = Family(
+    f"{_PREFIX}_fetch_keys_data_timestamp", "Data timestamp of the keys (seconds since the epoch).", "gauge"
+)
+_FETCHES = Family(f"{_PREFIX}_fetch_keys_request_total", "Number of key fetches.", "counter", ("code",))
+_SIGNED = Family(f"{_PREFIX}_sign_request_total", "Number of signing requests.", "counter", ("code",))
 _TIME = Family(
-    f"{_PREFIX}_request_duration_seconds", "Seconds the signer took.", "histogram", ("method", "code"), _SECONDS
+    f"{_PREFIX}_request_duration_seconds",
+    "Seconds spent in calls of the signer.",
+    "histogram",
+    ("method", "code"),
+    _SECONDS,
 )
 
 
 class SignerError(Exception):
-    """The signer failed, or said what cannot be used; `code` is that of metrics."""
+    """The signer failed, or its response is invalid; `code` is the label in metrics."""
 
     def __init__(self, message: str, code: str = "unknown-non-grpc") -> None:
         super().__init__(message)
@@ -57,9 +67,9 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExternalSigner:
-    """Signs by asking the program at `path` (`@name` is an abstract socket), whose keys are known and kept current.
+    """Signs with the external signer at `path` (`@name` is an abstract socket), and keeps its public keys up to date.
 
-    `open` it before anybody is answered, and `run` it; keys that cannot be had anew stay as they were.
+    Call `open` before serving requests, then `run`. If a refresh fails, the current keys are kept.
     """
 
     def __init__(self, path: str, registry: CollectorRegistry, log: Logger) -> None:
@@ -78,7 +88,7 @@ class ExternalSigner:
         self._time = Histograms(_TIME, registry)
 
     async def open(self) -> None:
-        """Get the keys, and what tokens may be. Raises `CannotStart`."""
+        """Fetch the keys and the supported token lifetime. Raises `CannotStart`."""
         self._channel = GrpcChannel(_target(self._path))
         try:
             async with asyncio.timeout(_START):
@@ -101,7 +111,9 @@ class ExternalSigner:
                 await self._fetch()
             except SignerError as error:
                 self._log.error(
-                    "the keys of the external signer stay as they were", signer=self._path, error=str(error)
+                    "failed to refresh the keys of the external signer; keeping the current ones",
+                    signer=self._path,
+                    error=str(error),
                 )
                 self._refresh_at = monotonic() + _AGAIN
 
@@ -111,7 +123,7 @@ class ExternalSigner:
             await self._channel.close()
 
     async def named(self, name: str) -> Sequence[VerifyingKey]:
-        """See `VerifyingKeys`; a name that nobody knows has the program be asked, at most once a second."""
+        """See `VerifyingKeys`. An unknown name triggers a fetch, at most once per second."""
         if not name:
             return tuple(self._keys.values())
         if name not in self._keys and monotonic() - self._asked_at >= _PAUSE:
@@ -119,7 +131,9 @@ class ExternalSigner:
             try:
                 await self._fetch()
             except SignerError as error:
-                self._log.warning("the external signer does not tell its keys", signer=self._path, error=str(error))
+                self._log.warning(
+                    "failed to fetch keys from the external signer; retrying", signer=self._path, error=str(error)
+                )
         key = self._keys.get(name)
         return (key,) if key else ()
 
@@ -129,12 +143,12 @@ class ExternalSigner:
         return tuple(key for name, key in self._keys.items() if name not in self._excluded), seconds
 
     async def sign(self, claims: Claims) -> str:
-        """Return the token that says this. Raises `InternalError`."""
+        """Return a signed token with these claims. Raises `InternalError`."""
         try:
             token = await self._token(msgspec.json.encode(claims))
         except SignerError as error:
             self._signed.add(error.code)
-            self._log.error("the external signer has not signed", signer=self._path, error=str(error))
+            self._log.error("external signer failed to sign a token", signer=self._path, error=str(error))
             raise InternalError("failed to generate token: the external signer has not signed") from None
         self._signed.add("OK")
         return token
@@ -152,7 +166,7 @@ class ExternalSigner:
         return f"{header}.{encoded}.{signature}"
 
     async def _until_there(self) -> None:
-        """Get the keys, as soon as the program can be reached. Raises `SignerError`."""
+        """Fetch the keys as soon as the signer is reachable. Raises `SignerError`."""
         while True:
             try:
                 return await self._fetch()
@@ -162,7 +176,7 @@ class ExternalSigner:
             await asyncio.sleep(0.2)
 
     async def _fetch(self) -> None:
-        """Get the keys; who asks meanwhile waits for the same answer. Raises `SignerError`."""
+        """Fetch the keys; concurrent callers share one fetch. Raises `SignerError`."""
         if self._fetching is not None:
             await asyncio.wait((self._fetching,))
             return
@@ -180,7 +194,7 @@ class ExternalSigner:
             self._fetching = None
 
     def _take(self, answer: dict[str, Any]) -> None:
-        """Take over the keys of an answer, all or none. Raises `SignerError`."""
+        """Replace the keys by those of a response; an invalid key rejects them all. Raises `SignerError`."""
         hint, told = int(answer.get("refresh_hint_seconds") or 0), answer.get("keys") or ()
         if hint <= 0:
             raise SignerError(f"the keys are good for {hint} seconds")
@@ -194,7 +208,7 @@ class ExternalSigner:
         self._data_at.set(float(moment.get("seconds", 0)) + float(moment.get("nanos", 0)) / 1e9)
 
     async def _ask(self, method: str, message: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer of the program. Raises `SignerError`."""
+        """Call the signer and return its response. Raises `SignerError`."""
         assert self._channel is not None
         began, code = monotonic(), "OK"
         try:
@@ -208,7 +222,7 @@ class ExternalSigner:
 
 
 def _judged(header: str) -> str:
-    """Return the name of the key in the header of a token. Raises `SignerError` for one that may not be."""
+    """Return the key id in a token header. Raises `SignerError` for an invalid header."""
     try:
         found = msgspec.json.decode(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)), type=_Header)
     except (ValueError, msgspec.DecodeError) as error:
@@ -221,7 +235,7 @@ def _judged(header: str) -> str:
 
 
 def _key(told: dict[str, Any]) -> VerifyingKey:
-    """Return a key that the program told (PKIX). Raises `SignerError`."""
+    """Return a public key from the signer (PKIX). Raises `SignerError`."""
     name = told.get("key_id", "")
     if not 0 < len(name) <= _LONGEST_NAME:
         raise SignerError(f"the name of a key has {len(name)} characters")

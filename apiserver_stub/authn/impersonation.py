@@ -1,4 +1,4 @@
-"""Impersonation: users who act as others, as far as the authorizer lets them."""
+"""Impersonation: users act as other users if the authorizer allows it."""
 
 from collections.abc import Iterable
 
@@ -24,31 +24,31 @@ from controller_manager.common.serving.authorization import (
 )
 
 _EXTRA = f"{IMPERSONATION}extra-"
-_REMEMBERED = 10_000  # users of whom it is known which mode allowed them something last
+_REMEMBERED = 10_000  # users whose last successful mode is cached
 _SECONDS = tuple(0.001 * 2**power for power in range(15))
 
 _ATTEMPTS = Family(
     "apiserver_impersonation_attempts_total",
-    "Requests in the name of others, by the mode that allowed them and the decision.",
+    "Number of impersonated requests, by mode and decision.",
     "counter",
     ("mode", "decision"),
 )
 _ATTEMPT_TIME = Family(
     "apiserver_impersonation_attempts_duration_seconds",
-    "Seconds it took to decide on a request in the name of another.",
+    "Seconds spent deciding on impersonation.",
     "histogram",
     ("mode", "decision"),
     _SECONDS,
 )
 _CHECKS = Family(
     "apiserver_impersonation_authorization_attempts_total",
-    "Questions to the authorizer about impersonation.",
+    "Number of authorization checks of impersonation.",
     "counter",
     ("mode", "decision"),
 )
 _CHECK_TIME = Family(
     "apiserver_impersonation_authorization_attempts_duration_seconds",
-    "Seconds a question to the authorizer about impersonation took.",
+    "Seconds spent in authorization checks of impersonation.",
     "histogram",
     ("mode", "decision"),
     _SECONDS,
@@ -56,16 +56,16 @@ _CHECK_TIME = Family(
 
 
 class Impersonated(Struct, frozen=True):
-    """The user in whose name a request goes on, and the verb that allowed it: empty for `impersonate`."""
+    """The impersonated user, and the verb that allowed it: empty for `impersonate`."""
 
     user: User
     constraint: str = ""
 
 
 def wanted_user(request: Request) -> User | None:
-    """Return the user whom the headers of a request name, as they say; None if they ask for nobody.
+    """Return the user in the impersonation headers; None without them.
 
-    Raises `BadRequest` for headers that name something of a user but no user, and for what is no text.
+    Raises `BadRequest` for headers with user attributes but without a user name, and for invalid text.
     """
     extra: dict[str, tuple[str, ...]] = {}
     for header in request.headers:
@@ -82,10 +82,10 @@ def wanted_user(request: Request) -> User | None:
 
 
 class Impersonation:
-    """Lets users act as others if one of the modes allows it; unless `constrained`, only the oldest is there.
+    """Allows impersonation if one of the modes allows it; unless `constrained`, only the legacy mode exists.
 
-    The mode that allowed a user something last is tried first, so that who uses one mode only pays for that. Decisions
-    are the authorizer's to remember.
+    The mode that last allowed a user something is tried first, so that users of one mode need no other checks.
+    Decisions are cached by the authorizer only.
     """
 
     def __init__(self, authorizer: Authorizer, registry: CollectorRegistry, *, constrained: bool = True) -> None:
@@ -96,8 +96,8 @@ class Impersonation:
         self._checks, self._check_time = Counters(_CHECKS, registry), Histograms(_CHECK_TIME, registry)
 
     async def impersonate(self, context: RequestContext, user: User) -> Impersonated | None:
-        """Return in whose name `user` asks; None if in its own. Raises `Forbidden`, the first of the modes', or
-        `BadRequest`.
+        """Return the impersonated user; None without impersonation. Raises `Forbidden` with the error of the first
+        mode, or `BadRequest`.
         """
         wanted = wanted_user(context.http)
         if wanted is None:
@@ -128,7 +128,7 @@ class Impersonation:
                 continue
             self._remember(requestor.name, mode)
             return mode
-        assert refused is not None  # the last mode takes everybody
+        assert refused is not None  # the last mode applies to all users
         raise refused
 
     async def _check(self, mode: Mode, attributes: AuthorizerAttributes, wanted: User) -> None:

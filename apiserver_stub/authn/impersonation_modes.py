@@ -1,8 +1,8 @@
-"""Modes of impersonation: ways to be allowed to act as others, and what each of them asks the authorizer.
+"""Modes of impersonation: the authorization checks of each kind of impersonation.
 
-A mode is for users of one sort (KEP-5284, constrained impersonation). It asks about the verb `impersonate-on:MODE:VERB`
-on what the request is for, and about `impersonate:MODE` on each thing that is impersonated. The last mode is what there
-always was: it asks about `impersonate` only.
+A mode applies to one type of user (KEP-5284, constrained impersonation). It checks the verb `impersonate-on:MODE:VERB`
+on the requested resource, and `impersonate:MODE` on each impersonated attribute. The last mode is the legacy one: it
+checks `impersonate` only.
 """
 
 import re
@@ -24,19 +24,19 @@ _OWN_NODE = "authentication.kubernetes.io/node-name"
 _OWN_KEYS = "authentication.kubernetes.io/associated-node-keys"
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _OWN = "associated-node"
-_MANY = 4  # groups or values from which on all are asked about at once first
+_MANY = 4  # groups or values from which on a single check for all is tried first
 
 
 class ImpersonationCheck(NamedTuple):
-    """Something that must be allowed: all of `each`, or `all_at_once` if there is such a question."""
+    """A required permission: all of `each`, or `all_at_once` if set."""
 
     each: tuple[AuthorizerAttributes, ...]
     all_at_once: AuthorizerAttributes | None = None
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """A way to be allowed to act as others: `takes` tells which users it lets the requestor be. Without a `constraint`
-    it asks about `impersonate`, and about nothing else.
+    """A mode of impersonation: `takes` returns whether it applies to a requestor and a user. A mode that is not
+    `constrained` checks only `impersonate`.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Mode(msgspec.Struct, frozen=True):
     constrained: bool = True
 
     def steps(self, attributes: AuthorizerAttributes, wanted: User) -> Iterator[ImpersonationCheck]:
-        """Yield what must be allowed, in order. Raises `Forbidden` for what can never be."""
+        """Yield the required checks in order. Raises `Forbidden` for users that cannot be impersonated."""
         if self.constrained:
             verb = f"impersonate-on:{self.name}:{attributes.verb}"
             yield ImpersonationCheck((self._asked(replace(attributes, verb=verb)),))
@@ -58,7 +58,7 @@ class Mode(msgspec.Struct, frozen=True):
 
     @property
     def constraint(self) -> str:
-        """The verb that is asked about, as audit tells it."""
+        """The checked verb, as recorded by the audit."""
         return self._verb if self.constrained else ""
 
     @property
@@ -66,7 +66,9 @@ class Mode(msgspec.Struct, frozen=True):
         return f"impersonate:{self.name}" if self.constrained else "impersonate"
 
     def _asked(self, attributes: AuthorizerAttributes) -> AuthorizerAttributes:
-        """Return a question as it is put: of one's own node the decision must hold for all nodes and pods."""
+        """Return the attributes of a check. For the node of the requestor, permission for all nodes and pods is
+        required.
+        """
         if self.name != _OWN:
             return attributes
         user = attributes.user
@@ -114,7 +116,7 @@ class Mode(msgspec.Struct, frozen=True):
         return ImpersonationCheck(each, self._about(requestor, "userextras", "*", "*") if many else None)
 
     def user(self, wanted: User) -> User:
-        """Return who the requestor becomes: with the groups that follow from the name, where none may be named."""
+        """Return the impersonated user, with the groups implied by the name if no groups are given."""
         groups, account = wanted.groups, account_of(wanted.name)
         if account is not None and not groups:
             groups = (_ACCOUNTS, f"{_ACCOUNTS}:{account[0]}")
@@ -175,7 +177,7 @@ def _node_of(name: str) -> str:
 
 
 def _wrong(key: str, values: tuple[str, ...]) -> str:
-    """Return why a key of extra cannot be impersonated with these values, other than as ever; empty if it can."""
+    """Return why an extra key with these values is not allowed in constrained modes; empty if it is allowed."""
     if not key:
         return "an extra without a key cannot be impersonated"
     domain, slash, path = key.partition("/")

@@ -1,5 +1,5 @@
-"""The keys that tokens of service accounts are verified with, a key of the server's own, and the pages that publish
-them (OpenID Connect).
+"""The keys that verify service account tokens, the key of this server, and the pages that publish the public keys
+(OpenID Connect).
 """
 
 import json
@@ -18,17 +18,17 @@ from controller_manager.common.base.files import write_atomically
 from controller_manager.common.component.pages import Handler
 from controller_manager.common.serving.token_keys import SigningKey, VerifyingKey, read_signing_key
 
-_KEPT = 3600  # seconds that others may keep keys which never change
+_KEPT = 3600  # seconds that clients may cache static keys
 
 
 class VerifyingKeys(Protocol):
-    """The keys with which tokens are verified; those of an external signer change."""
+    """The keys that verify tokens; those of an external signer change."""
 
     async def named(self, name: str) -> Sequence[VerifyingKey]:
-        """Return the keys of that name (`kid`), all without a name. Raises nothing: who has no keys returns none."""
+        """Return the keys with that id (`kid`), or all without one. Never raises; returns no keys instead."""
 
     def published(self) -> tuple[Sequence[VerifyingKey], int]:
-        """Return the keys that others may verify tokens with, and for how many seconds they may keep these."""
+        """Return the public keys to publish, and the seconds that clients may cache them."""
 
 
 class GivenKeys:
@@ -50,8 +50,8 @@ class GivenKeys:
 
 
 def own_key(folder: Path | None) -> SigningKey:
-    """Return a key of the server's own: `sa.key` of the folder, made there with `sa.pub` if need be; without a folder,
-    one that nobody keeps. Raises `OSError` or `ValueError`.
+    """Return the signing key of this server: `sa.key` in the folder, created with `sa.pub` if missing; without a
+    folder, a temporary key. Raises `OSError` or `ValueError`.
     """
     if folder is None:
         private = generate_private_key(SECP256R1())
@@ -70,14 +70,14 @@ def _make(file: Path, public_file: Path) -> None:
     write_atomically(file, made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
 
 
-# The pages with which others verify service account tokens themselves (OpenID Connect Discovery 1.0, RFC 7517).
+# The pages for verifying service account tokens elsewhere (OpenID Connect Discovery 1.0, RFC 7517).
 
 CONFIGURATION = "/.well-known/openid-configuration"
 KEYS = "/openid/v1/jwks"
 
 
 def discovery_pages(issuer: str, keys_url: str, keys: VerifyingKeys) -> Mapping[str, Handler]:
-    """Return the pages by path; none for an issuer that is no https URL, since nobody could find them."""
+    """Return the pages by path; none if the issuer is not an https URL, because discovery requires one."""
     if not issuer.startswith("https://"):
         return {}
 

@@ -1,4 +1,4 @@
-"""Tokens of service accounts that are kept in secrets and never expire, as they were before KEP-1205."""
+"""Legacy service account tokens, stored in secrets and without expiry (before KEP-1205)."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _AUDIT = f"authentication.{GROUP_DOMAIN}/"
 _PREFIX = "kubernetes.io/serviceaccount/"
 
 MarkUsed = Callable[[str, str, str, str], Awaitable[None]]
-"""Notes at the secret of a namespace and a name, with this uid, the day its token was used on."""
+"""Records the day of the last use on the secret with this namespace, name and uid."""
 
 
 class _Claims(msgspec.Struct):
@@ -50,10 +50,10 @@ _SECRET = msgspec.json.Decoder(_Secret)
 
 
 class LegacyTokens:
-    """Knows the tokens that a secret holds, as long as it does and its account is there; `get` reads the store, without
-    it nothing is looked up. They are meant for this server, which is the `audiences`.
+    """Verifies legacy tokens while their secret and account exist; `get` reads the store, without it nothing is looked
+    up. They are valid for this server, the `audiences`.
 
-    A secret that is marked as invalid lets nobody in; the day of its last use is noted at each.
+    Secrets marked invalid are rejected; the date of the last use is recorded on each secret.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LegacyTokens:
         return Recognized(User(claims.username, claims.uid, groups), meant)
 
     async def _look_up(self, get: Get, claims: _Claims, token: str) -> None:
-        """Return if secret and account are as the token says. Raises `TokenRefused`."""
+        """Check that secret and account match the token. Raises `TokenRefused`."""
         secret = _alive(get("secrets", f"{claims.namespace}/{claims.secret}"))
         account = _alive(get("serviceaccounts", f"{claims.namespace}/{claims.account}"))
         if secret is None:
@@ -126,6 +126,6 @@ def _read(payload: bytes) -> _Claims:
 
 
 def _alive(row: Row | None) -> Row | None:
-    """Return a row that can be read and is not going."""
+    """Return a row that is readable and not being deleted, else None."""
     is_gone = row is None or isinstance(row, CorruptRow) or row.field("metadata.deletionTimestamp")
     return None if is_gone else row

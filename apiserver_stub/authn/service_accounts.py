@@ -1,4 +1,4 @@
-"""Callers known by a service account token: a JWT that this cluster signed (RFC 7519, KEP-1205)."""
+"""Authentication by service account tokens: JWTs signed by this cluster (RFC 7519, KEP-1205)."""
 
 import base64
 import binascii
@@ -39,18 +39,24 @@ Get = Callable[[str, str], Row | None]
 _CLAIMS = msgspec.json.Decoder(Claims)
 
 
-_LEGACY = Family("serviceaccount_legacy_tokens_total", "Uses of tokens that have no audience.", "counter")
+_LEGACY = Family("serviceaccount_legacy_tokens_total", "Number of uses of tokens without an audience.", "counter")
 _MANUAL = Family(
-    "serviceaccount_legacy_manual_token_uses_total", "Uses of tokens of secrets that somebody made.", "counter"
+    "serviceaccount_legacy_manual_token_uses_total", "Number of uses of tokens in manually created secrets.", "counter"
 )
 _AUTOMATIC = Family(
-    "serviceaccount_legacy_auto_token_uses_total", "Uses of tokens of secrets that an account names.", "counter"
+    "serviceaccount_legacy_auto_token_uses_total",
+    "Number of uses of tokens in secrets that the account refers to.",
+    "counter",
 )
 _INVALIDATED = Family(
-    "serviceaccount_invalid_legacy_auto_token_uses_total", "Uses of tokens of secrets marked as invalid.", "counter"
+    "serviceaccount_invalid_legacy_auto_token_uses_total",
+    "Number of uses of tokens in secrets marked as invalid.",
+    "counter",
 )
-_STALE = Family("serviceaccount_stale_tokens_total", "Uses of tokens that should have been renewed.", "counter")
-_VALID = Family("serviceaccount_valid_tokens_total", "Uses of tokens that are renewed in time.", "counter")
+_STALE = Family(
+    "serviceaccount_stale_tokens_total", "Number of uses of tokens that should have been renewed.", "counter"
+)
+_VALID = Family("serviceaccount_valid_tokens_total", "Number of uses of tokens that are renewed in time.", "counter")
 
 
 class TokenMetrics:
@@ -71,7 +77,7 @@ class _Issued(msgspec.Struct):
 
 
 class _Verified(msgspec.Struct, frozen=True):
-    """A token whose signature was found good, and what follows from its claims whenever it is used."""
+    """A token with a verified signature, and the data derived from its claims."""
 
     claims: Claims
     user: User
@@ -85,15 +91,16 @@ class Signer:
         self._key = key
 
     def sign(self, claims: Claims) -> str:
-        """Return the token that says this."""
+        """Return a signed token with these claims."""
         return self._key.sign(msgspec.json.encode(claims))
 
 
 class ServiceAccountTokens:
-    """Knows the tokens signed with one of `keys` for one of `issuers`; what they name must exist, as `get` tells.
+    """Verifies tokens signed with one of `keys` for one of `issuers`; the objects they name must exist, as read by
+    `get`.
 
-    A signature is looked at once: tokens are remembered by their SHA-256 digests, the last used 4,096 of them. Without
-    `get` nothing is looked up.
+    Signatures are verified once: the 4,096 last used tokens are cached by SHA-256 digest. Without `get`, objects are
+    not looked up.
     """
 
     def __init__(self, issuers: Sequence[str], keys: VerifyingKeys, get: Get | None, metrics: TokenMetrics) -> None:
@@ -104,7 +111,9 @@ class ServiceAccountTokens:
         self._remembered: dict[bytes, _Verified] = {}
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """Return who shows the token to one of the audiences; None if it is none of ours. Raises `TokenRefused`."""
+        """Return the user of the token for one of the audiences; None for a token of another issuer. Raises
+        `TokenRefused`.
+        """
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         verified = self._remembered.pop(digest, None) or await self._verify(token)
         if verified is None:
@@ -124,7 +133,7 @@ class ServiceAccountTokens:
         return Recognized(verified.user, meant)
 
     def _note_age(self, subject: str, late: float) -> None:
-        """Count a use of a token that lives longer than asked for, and note one that comes seconds too `late`."""
+        """Count the use of a token with extended lifetime; record a use `late` seconds after the requested expiry."""
         if late <= 0:
             self._metrics.valid.add()
             return
@@ -149,9 +158,9 @@ class ServiceAccountTokens:
 
 
 async def verified_payload(token: str, issuers: Container[str], keys: VerifyingKeys) -> bytes | None:
-    """Return the payload of a token whose signature is good; None for what is no token of these issuers.
+    """Return the payload of a token with a valid signature; None if it is not a token of these issuers.
 
-    Raises `TokenRefused` for a signature that is not good, and for a key of a name that is not known.
+    Raises `TokenRefused` for an invalid signature, and for an unknown key id.
     """
     header, issued = _peek(token)
     if issued.by not in issuers:
@@ -165,7 +174,7 @@ async def verified_payload(token: str, issuers: Container[str], keys: VerifyingK
 
 
 def _peek(token: str) -> tuple[_Header, _Issued]:
-    """Return what a JWT says of its key and its issuer, not verified; nothing of what is no JWT."""
+    """Return the unverified key id and issuer of a JWT; empty values for other text."""
     parts = _JWS.fullmatch(token) if len(token) <= LONGEST_TOKEN else None
     if parts is None:
         return _Header(), _Issued()

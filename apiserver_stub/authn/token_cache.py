@@ -1,4 +1,4 @@
-"""Owners of tokens that somebody else was asked about, remembered for a short time."""
+"""Caches the users of tokens verified by other servers, for a short time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.serving.access_metrics import TokenCacheMetrics
 from controller_manager.common.serving.answers import Answers, keyed_digest
 
-_PATIENCE = 30.0  # seconds a question may take that several may wait for
+_PATIENCE = 30.0  # seconds for a call shared by several requests
 _SIZE = 32_768
 
 
 class TokenCache:
-    """Asks `find` about a token once however many show it, and remembers its owner for `lifetime` seconds, and that it
-    is nobody's for `refused`. That it was refused for a reason is not remembered.
+    """Calls `find` once for concurrent requests with the same token, and caches its user for `lifetime` seconds, and
+    unknown tokens for `refused` seconds. Errors are not cached.
 
-    A token is known by a digest with a key of this process, together with the audiences it was shown to: neither memory
-    nor the time of a comparison tells of it. The last 32,768 are remembered.
+    The cache key is a keyed digest of token and audiences, so that neither memory nor timing reveals a token. The last
+    32,768 are cached.
     """
 
     def __init__(self, find: FindToken, metrics: TokenCacheMetrics, lifetime: float, refused: float = 0.0) -> None:
@@ -59,6 +59,6 @@ class TokenCache:
 
 
 def question_of(token: str, audiences: Sequence[str]) -> bytes:
-    """Return token and audiences as one text that no others make."""
+    """Encode token and audiences unambiguously."""
     parts = [part.encode("utf-8", "surrogateescape") for part in (token, *audiences)]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

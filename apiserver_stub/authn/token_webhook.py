@@ -1,4 +1,4 @@
-"""Tokens that a server of somebody else knows: it is asked by TokenReview (KEP-1687 for audiences)."""
+"""Tokens verified by a webhook with TokenReview (KEP-1687 for audiences)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ class _Status(msgspec.Struct):
 
 
 class WebhookTokens:
-    """Asks `webhook` in a `version` of TokenReview; a server that says nothing of audiences means `implicit` ones."""
+    """Calls `webhook` with a `version` of TokenReview; a response without audiences means the `implicit` ones."""
 
     def __init__(self, webhook: ReviewWebhook, version: str, implicit: Sequence[str]) -> None:
         self._webhook = webhook
@@ -33,7 +33,7 @@ class WebhookTokens:
         self._implicit = tuple(implicit)
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """See `FindToken`. A server that cannot be asked, or says what makes no sense, accepts no token."""
+        """See `FindToken`. If the call fails or the response is invalid, the token is not accepted."""
         spec = {"token": token, "audiences": list(audiences)}
         review = {
             "kind": "TokenReview", "apiVersion": self._version, "metadata": {}, "spec": spec, "status": {"user": {}},

@@ -1,5 +1,5 @@
-"""Tokens of callers: those who know tokens are asked in turn, first the file of `--token-auth-file`; the claims of
-tokens of service accounts, and the checks of what holds at a moment.
+"""Bearer tokens: the chain of token authenticators, the static tokens of `--token-auth-file`, the claims of service
+account tokens, and the checks of their validity.
 """
 
 import csv
@@ -20,7 +20,7 @@ from controller_manager.common.api.tree import Tree
 from controller_manager.common.serving.authentication import AUTHENTICATED, User, authenticated
 
 LEEWAY = 60.0
-"""Seconds that clocks may differ by, and that what was deleted still counts."""
+"""Seconds of allowed clock skew, and during which deleted objects are still accepted."""
 ACCOUNTS = "system:serviceaccounts"
 _EXTRA = "authentication.kubernetes.io"
 
@@ -46,7 +46,7 @@ class TokenSubject(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Claims(Struct, frozen=True, kw_only=True):
-    """The registered claims (RFC 7519, section 4.1) and those of the platform; times are seconds since the epoch."""
+    """The registered claims (RFC 7519, section 4.1) and those of Kubernetes; times are seconds since the epoch."""
 
     audiences: str | tuple[str, ...] = field(name="aud")
     expires: int = field(name="exp")
@@ -59,7 +59,7 @@ class Claims(Struct, frozen=True, kw_only=True):
 
 
 class Existing(Struct, frozen=True):
-    """An object that must exist for a token to be good: a row of the store, with this uid."""
+    """An object that must exist for a token to be valid: a stored row with this uid."""
 
     storage: str
     key: str
@@ -72,7 +72,7 @@ def username(namespace: str, name: str) -> str:
 
 
 def user_of(claims: Claims) -> User:
-    """Return the user whom claims name, with what is known of the token beside."""
+    """Return the user in the claims, with the data of the token as extra."""
     subject, extra = claims.subject, {}
     if claims.identifier:
         extra["credential-id"] = f"JTI={claims.identifier}"
@@ -89,7 +89,7 @@ def user_of(claims: Claims) -> User:
 
 
 def needs(subject: TokenSubject) -> tuple[Existing, ...]:
-    """Return what must exist: the account and what the token is bound to; the node of a bound pod is only told."""
+    """Return the objects that must exist: the account and the bound object. The node of a bound pod is not checked."""
     named = (
         ("serviceaccounts", subject.namespace, subject.account),
         ("secrets", subject.namespace, subject.secret),
@@ -104,7 +104,7 @@ def needs(subject: TokenSubject) -> tuple[Existing, ...]:
 
 
 def untimely(claims: Claims, now: float) -> str:
-    """Return why the claims do not hold at this moment; empty if they do."""
+    """Return why a token is not valid at this time; empty if it is."""
     if now - LEEWAY > claims.expires:
         return "the service account token has expired"
     if now + LEEWAY < max(claims.not_before, claims.issued):
@@ -119,12 +119,12 @@ def shared(wanted: Sequence[str], offered: str | Sequence[str]) -> tuple[str, ..
 
 
 class TokenRefused(Exception):
-    """A token that one of those asked knows, and does not accept: why, in a sentence for who may review tokens."""
+    """A known token was rejected; the message is the reason, for users who may create TokenReviews."""
 
 
 class Recognized(Struct, frozen=True):
-    """The user of a token, those of the audiences asked about that it is meant for, and until when it is good (seconds
-    since the epoch), where whoever remembers it has to know.
+    """The user of a token, the requested audiences that it is valid for, and its expiry (seconds since the epoch) for
+    caches.
     """
 
     user: User
@@ -133,12 +133,12 @@ class Recognized(Struct, frozen=True):
 
 
 FindToken = Callable[[str, Sequence[str]], Awaitable[Recognized | None]]
-"""Finds whose token it is, shown to one of these audiences: None for a token nobody knows; may raise `TokenRefused`."""
+"""Returns the user of a token for one of these audiences, None for an unknown token; may raise `TokenRefused`."""
 
 
 class TokenAuthenticatorChain:
-    """Asks one after the other whose token it is; this server is the `audiences`. The refusal of one leaves the token
-    to the next.
+    """Tries the token authenticators in order; this server is the `audiences`. After a rejection, the next one is
+    tried.
     """
 
     def __init__(self, sources: Sequence[FindToken], audiences: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ class TokenAuthenticatorChain:
         self._audiences = tuple(audiences)
 
     async def authenticate_token(self, token: str) -> User | None:
-        """Return the user who shows the token to this server; of a refusal the caller is told nothing."""
+        """Return the user of a token for this server. Reasons of rejections are not reported."""
         try:
             found = await self.find(token, ())
         except TokenRefused:
@@ -154,8 +154,8 @@ class TokenAuthenticatorChain:
         return found.user if found else None
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """Return whose token it is, for these audiences or, without any, for this server. Raises `TokenRefused` with
-        all that is known of why if nobody accepts it.
+        """Return the user of a token for these audiences or, without any, for this server. Raises `TokenRefused` with
+        all reasons if it is rejected.
         """
         wanted = audiences or self._audiences
         refusals: list[str] = []
@@ -173,9 +173,9 @@ class TokenAuthenticatorChain:
 
 
 class StaticTokens:
-    """Known tokens, kept and looked up as SHA-256 digests: the time of a comparison tells nothing of a token.
+    """Static tokens, stored and looked up as SHA-256 digests, so that timing reveals nothing.
 
-    They are meant for this server, which is the `audiences`.
+    They are valid for this server, the `audiences`.
     """
 
     def __init__(self, users: Mapping[str, User], audiences: Sequence[str]) -> None:
@@ -194,7 +194,7 @@ class StaticTokens:
 
 
 def read_token_file(path: Path) -> dict[str, User]:
-    """Read lines of `token,user,uid[,"group1,group2"]`. Raises `ValueError` naming the line that is wrong."""
+    """Read lines of `token,user,uid[,"group1,group2"]`. Raises `ValueError` naming the invalid line."""
     with path.open(encoding="utf-8", newline="") as lines:
         return parse_tokens(lines, str(path))
 
@@ -221,7 +221,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-# The virtual kinds of authentication: whose token is this, and who am I.
+# The virtual resources of authentication: TokenReview and SelfSubjectReview.
 
 _GROUP = f"authentication.{GROUP_DOMAIN}"
 
@@ -232,8 +232,8 @@ class _TokenSpec(Model):
 
 
 def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
-    """Return the reviews by group and plural; `find` knows the user of a token, for this server where no audience is
-    named.
+    """Return the reviews by group and plural; `find` returns the user of a token, for this server if no audience is
+    given.
     """
 
     async def token_review(_request: APIRequest, tree: Tree) -> Tree:

@@ -1,1 +1,1 @@
-"""Authorization: a chain of callables, each of which allows, denies or has no opinion."""
+"""Authorization: a chain of authorizers that allow, deny or have no opinion."""

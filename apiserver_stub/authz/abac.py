@@ -30,7 +30,7 @@ _NO_POLICY = Authorization(Decision.NO_OPINION, "No policy matched.")
 
 
 class ABACPolicy(Model):
-    """What a user, or the members of a group, may do; `*` stands for all."""
+    """The permissions of a user or a group; `*` matches all."""
 
     user: str = ""
     group: str = ""
@@ -41,13 +41,13 @@ class ABACPolicy(Model):
     non_resource_path: str = ""
 
     def is_for(self, user: User) -> bool:
-        """Tell whether the policy is for a user: it names the user or a group, and whatever it names must fit."""
+        """Return whether the policy applies to a user: it names a user or a group, and all that it names match."""
         if not self.user and not self.group:
             return False
         return self.user in ("", user.name) and (not self.group or self.group in user.groups)
 
     def allows(self, attributes: AuthorizerAttributes) -> bool:
-        """Tell whether the policy allows what its user wants."""
+        """Return whether the policy allows a request of its user."""
         if self.readonly and attributes.verb not in _READING:
             return False
         if not attributes.resource:
@@ -78,7 +78,7 @@ class _Document(Model):
 
 
 class ABACAuthorizer:
-    """Allows what some policy allows; it denies nothing."""
+    """Allows what a policy allows, and never denies."""
 
     def __init__(self, policies: Sequence[ABACPolicy]) -> None:
         self._policies = tuple(policies)
@@ -96,7 +96,7 @@ class ABACAuthorizer:
         return ALLOWED if allowed else _NO_POLICY
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return what the policies for a user allow in a namespace."""
+        """Return the permissions of a user in a namespace."""
         found = [each for each in self._policies if each.is_for(user) and each.namespace in (_ALL, namespace)]
         return Rules(
             tuple(AllowedResources(each.verbs, (each.api_group,), (each.resource,)) for each in found if each.resource),
@@ -105,7 +105,7 @@ class ABACAuthorizer:
 
 
 def read_policies(path: Path) -> tuple[ABACPolicy, ...]:
-    """Return the policies of a file; empty lines and comments (`#`) are none. Raises `ValueError` naming the line."""
+    """Return the policies of a file, without empty lines and comments (`#`). Raises `ValueError` naming the line."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -130,7 +130,7 @@ def _policies(path: Path, lines: Sequence[bytes]) -> Iterator[ABACPolicy]:
 
 
 def _policy(tree: Any) -> ABACPolicy:
-    """Return the policy in a document: of version v1beta1, or of v0, which needs not say so. Raises `ValueError`."""
+    """Return the policy in a document of version v1beta1, or v0, which may omit the version. Raises `ValueError`."""
     typed = msgspec.convert(tree, _Typed)
     if not typed.api_version or not typed.kind or typed.api_version == f"{_GROUP}/v0":
         return _of_v0(msgspec.convert(tree, ABACPolicy))
@@ -141,7 +141,7 @@ def _policy(tree: Any) -> ABACPolicy:
 
 
 def _of_v0(policy: ABACPolicy) -> ABACPolicy:
-    """Return what a policy of the version v0 means, where what is left out stands for all."""
+    """Convert a v0 policy, where omitted fields match all."""
     anybody = _ALL in (policy.user, policy.group)
     anywhere = not policy.namespace and not policy.resource
     return replace(

@@ -1,4 +1,4 @@
-"""The virtual kinds of authorization: may somebody, may I, and what may I do at all."""
+"""The virtual resources of authorization: SubjectAccessReview and its variants, and SelfSubjectRulesReview."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -73,7 +73,7 @@ class AccessReviews:
         return {**status, "evaluationError": rules.error} if rules.error else status
 
     async def _judge(self, attributes: AuthorizerAttributes, ignored: Sequence[str]) -> Tree:
-        """Return the status; `ignored` are problems of the question that did not keep it from being judged."""
+        """Return the status; `ignored` are problems of the review that did not prevent a decision."""
         decision, reason, error = await self._authorizer.authorize(attributes)
         status: Tree = {"allowed": decision is Decision.ALLOW}
         if decision is Decision.DENY:
@@ -90,8 +90,8 @@ def _shown(**lists: Sequence[str]) -> dict[str, Any]:
 
 
 def _question(request: APIRequest, tree: Tree, user: User | None = None) -> tuple[AuthorizerAttributes, Sequence[str]]:
-    """Return what is asked about, and what of it was left out; without a `user`, the object names one. Raises `Invalid`
-    or `BadRequest`.
+    """Return the attributes to authorize, and the ignored selector parts; without `user`, that of the object. Raises
+    `Invalid` or `BadRequest`.
     """
     spec = read(tree, SubjectAccessReviewSpec)
     errors = _problems(request, tree, spec)
@@ -101,7 +101,7 @@ def _question(request: APIRequest, tree: Tree, user: User | None = None) -> tupl
 
 
 def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) -> ErrorList:
-    """Return what is wrong with a question about access; one in a namespace is about the resources in it."""
+    """Return the validation errors of an access review. A local one must be about its own namespace."""
     of, other, errors = spec.resource_attributes, spec.non_resource_attributes, ErrorList()
     path = other and {"Path": other.path, "Verb": other.verb}
     if of is not None and other is not None:
@@ -124,7 +124,7 @@ def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) ->
 
 
 def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[AuthorizerAttributes, Sequence[str]]:
-    """Return what is asked about, and what of it was left out."""
+    """Return the attributes to authorize, and the ignored selector parts."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
         fields, labels, ignored = read_selectors(of)

@@ -1,4 +1,4 @@
-"""The authorizers of the modes AlwaysAllow and AlwaysDeny, which look at nothing but whether a user is known."""
+"""The authorizers of the modes AlwaysAllow and AlwaysDeny, which only check whether the user is authenticated."""
 
 from controller_manager.common.serving.authentication import ANONYMOUS, UNAUTHENTICATED, User
 from controller_manager.common.serving.authorization import (
@@ -14,13 +14,13 @@ from controller_manager.common.serving.authorization import (
 )
 
 PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
-"""The paths that anybody may read, as the role `system:public-info-viewer` of every cluster says."""
+"""The paths that all users may read, like the role `system:public-info-viewer`."""
 
 _PUBLIC_RULES = Rules((), (NonResourceRule(("get",), tuple(sorted(PUBLIC))),))
 
 
 class AlwaysAllow:
-    """Allows everything to all but the anonymous, who may read what is public."""
+    """Allows all requests of authenticated users; anonymous users may read public paths."""
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         """Return ALLOW or NO_OPINION."""
@@ -30,19 +30,19 @@ class AlwaysAllow:
         return ALLOWED if is_public else NO_OPINION
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return everything, or what is public."""
+        """Return all permissions, or those of public paths."""
         return ALL_RULES if _is_known(user) else _PUBLIC_RULES
 
 
 class AlwaysDeny:
-    """Allows nobody anything."""
+    """Allows nothing."""
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return NO_OPINION, and why: authorizers behind this one may still allow something."""
+        """Return NO_OPINION with a reason; later authorizers may allow the request."""
         return _FORBIDDEN
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return nothing."""
+        """Return no permissions."""
         return NO_RULES
 
 

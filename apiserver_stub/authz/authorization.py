@@ -1,4 +1,4 @@
-"""Authorization put together: the authorizers that flags or a file name, in order, behind that of administrators."""
+"""The configured authorization: the authorizers of flags or a file in order, after the one for administrators."""
 
 from collections.abc import Container
 from pathlib import Path
@@ -25,8 +25,8 @@ from controller_manager.common.transport.dialer import Dialer
 
 
 class AuthorizationParts(msgspec.Struct, frozen=True):
-    """The parts of a server that authorizers are made of; without a `dialer` webhooks are reached directly. What takes
-    long is done by `run`.
+    """The parts of a server needed for authorizers. Without `dialer`, webhooks are called directly. Long work is done
+    by `run`.
     """
 
     store: WatchCache
@@ -36,11 +36,11 @@ class AuthorizationParts(msgspec.Struct, frozen=True):
 
 
 class Authorization:
-    """How a server decides what callers may do: `of_requests` is asked about requests, which it counts, and
-    `authorizer` about all else. `anonymous_paths` are those at which the unknown are let through to the authorizer,
-    None for all. `rbac` knows the roles, whether or not it is asked for decisions.
+    """The authorization of a server: `of_requests` is for requests and counts them, `authorizer` for other checks.
+    `anonymous_paths` are the paths at which anonymous requests reach the authorizer, None for all. `rbac` reads the
+    roles even if RBAC is not enabled.
 
-    Raises `ValueError` for flags and files that cannot be used.
+    Raises `ValueError` for unusable flags and files.
     """
 
     def __init__(self, options: AuthorizationOptions, parts: AuthorizationParts) -> None:
@@ -55,17 +55,19 @@ class Authorization:
         self._lasting = self._made_once(begun)
         self.authorizer = ConfiguredAuthorizer(begun, self._make, self._metrics)
         self.of_requests = RequestAuthorizer(self.authorizer, RequestMetrics(parts.runtime.registry))
-        # Who is unknown is no user that "always allow" means; upstream turns anonymous requests off with that mode.
+        # AlwaysAllow does not apply to anonymous users; kube-apiserver disables anonymous requests with that mode.
         self.anonymous_paths: Container[str] | None = PUBLIC if "AlwaysAllow" in begun.types else None
 
     def read(self) -> None:
-        """Take in what the watch cache has, once that is open."""
+        """Read the watch cache after it is open."""
         self.rbac.read()
 
     async def run(self) -> None:
-        """Warn of what lets everybody in, and follow the file of the configuration, if any, until cancelled."""
+        """Log a warning about AlwaysAllow, and reload the configuration file, if any, until canceled."""
         if self.anonymous_paths is not None:
-            self._log.warning("AlwaysAllow: every known caller may do everything, and strangers see health and version")
+            self._log.warning(
+                "AlwaysAllow: authenticated users may do everything, and anonymous users may read health and version"
+            )
         if self._file is not None:
             metrics = ReloadMetrics("authorization", self._parts.runtime.registry)
             await self._file.follow(self.authorizer, metrics, self._log)
@@ -75,7 +77,7 @@ class Authorization:
         await self.authorizer.close()
 
     def _made_once(self, begun: AuthorizationConfiguration) -> dict[str, Authorizer]:
-        """Return, by type, the authorizers that stay whatever becomes of the file."""
+        """Return, by type, the authorizers that are kept when the file changes."""
         found: dict[str, Authorizer] = {}
         if "RBAC" in begun.types:
             found["RBAC"] = self.rbac
@@ -104,7 +106,7 @@ class Authorization:
             if lasting is None:
                 raise ValueError(f"authorizers[{index}].type: {of.type} cannot be added while the server runs")
             return lasting
-        from apiserver_stub.authz.webhook import webhook_authorizer  # CEL, which a server can do without
+        from apiserver_stub.authz.webhook import webhook_authorizer  # loads CEL, which many servers do not need
 
         named = "--authorization-webhook-config-file"
         if self._file is not None:
@@ -120,5 +122,5 @@ def _file(path: str) -> ConfigurationFile | None:
 
 
 def build_authorization(options: Parsed, parts: AuthorizationParts) -> Authorization:
-    """Return the authorization that the flags describe. Raises `ValueError` for one that cannot be had."""
+    """Return the authorization described by flags. Raises `ValueError` if it is invalid."""
     return Authorization(options[AuthorizationOptions], parts)

@@ -1,4 +1,4 @@
-"""AuthorizationConfiguration: which authorizers are asked, in which order (KEP-3221); from a file, or from flags."""
+"""AuthorizationConfiguration: the authorizers and their order (KEP-3221), from a file or from flags."""
 
 import os
 import stat
@@ -26,13 +26,13 @@ _NONE = Seconds(0)
 
 
 class MatchCondition(ConfigModel):
-    """An expression that must hold for a request to be asked about."""
+    """A CEL expression that must be true for the webhook to be called."""
 
     expression: str = ""
 
 
 class ConnectionInfo(ConfigModel):
-    """The server of a webhook: that of a kubeconfig file, which has two names."""
+    """The server of a webhook: a kubeconfig file, which has two field names."""
 
     type: str = ""
     kube_config_file: str | None = None
@@ -40,12 +40,12 @@ class ConnectionInfo(ConfigModel):
 
     @property
     def file(self) -> str:
-        """Return the path of the file; empty if there is none."""
+        """Return the path of the file, or an empty string."""
         return self.kube_config_file or self.cluster_config_file or ""
 
 
 class WebhookConfiguration(ConfigModel):
-    """How a webhook is asked."""
+    """The settings of a webhook."""
 
     authorized_ttl: Seconds = msgspec.field(default=_NONE, name="authorizedTTL")
     cache_authorized_requests: bool = True
@@ -60,7 +60,7 @@ class WebhookConfiguration(ConfigModel):
 
     @property
     def remembered(self) -> tuple[float, float]:
-        """Return the seconds for which answers that allow, and others, are remembered; 0 where they are not."""
+        """Return the seconds to cache allowed and other responses; 0 disables caching."""
         return (
             (self.authorized_ttl or _AUTHORIZED) if self.cache_authorized_requests else 0.0,
             (self.unauthorized_ttl or _UNAUTHORIZED) if self.cache_unauthorized_requests else 0.0,
@@ -76,7 +76,7 @@ class AuthorizerConfiguration(ConfigModel):
 
 
 class AuthorizationConfiguration(ConfigDocument):
-    """The authorizers in the order in which they are asked."""
+    """The authorizers in order."""
 
     authorizers: tuple[AuthorizerConfiguration, ...] = ()
 
@@ -100,12 +100,12 @@ TYPES: Mapping[str, type[AuthorizationConfiguration]] = MappingProxyType(
 
 
 def name_of(mode: str) -> str:
-    """Return how authorizers of a mode that can be there once are called."""
+    """Return the name of authorizers of a mode that can occur only once."""
     return mode.lower()
 
 
 def from_flags(options: AuthorizationOptions) -> AuthorizationConfiguration:
-    """Return what the flags other than `--authorization-config` mean."""
+    """Return the configuration of the flags other than `--authorization-config`."""
     ttls = options.authorization_webhook_cache_authorized_ttl, options.authorization_webhook_cache_unauthorized_ttl
     webhook = WebhookConfiguration(
         authorized_ttl=Seconds(ttls[0]),
@@ -129,11 +129,11 @@ def from_flags(options: AuthorizationOptions) -> AuthorizationConfiguration:
 
 
 Judge = Callable[[str], str]
-"""Says what is wrong with the expression of a match condition; nothing if it is right."""
+"""Returns the error of a match condition expression, or an empty string."""
 
 
 def check(configuration: AuthorizationConfiguration, judge: Judge, required: Collection[str] = ()) -> ErrorList:
-    """Return all that is wrong with a configuration; authorizers of `required` types must be there."""
+    """Return all validation errors of a configuration; authorizers of `required` types must be included."""
     errors = ErrorList()
     at: FieldPath = (None, "authorizers")
     if not configuration.authorizers:
@@ -151,7 +151,7 @@ def check(configuration: AuthorizationConfiguration, judge: Judge, required: Col
 def _check_authorizer(
     one: AuthorizerConfiguration, at: FieldPath, judge: Judge, types: set[str], taken: set[str], errors: ErrorList
 ) -> None:
-    """Collect what is wrong with one authorizer, and note its type and name."""
+    """Collect the validation errors of one authorizer, and record its type and name."""
     if not one.type:
         errors.required((at, "type"))
         return
@@ -170,7 +170,7 @@ def _check_authorizer(
     elif one.webhook is None:
         errors.required((at, "webhook"), "required when type=Webhook")
     else:
-        # The fields of the webhook are told without its own name, as by kube-apiserver.
+        # Errors of the webhook omit the field `webhook`, as in kube-apiserver.
         _check_webhook(one.webhook, at, judge, errors)
 
 

@@ -1,4 +1,4 @@
-"""The authorizers of an AuthorizationConfiguration, put together; another configuration takes its place at any time."""
+"""The authorizers of an AuthorizationConfiguration, which can be replaced at any time."""
 
 from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
@@ -34,7 +34,7 @@ Make = Callable[[AuthorizationConfiguration], list[Authorizer]]
 
 
 class ConfiguredAuthorizer:
-    """Decides as the configuration in use says, behind the authorizer of administrators."""
+    """Decides with the current configuration, after the authorizer for administrators."""
 
     def __init__(self, configuration: AuthorizationConfiguration, make: Make, metrics: AuthorizationMetrics) -> None:
         self._make = make
@@ -52,8 +52,8 @@ class ConfiguredAuthorizer:
         return self._chain.rules_for(user, namespace)
 
     def use(self, configuration: AuthorizationConfiguration) -> list[Authorizer]:
-        """Decide so from now on; return the authorizers that nobody asks any more. Raises `ValueError`, and changes
-        nothing, where that cannot be had.
+        """Switch to a configuration; return the authorizers no longer in use. Raises `ValueError`, without any change,
+        for an unusable configuration.
         """
         made = self._make(configuration)
         names = {one: (each.type, each.name) for one, each in zip(made, configuration.authorizers, strict=True)}
@@ -82,7 +82,7 @@ class RequestAuthorizer:
         self._now = precise_clock()
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return what the other decides."""
+        """Return the decision of the wrapped authorizer."""
         began = self._now()
         authorization = await self._authorizer.authorize(attributes)
         decision = authorization.decision
@@ -98,18 +98,18 @@ class RequestAuthorizer:
 @runtime_checkable
 class _Retiring(Protocol):
     async def retire(self) -> None:
-        """Close connections once the questions under way are answered."""
+        """Close connections after the running reviews."""
 
 
 async def retire(authorizers: Collection[Authorizer]) -> None:
-    """Let go of authorizers that nobody asks any more."""
+    """Release authorizers that are no longer in use."""
     for authorizer in authorizers:
         if isinstance(authorizer, _Retiring):
             await authorizer.retire()
 
 
 class ConfigurationFile:
-    """The file of `--authorization-config`. Raises `ConfigFileError` for one that cannot be used."""
+    """The file of `--authorization-config`. Raises `ConfigFileError` if it is unusable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,12 +118,12 @@ class ConfigurationFile:
 
     @property
     def configuration(self) -> AuthorizationConfiguration:
-        """Return what is in use."""
+        """Return the configuration in use."""
         return self._in_use
 
     async def follow(self, authorizer: ConfiguredAuthorizer, metrics: ReloadMetrics, log: Logger) -> None:
-        """Have an authorizer decide as the file says whenever it changes, until cancelled. A file that cannot be used
-        changes nothing; types of authorizers beside webhooks that there were at the start must stay.
+        """Apply each change of the file to an authorizer, until canceled. An unusable file changes nothing; authorizer
+        types other than webhooks must stay the same.
         """
         required = self._in_use.types - {WEBHOOK}
         metrics.in_use(self._data)
@@ -138,12 +138,12 @@ class ConfigurationFile:
                 raise ConfigFileError(f"{self._path}: {error}") from None
             self._in_use = found
             metrics.succeeded(data)
-            log.info("authorizes by a new configuration", file=str(self._path))
+            log.info("reloaded the authorization configuration", file=str(self._path))
             await retire(unused)
 
         def failed(error: ConfigFileError) -> None:
             metrics.failed()
-            log.error("the authorization configuration cannot be used; the one before stays in use", why=str(error))
+            log.error("failed to reload the authorization configuration; keeping the current one", why=str(error))
 
         await FileWatcher(self._path, self._data, apply, failed).run()
 
@@ -154,8 +154,8 @@ class ConfigurationFile:
 
 
 def _judged(expression: str) -> str:
-    """Return what is wrong with the expression of a match condition."""
-    from apiserver_stub.authz.review_spec import condition_environment  # only those who have conditions need CEL
+    """Return the error of a match condition expression."""
+    from apiserver_stub.authz.review_spec import condition_environment  # loads CEL, which is needed only for conditions
     from apiserver_stub.webhooks.match_conditions import ConditionError, compile_condition
 
     try:

@@ -9,41 +9,41 @@ _RESULTS = ("name", "result")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _DECISIONS = Family(
     "apiserver_authorization_decisions_total",
-    "Decisions that ended the asking, by type and name of the authorizer.",
+    "Number of final decisions, by type and name of the authorizer.",
     "counter",
     (*_NAMED, "decision"),
 )
 _EVALUATIONS = Family(
-    "apiserver_authorization_webhook_evaluations_total", "Calls of authorization webhooks.", "counter", _RESULTS
+    "apiserver_authorization_webhook_evaluations_total", "Number of authorization webhook calls.", "counter", _RESULTS
 )
 _DURATION = Family(
     "apiserver_authorization_webhook_duration_seconds",
-    "Seconds of calls of authorization webhooks.",
+    "Seconds spent in authorization webhook calls.",
     "histogram",
     _RESULTS,
     _SECONDS,
 )
 _FAIL_OPEN = Family(
     "apiserver_authorization_webhook_evaluations_fail_open_total",
-    "Requests about which a webhook had no opinion since it failed.",
+    "Number of requests without an opinion of the webhook because it failed.",
     "counter",
     _RESULTS,
 )
 _MATCH_ERRORS = Family(
     "apiserver_authorization_match_condition_evaluation_errors_total",
-    "Requests for which match conditions could not be evaluated.",
+    "Number of requests for which the evaluation of match conditions failed.",
     "counter",
     _NAMED,
 )
 _EXCLUSIONS = Family(
     "apiserver_authorization_match_condition_exclusions_total",
-    "Requests that match conditions kept from a webhook.",
+    "Number of requests excluded by match conditions.",
     "counter",
     _NAMED,
 )
 _MATCH_SECONDS = Family(
     "apiserver_authorization_match_condition_evaluation_seconds",
-    "Seconds of the evaluation of match conditions.",
+    "Seconds spent evaluating match conditions of authorization webhooks.",
     "histogram",
     _NAMED,
     (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25),
@@ -63,7 +63,7 @@ class AuthorizationMetrics:
         self._match_seconds = Histograms(_MATCH_SECONDS, registry)
 
     def decided(self, type_: str, name: str, decision: Decision) -> None:
-        """An authorizer had an opinion."""
+        """Count a decision of an authorizer."""
         self._decisions.add(type_, name, decision.value)
 
     def asked(self, name: str, result: str, seconds: float) -> None:
@@ -72,7 +72,7 @@ class AuthorizationMetrics:
         self._duration.observe(seconds, name, result)
 
     def failed_open(self, name: str, *, timed_out: bool) -> None:
-        """A webhook could not be asked, and the next authorizer is."""
+        """Count a failed webhook call after which the next authorizer decides."""
         self._fail_open.add(name, "timeout" if timed_out else "error")
 
     def matched(self, type_: str, name: str, seconds: float, *, excluded: bool, failed: bool) -> None:

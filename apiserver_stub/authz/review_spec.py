@@ -13,7 +13,7 @@ _RESOURCE_FIELDS = ("namespace", "verb", "group", "version", "resource", "subres
 
 
 def review_spec(attributes: AuthorizerAttributes) -> Tree:
-    """Return the question in version v1; what is empty is left out, as it is by clients in Go."""
+    """Return the spec of a SubjectAccessReview in version v1; empty fields are omitted, as by Go clients."""
     user = attributes.user
     spec: Tree = {}
     if attributes.resource:
@@ -39,7 +39,7 @@ def in_version(spec: Tree, version: str) -> Tree:
 
 
 def condition_variables(attributes: AuthorizerAttributes) -> Mapping[str, Any]:
-    """Return the values of the variables of match conditions: all texts are there, be they empty."""
+    """Return the variables of match conditions; all strings are present, even if empty."""
     user = attributes.user
     request: Tree = {
         "user": user.name,

@@ -1,4 +1,4 @@
-"""Virtual kinds: objects that are questions, answered in their status and never stored."""
+"""Virtual resources: reviews that are answered in their status and never stored."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
@@ -15,17 +15,17 @@ from controller_manager.common.api.model import Model
 from controller_manager.common.api.tree import Tree
 
 M = TypeVar("M", bound=Model)
-# What of metadata is a server's to say, and of a question nobody's.
+# Metadata fields set by servers, which have no meaning in a review.
 _NOT_SENT = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 
 Review = Callable[[APIRequest, Tree], Awaitable[Tree]]
-"""Answers a question with the status of the object; what it changes of the question is answered so."""
+"""Answers a review: returns the status of the object, and may change its other fields."""
 Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
-"""Reads the object a request carries, fitted to its schema, and what the caller is warned of."""
+"""Decodes the object of a request according to its schema; also returns warnings."""
 
 
 class Reviews:
-    """Answers requests for the virtual kinds of a table by group and plural."""
+    """Handles requests for the virtual resources of a table by group and plural."""
 
     def __init__(self, table: Mapping[tuple[str, str], Review], read: Read, offload: Offload) -> None:
         self._table = table
@@ -33,11 +33,11 @@ class Reviews:
         self._offload = offload
 
     def answers(self) -> Mapping[tuple[str, str], Handler]:
-        """Return what answers requests, by group and plural of their kind."""
+        """Return the request handlers by group and plural."""
         return dict.fromkeys(self._table, self.answer)
 
     async def answer(self, request: APIRequest) -> Reply:
-        """Return the question with its answer."""
+        """Return the review with its status."""
         review = self._table[request.kind.group, request.kind.plural]
         tree, warnings = await self._read(request)
         for name in _NOT_SENT:
@@ -48,7 +48,7 @@ class Reviews:
 
 
 def read(tree: Tree, model: type[M]) -> M:
-    """Return the object's `spec`, typed. Raises `BadRequest` naming the field that is wrong."""
+    """Return the object's `spec` as `model`. Raises `BadRequest` naming the invalid field."""
     try:
         return msgspec.convert(tree.get("spec") or {}, model)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""Selectors in questions about access (KEP-4601): judged, read, and put into questions to others.
+"""Selectors in access reviews (KEP-4601): validation, parsing, and encoding for webhooks.
 
-A requirement that is not understood is left out, and so are those beyond the bound of lists (`MOST_CONDITIONS`):
-requirements only narrow, so what is asked for grows, and is refused rather than allowed.
+Invalid requirements, and those beyond the limit of lists (`MOST_CONDITIONS`), are ignored: requirements only restrict a
+request, so without them more permissions are needed, which is safe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,13 @@ _NAMES: Mapping[str, str] = {operator: name for name, operator in _OPERATORS.ite
 
 
 def check_selectors(of: ResourceAttributes, errors: ErrorList) -> None:
-    """Collect what is wrong with the selectors of a question."""
+    """Collect the validation errors of the selectors of a review."""
     _check(of.field_selector, (_AT, "fieldSelector"), errors, by_label=False)
     _check(of.label_selector, (_AT, "labelSelector"), errors, by_label=True)
 
 
 def read_selectors(of: ResourceAttributes) -> tuple[FieldSelector | None, LabelSelector | None, list[str]]:
-    """Return the selectors of a question, None for those it does not have, and what to tell of what was left out."""
+    """Return the selectors of a review, None for missing ones, and messages about ignored parts."""
     told: list[str] = []
     fields = labels = None
     if of.field_selector is not None:
@@ -51,7 +51,7 @@ def read_selectors(of: ResourceAttributes) -> tuple[FieldSelector | None, LabelS
 
 
 def field_requirements(selector: FieldSelector | None) -> list[Tree]:
-    """Return the conditions of a selector as questions have them."""
+    """Return the requirements of a selector for a review."""
     terms = () if selector is None else sorted(selector.terms, key=_text)
     return [{"key": term.path, "operator": "In" if term.equal else "NotIn", "values": [term.value]} for term in terms]
 
@@ -61,7 +61,7 @@ def _text(term: Term) -> str:
 
 
 def label_requirements(selector: LabelSelector | None) -> list[Tree]:
-    """Return the conditions of a selector as questions have them; comparisons of numbers have no place there."""
+    """Return the requirements of a selector for a review; numeric comparisons cannot be expressed there."""
     found = () if selector is None else sorted(selector.requirements, key=lambda requirement: requirement.key)
     return [
         {"key": each.key, "operator": _NAMES[each.operator], **({"values": list(each.values)} if each.values else {})}
@@ -98,7 +98,7 @@ def _check_requirement(requirement: SelectorRequirement, at: FieldPath, errors: 
 
 
 def _fields(of: SelectorAttributes) -> tuple[FieldSelector | None, bool]:
-    """Return what was understood, and whether something was not."""
+    """Return the valid requirements, and whether any were ignored."""
     if not of.requirements:
         return _parsed(FieldSelector, of.raw_selector)
     known = [each for each in _first(of) if each.operator in _WITH_VALUES and len(each.values) == 1]
@@ -119,7 +119,7 @@ def _first(of: SelectorAttributes) -> Sequence[SelectorRequirement]:
 
 
 def _parsed(of: type[S], text: str) -> tuple[S | None, bool]:
-    """Return the selector of a text, and whether the text was ignored."""
+    """Parse a selector; also return whether it was ignored as invalid."""
     try:
         return of.parse_bounded(text), False
     except BadRequest:

@@ -1,4 +1,4 @@
-"""The authorizer of the mode Webhook: asks another server by SubjectAccessReview, and remembers what it says."""
+"""The authorizer of the mode Webhook: calls a server with SubjectAccessReview, and caches the responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ from controller_manager.common.transport.dialer import Dialer
 TYPE = "Webhook"
 _KIND = "SubjectAccessReview"
 _REMEMBERED = 8192
-# Characters: who asks at such length, or answers so, wants memory.
+# Characters; larger reviews and reasons are not cached.
 _LONGEST_QUESTION = 10_000
 _LONGEST_REASON = 10_000
 _UNLISTED = Rules(incomplete=True, error="webhook authorizer does not support user rule resolution")
@@ -40,9 +40,7 @@ _BOTH = "the webhook both allowed and denied the request"
 
 
 class WebhookRules(msgspec.Struct, frozen=True):
-    """How a webhook is asked: in which version, how many seconds its answers count, what follows when it fails, and
-    the conditions for a request to be asked about.
-    """
+    """The settings of a webhook: version, TTLs in seconds, the decision on failure, and match conditions."""
 
     version: str
     authorized_ttl: float
@@ -73,7 +71,7 @@ class WebhookAuthorizer:
         self._digest = keyed_digest()
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return what the webhook decides, now or when it was asked before; its failure is what the rules say."""
+        """Return the decision of the webhook, possibly cached; on failure, the configured decision."""
         rules = self._rules
         try:
             if rules.conditions is not None and not await self._matches(rules.conditions, attributes):
@@ -90,11 +88,11 @@ class WebhookAuthorizer:
         return Authorization(Decision.ALLOW if status.allowed else Decision.NO_OPINION, status.reason)
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return that nothing is known: a webhook is asked about one thing at a time."""
+        """Return that the permissions are unknown, because a webhook decides single requests only."""
         return _UNLISTED
 
     async def retire(self) -> None:
-        """Close the connections when the questions under way are answered."""
+        """Close the connections after the running reviews."""
         await self._webhook.retire()
 
     async def _matches(self, conditions: MatchConditions, attributes: AuthorizerAttributes) -> bool:
@@ -112,7 +110,7 @@ class WebhookAuthorizer:
     async def _ask(
         self, attributes: AuthorizerAttributes, spec: Mapping[str, Any]
     ) -> tuple[SubjectAccessReviewStatus, float]:
-        """Return the answer, and how many seconds it counts."""
+        """Return the response and its TTL in seconds."""
         version = f"authorization.{GROUP_DOMAIN}/{self._rules.version}"
         review = {"kind": _KIND, "apiVersion": version, "metadata": {}, "spec": spec, "status": {"allowed": False}}
         status = await self._webhook.ask(review, _status)
@@ -121,7 +119,7 @@ class WebhookAuthorizer:
         return status, self._rules.authorized_ttl if status.allowed else self._rules.unauthorized_ttl
 
     def _failed(self, error: ServiceUnavailable) -> Authorization:
-        self._log.warning("an authorization webhook could not be asked", webhook=self._name, why=error.message)
+        self._log.warning("authorization webhook call failed", webhook=self._name, why=error.message)
         if self._rules.on_error is Decision.NO_OPINION:
             timed_out = isinstance(error, ReviewError) and error.timed_out
             self._metrics.failed_open(self._name, timed_out=timed_out)
@@ -136,9 +134,8 @@ def webhook_authorizer(
     dialer: Dialer | None = None,
     run: StepRunner = at_once,
 ) -> WebhookAuthorizer:
-    """Return the authorizer that a configuration which is right describes; `named` is the flag or the field with its
-    kubeconfig file, and conditions that take long are evaluated by `run`. Raises `ConfigError` for a file that cannot
-    be used, and `ConditionError`.
+    """Return the authorizer of a valid configuration; `named` is the flag or field of its kubeconfig file, and `run`
+    evaluates expensive conditions. Raises `ConfigError` for an unusable file, and `ConditionError`.
     """
     webhook = of.webhook
     assert webhook is not None
@@ -160,7 +157,7 @@ def webhook_authorizer(
 
 
 def _status(review: dict[str, Any]) -> SubjectAccessReviewStatus:
-    """Return the status of an answer; one without is no opinion. Raises `WebhookError`."""
+    """Return the status of a review; a missing one is no opinion. Raises `WebhookError`."""
     try:
         return msgspec.convert(_without_nulls(review.get("status") or {}), SubjectAccessReviewStatus)
     except (msgspec.ValidationError, AttributeError) as error:
@@ -172,7 +169,7 @@ def _without_nulls(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _size(attributes: AuthorizerAttributes) -> int:
-    """Return how much of a question its sender chose, in characters."""
+    """Return the number of characters in a review that the caller chose."""
     of = attributes
     texts = (of.namespace, of.verb, of.group, of.version, of.resource, of.subresource, of.name, of.path)
     return sum(map(len, texts))

@@ -1,12 +1,12 @@
-"""The priority levels and flow schemas every cluster has (KEP-1040), and what becomes of edits of them.
+"""The default priority levels and flow schemas (KEP-1040), and how edits of them are handled.
 
-| object | its spec differs from ours | annotation `autoupdate-spec` |
+| object | its spec differs from the default | annotation `autoupdate-spec` |
 |--|--|--|
-| `exempt`, `catch-all` (mandatory) | is put right | `true` |
-| the others (suggested), annotation `true` | is put right | stays |
-| suggested, annotation `false` | stays | stays |
-| suggested, without or with another annotation, never edited (generation 1) | is put right | becomes `true` |
-| suggested, without or with another annotation, edited | stays | becomes `false` |
+| `exempt`, `catch-all` (mandatory) | is corrected | `true` |
+| the others (suggested), annotation `true` | is corrected | unchanged |
+| suggested, annotation `false` | unchanged | unchanged |
+| suggested, without or with another annotation, never edited (generation 1) | is corrected | becomes `true` |
+| suggested, without or with another annotation, edited | unchanged | becomes `false` |
 """
 
 from functools import partial
@@ -40,7 +40,7 @@ async def _ensure(objects: Objects, kind: str, name: str, spec: Tree) -> None:
 
 
 def revised(found: Tree, spec: Tree, *, mandatory: bool) -> Tree | None:
-    """Return the object corrected by the table above; None if it may stay."""
+    """Return the object corrected as in the table above; None to leave it unchanged."""
     annotations = found["metadata"].get("annotations") or {}
     updates = mandatory or _updates_itself(annotations.get(_AUTO_UPDATE, ""), found["metadata"].get("generation", 0))
     noted = "true" if updates else "false"

@@ -18,7 +18,7 @@ from apiserver_stub.verbs import RequestScope
 from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.base.tasks import all_of
 
-# The priority classes of pods that a cluster cannot do without.
+# The system priority classes.
 
 _API = f"scheduling.{GROUP_DOMAIN}/v1"
 _SYSTEM = {
@@ -28,7 +28,7 @@ _SYSTEM = {
 
 
 async def ensure_priority_classes(objects: Objects, _: ClusterInfo) -> None:
-    """Both; one that is there stays as it is."""
+    """Create both system classes; existing ones are not changed."""
     wanted = (
         {
             "kind": "PriorityClass",
@@ -58,9 +58,9 @@ HOOKS = (*_STEPS, _POLICY)
 
 
 async def bootstrap(handle: Handle, scope: RequestScope, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
-    """Create what every cluster has; called again, correct what has changed, and write nothing else.
+    """Create the objects that every cluster has. Repeated calls correct changed objects and write nothing else.
 
-    `done` is told the name of each step that is taken. Raises the refusal of a request.
+    `done` is called with the name of each completed step. Raises the `ApiError` of a failed request.
     """
     objects = Objects(handle, partial(remove_unreadable_at, scope))
 
@@ -69,5 +69,5 @@ async def bootstrap(handle: Handle, scope: RequestScope, cluster: ClusterInfo, d
         await (ensure_policy(scope, objects, cluster.features) if policy else _STEPS[name](objects, cluster))
         done(name)
 
-    await take(_NAMESPACES)  # which others lie in
+    await take(_NAMESPACES)  # the others need namespaces
     await all_of(*(take(name) for name in HOOKS if name != _NAMESPACES))

@@ -1,5 +1,5 @@
-"""Creates and corrects the objects of a cluster through the server itself, as its own user; and the facts they are made
-of.
+"""Creates and corrects objects of the cluster by requests to this server as its own user; and the cluster data they
+contain.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,9 +17,7 @@ from controller_manager.common.base.clock import utc_now
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
-    """The addresses of this server: that of its service, the address and port behind it, and the ranges from which
-    services are given theirs.
-    """
+    """The addresses of this server: the cluster IP of its service, its address and port, and the service IP ranges."""
 
     cluster_ip: str
     address: str
@@ -28,8 +26,8 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 class ClusterInfo(msgspec.Struct, frozen=True):
-    """The facts of a cluster that others need: where its API server is, how that knows its clients, by the keys of
-    the ConfigMap this is published in, and the features that are on, of those with roles of their own.
+    """Cluster data: the address of the API server, its authentication data by the keys of the published ConfigMap, and
+    the enabled features that have their own roles.
     """
 
     address: ServerAddress
@@ -39,19 +37,19 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
 Handle = Callable[[Request], Awaitable[Response]]
 Revise = Callable[[Tree], Tree | None]
-"""A function of a found object that returns what it should be instead; None if it may stay as it is."""
+"""A function that returns the new version of an existing object; None to leave it unchanged."""
 
 MANAGER = "kube-apiserver"
-"""Who owns what this server says of objects."""
+"""The field manager of this server."""
 
 _TRIES = 8  # to write what several servers write when they start
 
 
 class Objects:
-    """The objects of one server. Every method raises the refusal of a request.
+    """The objects of one server. Every method raises the `ApiError` of a failed request.
 
-    `condition` is the type, status, reason and message of one that the object's status must have.
-    `remove_unreadable` removes the object of a path if the store cannot read it.
+    `condition` is a status condition (type, status, reason, message) that the object must have. `remove_unreadable`
+    removes the object of a path if the store cannot read it.
     """
 
     def __init__(self, handle: Handle, remove_unreadable: Callable[[str], Awaitable[None]] | None = None) -> None:
@@ -61,7 +59,7 @@ class Objects:
     async def ensure(
         self, collection: str, wanted: Tree, born: Tree | None = None, *, condition: Tree | None = None
     ) -> None:
-        """Bring about what is `wanted`; what it is `born` with besides stays as it was then."""
+        """Create or correct an object to contain `wanted`. The fields of `born` are only set on creation."""
 
         def revise(found: Tree) -> Tree | None:
             corrected: Tree = _over(found, wanted)
@@ -72,12 +70,12 @@ class Objects:
     async def ensure_revised(
         self, collection: str, wanted: Tree, revise: Revise, *, manager: str = MANAGER, condition: Tree | None = None
     ) -> None:
-        """Create `wanted` if nothing has its name, otherwise write what `revise` makes of what is there; again where
-        another server that starts beside this one did so first.
+        """Create `wanted` if no object has its name, otherwise write the result of `revise`. Retries if another server
+        writes at the same time.
         """
         if self._remove_unreadable is not None:
             await self._remove_unreadable(f"{collection}/{wanted['metadata']['name']}")
-        # What cannot be read must not keep the server from starting: an encrypted object whose key is missing.
+        # An unreadable object (encrypted with a missing key) must not prevent the start.
         with suppress(InternalError):
             for tries_left in reversed(range(_TRIES)):
                 try:
@@ -91,7 +89,7 @@ class Objects:
                         raise
 
     async def _revised(self, collection: str, wanted: Tree, revise: Revise, manager: str) -> Tree:
-        """Return what is there now; raises AlreadyExists or Conflict if somebody wrote meanwhile."""
+        """Return the current object. Raises AlreadyExists or Conflict if another client has written it meanwhile."""
         path = f"{collection}/{wanted['metadata']['name']}"
         try:
             found = await self._send("GET", path)
@@ -101,14 +99,13 @@ class Objects:
         return found if revised is None else await self._send("PUT", path, revised, manager)
 
     async def ensure_created(self, collection: str, wanted: Tree) -> None:
-        """Create `wanted`, most probably new; whatever has its name stays as it is."""
+        """Create `wanted`, which is probably new; an existing object is not changed."""
         with suppress(AlreadyExists):
             await self._send("POST", collection, wanted, MANAGER)
 
     async def revise(self, path: str, uid: str, revise: Revise, *, subresource: str = "") -> None:
-        """Write what `revise` makes of the object `uid`, or of any if none is given, as a whole or through a
-        subresource. Nothing is written of one that is gone, and nothing that others have changed meanwhile: who follows
-        it comes again.
+        """Write the result of `revise` for the object with `uid` (empty: any), as a whole or through a subresource.
+        Nothing is written if the object was deleted or changed meanwhile: the caller watches it and is called again.
         """
         with suppress(NotFound, Conflict):
             found = await self._send("GET", path)
@@ -116,7 +113,7 @@ class Objects:
                 await self._send("PUT", path + (subresource and f"/{subresource}"), revised, MANAGER)
 
     async def label(self, path: str, uid: str, name: str, value: str) -> None:
-        """Give a label to the object `uid`, as `revise` does."""
+        """Set a label of the object `uid`, like `revise`."""
 
         def labelled(found: Tree) -> Tree:
             labels = {**(found["metadata"].get("labels") or {}), name: value}
@@ -125,12 +122,12 @@ class Objects:
         await self.revise(path, uid, labelled)
 
     async def apply_status(self, path: str, wanted: Tree, manager: str) -> None:
-        """Apply the status of an object by force, in the name of a manager; one that is gone is left alone."""
+        """Apply the status of an object with force, as a field manager; nothing happens if it does not exist."""
         with suppress(NotFound):
             await self._send("PATCH", f"{path}/status", wanted, manager)
 
     async def remove(self, path: str, uid: str = "", resource_version: str = "") -> None:
-        """Delete an object that may be there; one of another `uid` or `resource_version` stays, if that is given."""
+        """Delete an object if it exists and has the given `uid` and `resource_version`."""
         given = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {name: value for name, value in given.items() if value}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions} if uid else None
@@ -153,7 +150,7 @@ class Objects:
 
 
 def _with_condition(found: Tree, condition: Tree) -> Tree | None:
-    """Return `found` with the condition in its status; None if it says the same already."""
+    """Return `found` with the condition in its status; None if it already has it."""
     status = found.get("status") or {}
     conditions = status.get("conditions") or []
     if any(condition.items() <= each.items() for each in conditions):
@@ -164,7 +161,7 @@ def _with_condition(found: Tree, condition: Tree) -> Tree | None:
 
 
 def _over(found: Any, wanted: Any) -> Any:
-    """Return `found` with what is wanted laid over it; a list is taken whole."""
+    """Merge `wanted` into `found`; lists are replaced."""
     if not isinstance(found, dict) or not isinstance(wanted, dict):
         return wanted
     return found | {name: _over(found.get(name), value) for name, value in wanted.items()}

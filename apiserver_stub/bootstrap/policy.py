@@ -1,14 +1,14 @@
-"""The default roles and bindings (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`): created all at once, and added to
-where edits have taken something away.
+"""The default roles and bindings (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`): created in few transactions, and
+completed after edits.
 
-| what is there | what becomes of it |
+| existing object | result |
 |--|--|
-| nothing of the name, or nothing that can be read | it is created |
-| the annotation `autoupdate` is `false` | it stays |
-| a role without rules, labels or selectors that it should have | they are added; what is there besides stays |
-| a role that should gather no rules of others, and does | it does no more |
-| a binding without subjects or labels that it should have | they are added |
-| a binding of another role | it is deleted and made anew |
+| missing or unreadable | it is created |
+| the annotation `autoupdate` is `false` | unchanged |
+| a role that lacks default rules, labels or selectors | they are added; others are kept |
+| an aggregated role that should not be one | the aggregation is removed |
+| a binding that lacks default subjects or labels | they are added |
+| a binding of another role | it is deleted and created again |
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,14 +42,14 @@ from controller_manager.common.serving.authentication import User
 _API = f"{GROUP}/v1"
 _AUTHOR = {"fieldManager": MANAGER}
 _ATTEMPTS = 10
-_TOGETHER = 100  # rows of one transaction, of which etcd takes 128
+_TOGETHER = 100  # rows per transaction; etcd allows 128
 _ROLES = Decoder(Role)
 _LABEL = f"{PLATFORM_DOMAIN}/bootstrapping"
 
 
 async def ensure_policy(scope: RequestScope, objects: Objects, features: frozenset[str] = frozenset()) -> None:
-    """Create what there is none of, and correct the rest by the table above; `features` are those that are on. Raises
-    the refusal of a request.
+    """Create missing objects and correct the others as in the table above; `features` are the enabled ones. Raises the
+    `ApiError` of a failed request.
     """
     policy = _read(features)
     for kind, wanted in _objects(scope, policy):
@@ -59,7 +59,7 @@ async def ensure_policy(scope: RequestScope, objects: Objects, features: frozens
         writes = [write for write in lacking if write is not None]
         if not writes:
             break
-        with suppress(RevisionConflict):  # if another server was faster with some of them, the others are still lacking
+        with suppress(RevisionConflict):  # another server has created some of them; the next attempt creates the rest
             for at in range(0, len(writes), _TOGETHER):
                 await scope.store.commit(*writes[at : at + _TOGETHER])
     for kind, wanted in _objects(scope, policy):
@@ -81,7 +81,7 @@ async def _correct(scope: RequestScope, objects: Objects, kind: ResourceInfo, wa
 
 
 def revised(found: Tree, wanted: Tree) -> Tree | None:
-    """Return a role or binding corrected by the table above; None if it may stay."""
+    """Return a role or binding corrected as in the table above; None to leave it unchanged."""
     metadata = found["metadata"]
     if (metadata.get("annotations") or {}).get(AUTO_UPDATE) == "false":
         return None
@@ -126,14 +126,14 @@ def _correct_aggregation(corrected: Tree, wanted: Tree | None) -> None:
 
 
 class _Policy(NamedTuple):
-    """The objects as they are wanted, and the rules that some roles gather, by their names."""
+    """The default objects, and the rules of aggregated roles by name."""
 
     wanted: tuple[Tree, ...]
     gathered: Mapping[str, list[Tree]]
 
 
 def _objects(scope: RequestScope, policy: _Policy) -> Iterator[tuple[ResourceInfo, Tree]]:
-    """Yield all objects with their kinds; roles that gather the rules of others without those."""
+    """Yield all objects with their kinds; aggregated roles without the aggregated rules."""
     for tree in policy.wanted:
         kind = scope.kinds.find(GROUP, "v1", f"{tree['kind'].lower()}s")
         assert kind is not None
@@ -172,7 +172,7 @@ def _load(name: str) -> list[Tree]:
 
 
 def _with_features(features: frozenset[str]) -> list[Tree]:
-    """Return the objects that there are with these features; what is there without them is given further rules."""
+    """Return the default objects with these features, which add objects and rules."""
     found = {(raw["kind"], raw.get("namespace", ""), raw["name"]): raw for raw in _load("policy.json")}
     for raw in _load("policy_by_feature.json"):
         if features.issuperset(raw.pop("gates")):

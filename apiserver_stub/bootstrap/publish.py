@@ -1,5 +1,5 @@
-"""Publishes in the cluster how this server is reached (its service, the endpoints behind it, ranges of addresses), how
-it authenticates callers, and since when the use of tokens kept in secrets is recorded.
+"""Publishes how this server is reached (its service, endpoints, and service IP ranges), its authentication data, and
+since when the use of legacy tokens is recorded.
 """
 
 import re
@@ -38,7 +38,7 @@ async def ensure_token_tracking(objects: Objects, _: ClusterInfo) -> None:
 
 
 def _published(authentication: Mapping[str, str]) -> Tree:
-    """Return the ConfigMap of the authorities; what others publish in it stays."""
+    """Return the ConfigMap with the authorities; data of other publishers is kept."""
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",
@@ -61,7 +61,7 @@ async def ensure_namespaces(objects: Objects, _: ClusterInfo) -> None:
 
 
 async def ensure_service_ranges(objects: Objects, cluster: ClusterInfo) -> None:
-    """Create the ServiceCIDR of the address ranges and mark it ready; a range that is there stays as it is."""
+    """Create the ServiceCIDR of the service IP ranges and mark it ready; an existing one is not changed."""
     ranges = list(cluster.address.ranges)
     if not ranges:
         return
@@ -119,13 +119,13 @@ def _service_range(ranges: list[str]) -> Tree:
 
 
 def _ready_range() -> Tree:
-    """Return the condition of a range that services may have addresses of."""
+    """Return the condition Ready of a ServiceCIDR."""
     told = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
     return {**told, "lastTransitionTime": format_time(utc_now())}
 
 
 def _endpoints(where: ServerAddress) -> Tree:
-    """Return the Endpoints of that service; nobody need mirror them into slices."""
+    """Return the Endpoints of the service, excluded from mirroring to EndpointSlices."""
     return {
         "kind": "Endpoints",
         "apiVersion": "v1",

@@ -1,7 +1,7 @@
-"""Reduces a folder of facts about the API to the default roles and bindings, without those of a vendor.
+"""Extracts the default roles and bindings from a folder of API data, without those of a vendor.
 
-Run as `python -m apiserver_stub.bootstrap.reduce FOLDER`; writes `policy.json` beside this file: an object a line, with
-its kind, namespace, name and what else it is made of. Roles that gather the rules of others have them here already.
+Run as `python -m apiserver_stub.bootstrap.reduce FOLDER`; writes `policy.json` beside this file, one object per line
+with kind, namespace, name and other data. Aggregated roles include the aggregated rules.
 """
 
 import sys
@@ -12,7 +12,7 @@ import msgspec
 
 Raw = dict[str, Any]
 
-# Of a vendor, or of a feature that is off by default.
+# Objects of a vendor, or of a feature that is off by default.
 _LEFT_OUT = (
     "system:openshift:",
     "system:controller:service-ca-cert-publisher",
@@ -24,7 +24,7 @@ _ORDER = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 def main(folder: str) -> None:
     """Write `policy.json`."""
     lines = (Path(folder) / "rbac.jsonl").read_bytes().splitlines()
-    found = {}  # of what is there twice, the first is what it is with features that are off by default
+    found = {}  # the first of duplicate entries is the one with off-by-default features disabled
     for raw in map(msgspec.json.decode, lines):
         if not raw["name"].startswith(_LEFT_OUT):
             found[_ORDER.index(raw["kind"]), raw.get("namespace", ""), raw["name"]] = raw

@@ -1,6 +1,6 @@
-"""Removes objects of the bootstrap that the store holds but cannot read, so that the bootstrap creates them again.
+"""Removes unreadable default objects from the store, so that they are created again.
 
-Encrypted objects stay: they can be read again once the server has their key.
+Encrypted objects are kept: they are readable once the server has their key.
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ from controller_manager.common.base.log import get_logger
 
 
 async def remove_unreadable_at(scope: RequestScope, path: str) -> None:
-    """Remove the object of a path if it cannot be read."""
+    """Remove the object of a path if it is unreadable."""
     info = RequestInfo.of("GET", path, {})
     kind = scope.kinds.find(info.group, info.version, info.resource)
     if kind is not None:
@@ -25,7 +25,7 @@ async def remove_unreadable_at(scope: RequestScope, path: str) -> None:
 
 
 async def remove_unreadable(scope: RequestScope, kind: ResourceInfo, namespace: str, name: str) -> None:
-    """Remove an object that cannot be read; one that another server has just changed stays."""
+    """Remove an unreadable object, unless another server has just changed it."""
     row = scope.store.get(kind.storage, key_of(kind, namespace, name))
     problem = "" if row is None else _problem(kind, row)
     if row is None or not problem:
@@ -42,7 +42,7 @@ async def remove_unreadable(scope: RequestScope, kind: ResourceInfo, namespace: 
 
 
 def _problem(kind: ResourceInfo, row: Row) -> str:
-    """Return why a row cannot be read as an object of its kind; empty if it can."""
+    """Return why a row is not a readable object of its kind; empty if it is."""
     if isinstance(row, CorruptRow):
         return row.decode_error
     wrong = fit_tree(read(kind, row.data), kind.schema).wrong

@@ -1,1 +1,1 @@
-"""What every room may import: flags, configuration files, streams, spans, and the thread for large objects."""
+"""Shared modules of the API server: flags, configuration files, streams, spans, and the thread for large objects."""

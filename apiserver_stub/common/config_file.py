@@ -1,6 +1,6 @@
-"""Configuration files of the server (`apiserver.config.k8s.io`, `audit.k8s.io`, …): read strictly, and followed.
+"""Configuration files of the server (`apiserver.config.k8s.io`, `audit.k8s.io`, …): strict decoding and reloading.
 
-What the fields mean, and which values they may have, is judged by those who use them.
+The code that uses a document validates its values.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from controller_manager.common.options.types import parse_duration
 
 T = TypeVar("T")
 _MOST_BYTES = 4 << 20
-_SHOWN = 10  # problems in one message
+_SHOWN = 10  # errors in one message
 
 
 class ConfigFileError(ValueError):
-    """A file cannot be used; the message names it, and the field with each problem."""
+    """A file is unusable; the message contains the file, and field and error of each problem."""
 
 
 class NotYetUsable(ConfigFileError):
-    """A file cannot be used now, and may be later without a change."""
+    """A file is unusable now, but may become usable without a change."""
 
 
 class Seconds(float):
@@ -41,11 +41,11 @@ class Seconds(float):
 
 
 class ConfigModel(Model, forbid_unknown_fields=True):
-    """A value in a file. Fields that it does not have are errors."""
+    """A value in a file. Unknown fields are errors."""
 
 
 class ConfigDocument(ConfigModel):
-    """A whole document; its type is known by `apiVersion` and `kind`."""
+    """A whole document, identified by `apiVersion` and `kind`."""
 
     api_version: str
     kind: str
@@ -72,7 +72,7 @@ def parse_config(data: bytes, path: Path, kind: str, types: Mapping[str, type[T]
 
 
 def parse_tree(data: bytes, path: Path, *, unique_keys: bool = True) -> Any:
-    """Return what is in the bytes of a file, without nulls. Raises `ConfigFileError`."""
+    """Return the parsed YAML of a file without null values. Raises `ConfigFileError`."""
     if len(data) > _MOST_BYTES:
         raise ConfigFileError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
     try:
@@ -82,7 +82,7 @@ def parse_tree(data: bytes, path: Path, *, unique_keys: bool = True) -> Any:
 
 
 def convert_tree(tree: Any, form: type[T], place: str, within: str = "") -> T:
-    """Return a tree as a type. `place` is what an error names, and `within` the path to the tree from there. Raises
+    """Convert a tree to the type `form`. Errors name `place` and the field path, which starts with `within`. Raises
     `ConfigFileError`.
     """
     try:
@@ -92,7 +92,7 @@ def convert_tree(tree: Any, form: type[T], place: str, within: str = "") -> T:
 
 
 def in_case(tree: Any, form: Any) -> Any:
-    """Return a tree with the fields of a type as they are spelled there; Go takes them in any case."""
+    """Return a tree with field names spelled as in the type. Like Go, field names match in any case."""
     if not isinstance(tree, dict) or not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
         return tree
     fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(form)}
@@ -104,8 +104,8 @@ def in_case(tree: Any, form: Any) -> Any:
 
 
 def refuse_causes(path: Path, causes: Sequence[Cause], within: str = "") -> None:
-    """Raise `ConfigFileError` with all of what is wrong with a document, which is `within` a field of the file; return
-    if that is nothing.
+    """Raise `ConfigFileError` listing the validation errors of a document at the field `within` of a file; return if
+    there are none.
     """
     if not causes:
         return
@@ -120,12 +120,12 @@ def server_id_hash() -> str:
 
 
 def hashed(text: str | bytes) -> str:
-    """Return the digest of a text as metrics show it."""
+    """Return the digest of a text for metrics."""
     return f"sha256:{sha256(text.encode() if isinstance(text, str) else text).hexdigest()}"
 
 
 class ReloadMetrics:
-    """What is counted of the reloads of one configuration file: `kind` is authentication, authorization or encryption
+    """Metrics of the reloads of one configuration file: `kind` is authentication, authorization or encryption
     (KEP-3331, KEP-3221, KEP-3299).
     """
 
@@ -163,7 +163,7 @@ class ReloadMetrics:
         self.in_use(data)
 
     def failed(self) -> None:
-        """The file changed, and cannot be used."""
+        """Count a change of the file that is unusable."""
         self._note("failure")
 
     def _note(self, status: str) -> None:
@@ -172,7 +172,7 @@ class ReloadMetrics:
 
 
 class LastConfigInfo(Collector):
-    """A family of one series, whose labels say what holds now."""
+    """A metric with one series whose labels describe the configuration in use."""
 
     def __init__(self, family: Family, registry: CollectorRegistry | None) -> None:
         self._family = family
@@ -194,9 +194,7 @@ class LastConfigInfo(Collector):
 
 
 class FileWatcher:
-    """Tells of each change of a file's bytes, as `apply` gets them; that of a file which cannot be read goes to
-    `failed`, once for each reason.
-    """
+    """Passes each changed content of a file to `apply`. Read errors are passed to `failed`, once per reason."""
 
     def __init__(
         self,
@@ -214,8 +212,8 @@ class FileWatcher:
         self._interval = interval
 
     async def run(self) -> None:
-        """Look every `interval` seconds, until cancelled. `apply` raises `ConfigFileError` for what it cannot use, and
-        `NotYetUsable` for what it is to be asked about again.
+        """Check the file every `interval` seconds until canceled. `apply` raises `ConfigFileError` for unusable
+        content, and `NotYetUsable` to be called again.
         """
         while True:
             await asyncio.sleep(self._interval)
@@ -251,7 +249,7 @@ def _converted(wanted: type, value: Any) -> Any:
 
 
 def _located(message: str, within: str) -> str:
-    """Return what msgspec says of a value (`… - at `$.jwt[0].issuer``) as field and problem."""
+    """Split a msgspec error (`… - at `$.jwt[0].issuer``) and return it as `field: problem`."""
     problem, _, path = message.partition(" - at `$")
     field = _joined(within, path.rstrip("`").removeprefix("."))
     return f"{field}: {problem}" if field else problem
@@ -262,7 +260,7 @@ def _joined(within: str, field: str) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what is in a file. Raises `ConfigFileError`."""
+    """Return the bytes of a file. Raises `ConfigFileError`."""
     try:
         return path.read_bytes()
     except OSError as error:

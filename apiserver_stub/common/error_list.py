@@ -1,4 +1,4 @@
-"""The problems validation finds, as causes in the terse forms clients know; a path becomes text only here."""
+"""Collects validation errors as `Status` causes in the format of Kubernetes. Field paths become text only here."""
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -12,7 +12,7 @@ IMMUTABLE = "field is immutable"
 NO_VALUE: Any = object()
 """In place of a value that a message does not show."""
 MOST = 1000
-"""The most problems of one object that are collected; beyond, nobody could tell them apart."""
+"""The maximum number of errors collected per object."""
 _LONGEST = 300
 _LONGEST_RAW = 4096
 _LONGEST_NAME = 256  # characters
@@ -20,11 +20,11 @@ _LONGEST_NAME = 256  # characters
 # Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
 FieldPath = tuple[Any, str | int] | None
 NOWHERE: FieldPath = (None, "<nil>")
-"""The place of what is told of a custom object as a whole."""
+"""The path of an error that concerns a custom object as a whole."""
 
 
 class ErrorList:
-    """Collects the problems of one object; one method per reason."""
+    """Collects the validation errors of one object; one method per reason."""
 
     __slots__ = ("causes",)
 
@@ -33,7 +33,7 @@ class ErrorList:
 
     @property
     def full(self) -> bool:
-        """Return whether no more are collected, so that nobody has to look on."""
+        """Return whether the maximum is reached, so that validation can stop."""
         return len(self.causes) >= MOST
 
     def required(self, at: FieldPath, why: str = "") -> None:
@@ -45,7 +45,7 @@ class ErrorList:
         self._add("Invalid", at, f"{_with('Invalid value', value)}: {why}")
 
     def malformed(self, at: FieldPath, value: Any, why: str) -> None:
-        """A text has the wrong form; each line of `why` is a problem (`kinds/names.py`)."""
+        """A string has an invalid format; each line of `why` is an error (`kinds/names.py`)."""
         for problem in why.splitlines():
             self.invalid(at, value, problem)
 
@@ -54,20 +54,20 @@ class ErrorList:
         self._add("TypeInvalid", at, f"Invalid value: {shown(value)}: {why}")
 
     def duplicate(self, at: FieldPath, value: Any, why: str = "") -> None:
-        """A value that must be unique occurs twice."""
+        """A value that must be unique is duplicated."""
         self._add("Duplicate", at, f"{_with('Duplicate value', value)}{why and ': '}{why}")
 
     def forbidden(self, at: FieldPath, why: str) -> None:
-        """A value may not be there, or not be changed."""
+        """A value is not allowed or immutable."""
         self._add("Forbidden", at, f"Forbidden: {why}")
 
     def unsupported(self, at: FieldPath, value: Any, allowed: Iterable[str]) -> None:
-        """A value is none of the allowed ones."""
+        """A value is not one of the allowed values."""
         listed = ", ".join(shown(word) for word in allowed)
         self._add("NotSupported", at, f"Unsupported value: {shown(value)}: supported values: {listed}")
 
     def not_found(self, at: FieldPath, value: Any) -> None:
-        """A value names something that is not there."""
+        """A value refers to something that does not exist."""
         self._add("NotFound", at, f"Not found: {shown(value)}")
 
     def too_long(self, at: FieldPath, limit: int, unit: str = "bytes") -> None:
@@ -79,7 +79,7 @@ class ErrorList:
         self._add("TooMany", at, f"Too many: {count}: must have at most {limit} {_counted('items', limit)}")
 
     def internal(self, at: FieldPath, why: str) -> None:
-        """A value could not be judged."""
+        """A value could not be validated."""
         if len(self.causes) < MOST:
             self.causes.append(Cause(reason="InternalError", message=f"Internal error: {why}", field=render(at)))
 
@@ -102,8 +102,8 @@ def key(name: str) -> str:
 
 
 def shortened(name: str) -> str:
-    """Return as much of a name as a path shows: a key may be as long as the object, and is repeated for all
-    below it.
+    """Return a map key truncated for error paths. A key may be as long as the object, and is repeated in the path of
+    every value below it.
     """
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
@@ -130,7 +130,7 @@ def _counted(unit: str, number: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: JSON, cut when long; one that is JSON already may be longer."""
+    """Return a value for messages: truncated JSON; values that are JSON already may be longer."""
     text = go_number(value) if type(value) is float else msgspec.json.encode(value, order="sorted").decode()
     longest = _LONGEST_RAW if type(value) is msgspec.Raw else _LONGEST
     return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -1,7 +1,8 @@
-"""Work on large objects, done by a thread so that the event loop keeps its turn; small ones are not worth the change.
+"""Runs work on large objects in a thread, so that the event loop stays responsive. For small objects the switch costs
+more than it gains.
 
-The thread shares the interpreter lock with the loop: it makes a request slower and holds nobody up, as long as no
-single call into C takes long. So what is handed over takes a tree apart in Python, or is bounded in size.
+The thread shares the interpreter lock with the loop, so one request gets slower but others are not delayed, as long as
+no single C call is long. Work must therefore process a tree in Python, or be bounded in size.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,25 +16,25 @@ T = TypeVar("T")
 MOST_WAITING = 200
 """The most pieces of work that may wait for the thread."""
 MANY = 1000
-"""Values that are worth the change: what is done with an object takes up to 20 microseconds for each of them."""
+"""The number of values that justify the switch: work on an object takes up to 20 microseconds per value."""
 _SMALL = 8 * 1024  # bytes that are never many values
-_LONG = 128 * 1024  # bytes, however few values they are
+_LONG = 128 * 1024  # bytes that are large with any number of values
 _RETRY_AFTER = 1  # seconds
 
 
 class StepRunner(Protocol):
-    """Performs one step of a request and returns its result, or raises what it raises."""
+    """Runs one step of a request and returns its result or raises its error."""
 
     def __call__(self, step: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 async def at_once(step: Callable[[], T]) -> T:
-    """Perform a step of something small at once: nothing else happens meanwhile."""
+    """Run a step in the event loop, for small objects."""
     return step()
 
 
 def is_large(data: bytes) -> bool:
-    """Return whether JSON has so many values, or bytes, that work on it belongs into the thread; by a rough count."""
+    """Return whether JSON has enough values or bytes to be processed in the thread; a rough count."""
     if len(data) <= _SMALL:
         return False
     return len(data) > _LONG or count_values(data) > MANY
@@ -64,5 +65,5 @@ class Offload:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Begin no more work."""
+        """Accept no more work."""
         self._thread.close()

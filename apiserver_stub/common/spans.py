@@ -1,7 +1,6 @@
-"""Spans of traces, as those know them who work on a request: a request that is not traced has none.
+"""Trace spans as seen by the code that handles a request. Requests that are not traced have none.
 
-What a request passes through has its span at hand (`APIRequest.span`); who works further down, where no request is
-known any more, asks for the `current_span`.
+Code with access to the request uses `APIRequest.span`; other code calls `current_span`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ NOTHING: SpanAttributes = {}
 
 
 class Span(Protocol):
-    """A part of the work on a request, and what is known of it."""
+    """A part of the work on a request, with attributes."""
 
     @property
     def is_open(self) -> bool:
@@ -29,36 +28,36 @@ class Span(Protocol):
         """Return a request to another server, as `child` does."""
 
     def note(self, attributes: SpanAttributes) -> None:
-        """Add what was found out."""
+        """Add attributes."""
 
     def event(self, name: str, attributes: SpanAttributes = NOTHING) -> None:
-        """Tell that something has happened."""
+        """Record an event."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Return the headers that tell another server of this span (W3C Trace Context)."""
+        """Return the headers that propagate this span to another server (W3C Trace Context)."""
 
 
 class RequestSpan(Protocol):
     """All of the work on a request."""
 
     def enter(self, filter_name: str) -> None:
-        """A filter of the chain begins, within those before; it ends with the request."""
+        """Begin the span of a filter inside the previous ones; it ends with the request."""
 
     def verb(self) -> AbstractContextManager[Span]:
         """Return the work of the verb."""
 
     def answer(self, response: Response) -> Response:
-        """Return the answer; the span ends with it, at once or with its stream."""
+        """Return the response; the span ends with it, or with its stream."""
 
     def end(self) -> None:
-        """There is no answer, since its caller is gone."""
+        """End the span without a response, because the client has disconnected."""
 
 
 CURRENT: ContextVar[Span | None] = ContextVar("span", default=None)
 
 
 def current_span() -> Span | None:
-    """Return the span of what is worked on here; None where nothing is traced."""
+    """Return the current span; None if the request is not traced or has ended."""
     span = CURRENT.get()
     return span if span is not None and span.is_open else None

@@ -1,4 +1,4 @@
-"""Answers that go on for long: streams that tell when they end, and streams that somebody else may end."""
+"""Long-running responses: streams that report their end, and streams that another task can end."""
 
 import asyncio
 import math
@@ -10,14 +10,14 @@ from controller_manager.common.api.wire import DuplexStream, Pushing, Sink, Upgr
 
 @runtime_checkable
 class Initializing(Protocol):
-    """A stream that begins with a state which is there already."""
+    """A stream that begins with initial events."""
 
     def when_initialized(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, as soon as that has been handed out."""
+        """Call `tell` once, after the initial events have been handed out."""
 
 
 class ObservedStream:
-    """A stream that tells when it is closed; its chunks take no detour."""
+    """A stream with a callback on close; chunks are passed through directly."""
 
     def __init__(self, body: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
         self._body = body
@@ -40,7 +40,7 @@ class ObservedStream:
         push_bookmarks(self._body, sink)
 
     async def aclose(self) -> None:
-        """Close the stream; the first time it is told."""
+        """Close the stream. The first call invokes the callback."""
         told, self._closed = self._closed, None
         if told is not None:
             told()
@@ -50,9 +50,9 @@ class ObservedStream:
 
 
 class EndingStream(AsyncIterator[bytes]):
-    """The chunks of an answer until `end` is called, whatever it waits for then.
+    """The chunks of a response until `end` is called, even while it waits.
 
-    `ends_at` is the time of the loop when it is over, taken by its reader or not.
+    `ends_at` is the loop time at which it ends, read completely or not.
     """
 
     def __init__(self, body: AsyncIterator[bytes], ends_at: float) -> None:
@@ -83,19 +83,19 @@ class EndingStream(AsyncIterator[bytes]):
             self._body.push_to(lambda chunk: self._ended or sink(chunk))
 
     def end(self) -> None:
-        """Say nothing more."""
+        """End the stream."""
         self._ended = True
         if self._reader is not None:
             self._reader.cancel()
 
     async def aclose(self) -> None:
-        """Give up what is behind it."""
+        """Close the underlying stream."""
         if aclose := getattr(self._body, "aclose", None):
             await aclose()
 
 
 class EndingUpgrade:
-    """The talk of an upgrade until `end` is called, whatever it waits for then."""
+    """An upgraded connection until `end` is called, even while it waits."""
 
     def __init__(self, upgrade: Upgrade) -> None:
         self._upgrade = upgrade
@@ -103,7 +103,7 @@ class EndingUpgrade:
         self._ended = False
 
     async def serve(self, stream: DuplexStream) -> None:
-        """Talk until either side has said everything, or until it is ended."""
+        """Serve until either side closes the connection, or until `end` is called."""
         if self._ended:
             return
         self._talk = talk = asyncio.current_task()
@@ -116,7 +116,7 @@ class EndingUpgrade:
             self._talk = None
 
     def end(self) -> None:
-        """Say nothing more."""
+        """End the connection."""
         self._ended = True
         if self._talk is not None:
             self._talk.cancel()

@@ -1,4 +1,4 @@
-"""Flow control: how many requests are answered at a time, and whose (KEP-1040)."""
+"""Flow control: limits the number of concurrent requests per flow (KEP-1040)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -20,7 +20,7 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 class FlowControlParts:
-    """The flow control of a server: what lets requests in, its pages, and what keeps it as it is configured."""
+    """The flow control of a server: the limiter, its debug pages, and the controller of its configuration."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class FlowControlParts:
         self._controller = controller
 
     def read(self) -> None:
-        """Take over the configuration that is stored."""
+        """Read the stored configuration."""
         if self._controller is not None:
             self._controller.read()
 
     async def settle(self) -> None:
-        """Bring about what is told of the configuration."""
+        """Write the status of the configuration."""
         if self._controller is not None:
             await self._controller.settle()
 
@@ -57,8 +57,8 @@ def build_flow_control(
     patience: float,
     runtime: Runtime,
 ) -> FlowControlParts:
-    """Return the flow control that the flags ask for; a request has `patience` seconds in all. `share` tells which part
-    of a limit is this process's.
+    """Return the flow control configured by flags; a request has `patience` seconds in total. `share` returns this
+    process's part of a limit.
     """
     reading, mutating = share(options.max_requests_inflight), share(options.max_mutating_requests_inflight)
     if not options.enable_priority_and_fairness:

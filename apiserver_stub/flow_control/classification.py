@@ -1,4 +1,4 @@
-"""Classification: which FlowSchema a request belongs to, and which flow within it (KEP-1040, Matching); pure."""
+"""Classification: the FlowSchema and the flow of a request (KEP-1040, Matching); pure."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -21,7 +21,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 def usable_schemas(schemas: Iterable[FlowSchema], levels: Iterable[str]) -> list[FlowSchema]:
-    """Return those whose level exists in the order of matching; the mandatory ones are always among them."""
+    """Return the schemas with an existing level in matching order, always including the mandatory ones."""
     existing = frozenset(levels)
     found = in_order(schema for schema in schemas if schema.level in existing)
     names = {schema.name for schema in found}
@@ -32,7 +32,7 @@ def usable_schemas(schemas: Iterable[FlowSchema], levels: Iterable[str]) -> list
 
 
 def classify(schemas: Sequence[FlowSchema], info: RequestInfo, user: User) -> FlowSchema:
-    """Return the first schema that a request matches; the catch-all if there is none."""
+    """Return the first schema that matches a request; the catch-all if none does."""
     for schema in schemas:
         if any(_matches(rule, info, user) for rule in schema.spec.rules):
             return schema
@@ -59,9 +59,9 @@ def flow_hash(schema: str, flow: str) -> int:
 
 
 def deal(deck: int, hand: int, entropy: int) -> tuple[int, ...]:
-    """Return distinct cards below `deck`: each is chosen by a remainder among those that are left (shuffle sharding).
+    """Return distinct cards below `deck`, each chosen by a remainder among the remaining ones (shuffle sharding).
 
-    The same entropy is dealt the same hand by every server.
+    All servers deal the same hand for the same entropy.
     """
     cards: list[int] = []
     for left in range(deck, deck - hand, -1):
@@ -104,10 +104,10 @@ def _path_matches(rule: NonResourceRule, info: RequestInfo) -> bool:
 
 
 def _covers(pattern: str, path: str) -> bool:
-    """Tell whether a pattern is the path, or what it is below."""
+    """Return whether a pattern is the path or a parent of it."""
     return pattern in ("*", path) or path.startswith(f"{pattern.removesuffix('*').removesuffix('/')}/")
 
 
 def _has(wanted: tuple[str, ...], value: str) -> bool:
-    """Tell whether a list names a value; `*` stands for all only where it is alone."""
+    """Return whether a list contains a value; `*` matches all values only if it is the single entry."""
     return wanted == ("*",) or value in wanted

@@ -1,6 +1,4 @@
-"""Seats of priority levels: what their shares are worth, and who borrows of whom (KEP-1040, Concurrency limits and
-Borrowing); pure.
-"""
+"""Seats of priority levels: shares and borrowing (KEP-1040, Concurrency limits and Borrowing); pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,14 +6,14 @@ from typing import NamedTuple
 
 from apiserver_stub.flow_control.configuration import Limited, PriorityLevelConfiguration, Queuing
 
-_SMOOTHING = 0.977  # of 10 seconds: what was is worth half after five minutes
+_SMOOTHING = 0.977  # per 10 seconds: the weight of the past halves in five minutes
 _LEAST_TARGET = 0.001
 _EPSILON = 1e-7
 _SEATS_OF_ONE = 0.15  # the part of a level's seats that one request may have
 
 
 class SeatLimits(NamedTuple):
-    """Seats of a level: by its share, what it always has, and what it may have with others' help."""
+    """Seats of a level: nominal by its share, the minimum after lending, and the maximum with borrowing."""
 
     nominal: int
     lower: int
@@ -23,9 +21,7 @@ class SeatLimits(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The seats that requests of a level took or waited for, over so many seconds: average, standard deviation and
-    highest.
-    """
+    """The seats in use or requested in a level over `seconds`: average, standard deviation and maximum."""
 
     seconds: float = 0.0
     average: float = 0.0
@@ -34,7 +30,7 @@ class Demand(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What is known of a level when seats are divided."""
+    """The data of a level for dividing seats."""
 
     limits: SeatLimits
     highest: int
@@ -43,7 +39,7 @@ class Need(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The seats that it needs now: its demand, up to what it has by its share."""
+        """The seats needed now: the demand, up to the nominal seats."""
         lower, highest = self.limits.lower, self.highest
         return max(lower, highest if self.exempt else min(self.limits.nominal, highest))
 
@@ -54,26 +50,26 @@ class Need(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How seats are divided: by level, and the part of its target that each level gets unless a bound keeps it."""
+    """A division of seats: by level, and the fraction of its target that each level gets within its limits."""
 
     seats: Mapping[str, int]
     fair_fraction: float
 
 
 class SeatRange(NamedTuple):
-    """What a level is to get: as near to a multiple of its target as its bounds let it."""
+    """The bounds for a level's seats, which should be near the common multiple of its target."""
 
     lower: float
     target: float
     upper: float
 
     def at(self, fraction: float) -> float:
-        """Return what it gets when all get that fraction of their targets."""
+        """Return the seats if all levels get this fraction of their targets."""
         return min(max(fraction * self.target, self.lower), self.upper)
 
 
 def limits_of(levels: Mapping[str, PriorityLevelConfiguration], total: int) -> dict[str, SeatLimits]:
-    """Return the limits of levels that share `total` seats; parts are rounded up, so that there may be a few more."""
+    """Return the limits of levels that share `total` seats; results are rounded up, so their sum may be larger."""
     sum_of_shares = max(1, sum(level.shares.nominal_concurrency_shares for level in levels.values()))
     found: dict[str, SeatLimits] = {}
     for name, level in levels.items():
@@ -86,19 +82,19 @@ def limits_of(levels: Mapping[str, PriorityLevelConfiguration], total: int) -> d
 
 
 def first_seats(limits: SeatLimits) -> int:
-    """Return the seats of a level before anything is known of its demand: half of what it may lend is lent."""
+    """Return the initial seats of a level without known demand: half of the lendable seats are lent."""
     return limits.nominal - (limits.nominal - limits.lower) // 2
 
 
 def most_seats_of_one(limits: SeatLimits, queuing: Queuing | None) -> int:
-    """Return how many seats one request of a level may have; 0 leaves it to the estimate."""
+    """Return the maximum seats of one request in a level; 0 leaves it to the estimate."""
     if queuing is None:
         return 0
     return max(1, min(math.ceil(limits.nominal * _SEATS_OF_ONE), limits.nominal // queuing.hand_size))
 
 
 def smooth(smoothed: float, demand: Demand) -> float:
-    """Return the smoothed demand after another period: it rises at once and falls slowly."""
+    """Return the smoothed demand after another period: it rises at once and decays slowly."""
     if demand.seconds <= 0:
         return smoothed
     envelope = demand.average + demand.deviation
@@ -106,10 +102,10 @@ def smooth(smoothed: float, demand: Demand) -> float:
 
 
 def divide(needs: Mapping[str, Need]) -> Division:
-    """Return the seats of each level, so that all have as much of what they would use as their bounds allow.
+    """Return the seats of each level, so that all get the same share of their demand as far as their limits allow.
 
-    Exempt levels take what they need. Where too little is left then, the others have less than they need, each in the
-    same part of what it has beyond its lower bound; elsewhere they divide all seats, as kube-apiserver has it.
+    Exempt levels get what they need. If the rest is too small, each other level gets the same fraction of its need
+    beyond its lower limit; otherwise they divide all seats, as in kube-apiserver.
     """
     seats = {name: need.least for name, need in needs.items() if need.exempt}
     limited = {name: need for name, need in needs.items() if not need.exempt}
@@ -129,7 +125,7 @@ def divide(needs: Mapping[str, Need]) -> Division:
 
 
 def fair_fraction(required: float, ranges: Sequence[SeatRange]) -> float:
-    """Return the fraction of all targets with which what the ranges get sums up to `required`, or comes next to it."""
+    """Return the fraction of all targets at which the seats sum up to `required`, or come closest to it."""
     bounds = sorted({bound / each.target for each in ranges for bound in (each.lower, each.upper)})
     if not bounds:
         return 0.0
@@ -138,7 +134,7 @@ def fair_fraction(required: float, ranges: Sequence[SeatRange]) -> float:
         if at >= required - _EPSILON:
             return reached
         more = sum(each.at(bound) for each in ranges)
-        if more >= required:  # what they get grows evenly between two bounds
+        if more >= required:  # the sum is linear between two bounds
             return reached + (bound - reached) * (required - at) / (more - at)
         reached, at = bound, more
     return reached
@@ -149,5 +145,5 @@ def _percent(seats: int, percent: int) -> int:
 
 
 def rounded(value: float) -> int:
-    """Return the nearest whole number; halves go up."""
+    """Return the nearest integer; halves are rounded up."""
     return math.floor(value + 0.5)

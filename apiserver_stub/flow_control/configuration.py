@@ -1,4 +1,4 @@
-"""FlowSchemas and PriorityLevelConfigurations as they are stored (KEP-1040), and those that always hold."""
+"""FlowSchemas and PriorityLevelConfigurations as stored (KEP-1040), and the mandatory ones."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -15,7 +15,7 @@ FLOW_SCHEMAS = f"flowschemas.{GROUP}"
 PRIORITY_LEVELS = f"prioritylevelconfigurations.{GROUP}"
 EXEMPT, CATCH_ALL = "exempt", "catch-all"
 DANGLING = "Dangling"
-_ENTROPY = 60  # bits of a hash that are dealt hands of
+_ENTROPY = 60  # bits of the flow hash used for dealing hands
 
 
 class Named(Model):
@@ -52,7 +52,7 @@ class NonResourceRule(Model):
 
 
 class FlowRule(Model):
-    """What subjects ask for."""
+    """The subjects and requests that a schema matches."""
 
     subjects: tuple[FlowSubject, ...] = ()
     resource_rules: tuple[FlowResourceRule, ...] = ()
@@ -106,14 +106,14 @@ class Queuing(Model):
 
 
 class LimitResponse(Model):
-    """What becomes of requests that find no seats: `Queue` or `Reject`."""
+    """The response to requests without a free seat: `Queue` or `Reject`."""
 
     type: str = ""
     queuing: Queuing | None = None
 
 
 class Limited(Model):
-    """A level whose requests are limited; percentages are of its nominal seats."""
+    """A limited level; percentages are of its nominal seats."""
 
     nominal_concurrency_shares: int = 30
     limit_response: LimitResponse = LimitResponse()
@@ -148,7 +148,7 @@ class PriorityLevelConfiguration(Object):
 
     @property
     def is_exempt(self) -> bool:
-        """Tell whether its requests never wait."""
+        """Return whether its requests never wait."""
         return self.spec.exempt is not None
 
     @property
@@ -165,7 +165,7 @@ class PriorityLevelConfiguration(Object):
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether it says one thing: what validation would refuse may have been stored before."""
+        """Return whether it is consistent: objects stored before validation may be invalid."""
         spec, limited = self.spec, self.spec.limited
         if (spec.type == "Limited") != (limited is not None) or (spec.type == "Exempt") != (spec.exempt is not None):
             return False
@@ -180,7 +180,7 @@ class PriorityLevelConfiguration(Object):
 
 
 def _deals(queuing: Queuing) -> bool:
-    """Tell whether hands can be dealt: distinct queues for each flow, of the bits that its hash has."""
+    """Return whether hands can be dealt: distinct queues per flow from the bits of its hash."""
     deck, hand = queuing.queues, queuing.hand_size
     return 0 < hand <= deck <= 1 << 26 and (deck**hand - 1).bit_length() <= _ENTROPY
 

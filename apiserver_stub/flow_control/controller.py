@@ -1,7 +1,7 @@
-"""Follows the configuration of flow control in the watch cache, lends seats between levels, and tells in the status of
-each FlowSchema whether its level exists.
+"""Reads the configuration of flow control from the watch cache, adjusts the seats of levels, and writes the status of
+FlowSchemas.
 
-Every server does; several on one storage write the same status.
+Every server does this; several servers on one storage write the same status.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ from controller_manager.common.base.tasks import all_of, keep_running
 
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
 _ADJUSTMENT = 10.0  # seconds between two divisions of seats
-_MOST_WRITES = 6  # of one status in a minute: servers that disagree must not write for ever
+_MOST_WRITES = 6  # per status and minute, in case servers disagree
 _MINUTE = 60.0
 _API = f"/apis/{GROUP}/v1/flowschemas"
 
 Apply = Callable[[str, Tree], Awaitable[None]]
-"""Applies a status to the object at a path; one that is gone is left alone."""
+"""Applies a status to the object at a path; nothing happens if it does not exist."""
 Configuration = FlowSchema | PriorityLevelConfiguration
 T = TypeVar("T")
 _SCHEMA_DECODER, _LEVEL_DECODER = Decoder(FlowSchema), Decoder(PriorityLevelConfiguration)
 
 
 class FlowControlController:
-    """Configures `control` from what is stored, from `read` on; lends seats and writes statuses while `run` does."""
+    """Configures `control` from stored objects after `read`; adjusts seats and writes statuses during `run`."""
 
     def __init__(self, store: WatchCache, control: PriorityAndFairness, apply: Apply, log: Logger) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class FlowControlController:
         store.subscribe(self._follow)
 
     def read(self) -> None:
-        """Take over what is stored; changes are followed by themselves."""
+        """Read the stored configuration; changes are then followed."""
         for row in self._store.snapshot(PRIORITY_LEVELS).items():
             self._take_level(row.key, row)
         for row in self._store.snapshot(FLOW_SCHEMAS).items():
@@ -91,7 +91,7 @@ class FlowControlController:
                 continue
 
     async def _write_statuses(self) -> float | None:
-        """Write what is not so; return the seconds until more may be written, None if nothing is left."""
+        """Write outdated statuses; return the seconds until more may be written, None if none are left."""
         delay: float | None = None
         for schema in tuple(self._schemas.values()):
             wanted = dangling(schema, exists=self._exists(schema.level))
@@ -128,7 +128,7 @@ class FlowControlController:
             self._configure()
 
     def _take_schema(self, name: str, row: Row | None) -> bool:
-        """Take over a schema that was written, or deleted; return whether requests are classified differently now."""
+        """Apply a written or deleted schema; return whether the classification changed."""
         before, after = self._schemas.pop(name, None), _decoded(_SCHEMA_DECODER, row)
         if after is None:
             self._written.pop(name, None)
@@ -149,7 +149,7 @@ class FlowControlController:
 
 
 def dangling(schema: FlowSchema, *, exists: bool) -> Tree | None:
-    """Return the condition that tells whether the level of a schema exists; None if its status has that already."""
+    """Return the condition Dangling of a schema; None if its status is up to date."""
     level = schema.level
     status, reason = ("False", "Found") if exists else ("True", "NotFound")
     message = f"the priority level {level} {'exists' if exists else 'does not exist'}"

@@ -33,7 +33,7 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 def dump_pages(control: PriorityAndFairness) -> Mapping[str, Page]:
-    """Return what answers each of the three pages, by path."""
+    """Return the handlers of the three debug pages, by path."""
 
     async def levels(_: Request) -> Response:
         return _text(_LEVELS, (_level_row(control, level) for level in _levels(control)))
@@ -53,7 +53,7 @@ def dump_pages(control: PriorityAndFairness) -> Mapping[str, Page]:
 
 
 def columns(rows: Sequence[Row]) -> str:
-    """Return rows of equal length as lines of columns that begin at the same place; a comma ends all but the last."""
+    """Return rows of equal length as aligned columns; a comma ends all cells but the last."""
     ended = [[*(f"{cell}," for cell in row[:-1]), row[-1]] for row in rows]
     widths = [max(_LEAST_WIDTH, *(len(row[at]) + 1 for row in ended)) for at in range(len(rows[0]) - 1)]
     lines = (

@@ -1,4 +1,4 @@
-"""Limits on how many requests are answered at a time, of reads and of writes, without priority and fairness."""
+"""Limits of concurrent reading and mutating requests, without priority and fairness."""
 
 from apiserver_stub.flow_control.long_running import is_unlimited
 from apiserver_stub.flow_control.retry_after import Rejected
@@ -10,7 +10,7 @@ _READS = frozenset({"get", "list"})
 
 
 class InFlightSeat:
-    """A place among the requests of one class."""
+    """A seat among the requests of one class."""
 
     __slots__ = ("_limit", "waiting")
 
@@ -22,7 +22,7 @@ class InFlightSeat:
         """Nobody waits."""
 
     def release(self) -> None:
-        """Give it back, if that has not been done."""
+        """Release the seat, if that has not been done."""
         if self._limit is not None:
             self._limit.taken -= 1
             self._limit = None
@@ -31,7 +31,7 @@ class InFlightSeat:
 
 
 class InFlightLimit:
-    """How many requests of a class are answered, and how many may be; 0 sets no limit."""
+    """The number of running requests of a class, and its limit; 0 means no limit."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -39,20 +39,20 @@ class InFlightLimit:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether no more may come."""
+        """Return whether the limit is reached."""
         return 0 < self.most <= self.taken
 
 
 class MaxInFlight:
-    """Limits of reads and of writes; who is too much comes again, but for administrators. What goes on for long is not
-    counted, nor are watches.
+    """Limits of reading and mutating requests. Excess requests get 429, except those of administrators. Watches and
+    other long-running requests are not counted.
     """
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = InFlightLimit(reads), InFlightLimit(writes)
 
     def enter(self, context: RequestContext, user: User) -> InFlightSeat | None:
-        """Return the place of a request; None if it needs none. Raises `Rejected`."""
+        """Return the seat of a request; None if it needs none. Raises `Rejected`."""
         info = context.info
         if info.verb == "watch" or is_unlimited(info):
             return None

@@ -1,4 +1,4 @@
-"""Requests that go on for long, and take part in no limit."""
+"""Long-running requests, which no limit applies to."""
 
 from apiserver_stub.request.request_info import RequestInfo
 
@@ -7,5 +7,5 @@ _PROFILES = "/debug/pprof/"
 
 
 def is_unlimited(info: RequestInfo) -> bool:
-    """Tell whether a request is a stream, other than a watch, or profiles the server."""
+    """Return whether a request is a stream other than a watch, or profiles the server."""
     return info.subresource in _SUBRESOURCES if info.resource else info.path.startswith(_PROFILES)

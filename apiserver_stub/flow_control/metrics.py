@@ -1,7 +1,6 @@
-"""Metrics of priority and fairness, by the names, labels and buckets of kube-apiserver.
+"""Metrics of priority and fairness, with the names, labels and buckets of kube-apiserver.
 
-What is counted for each request is little; what follows from that, and from the state of the levels, is made when
-somebody asks.
+Little is counted per request; values derived from that, and from the state of the levels, are computed at each scrape.
 """
 
 from bisect import bisect_left
@@ -39,72 +38,75 @@ def _histogram(
 
 _REJECTED = Family(
     f"{_PREFIX}rejected_requests_total",
-    "Requests that were not executed, by the reason.",
+    "Number of rejected requests, by reason.",
     "counter",
     (*_SCHEMA, "reason"),
     stability="BETA",
 )
 _DISPATCHED = Family(
-    f"{_PREFIX}dispatched_requests_total", "Requests that were executed.", "counter", _SCHEMA, stability="BETA"
+    f"{_PREFIX}dispatched_requests_total", "Number of executed requests.", "counter", _SCHEMA, stability="BETA"
 )
 _NO_ROOM = Family(
     f"{_PREFIX}request_dispatch_no_accommodation_total",
-    "Attempts to execute the next request that found too few free seats.",
+    "Number of dispatch attempts without enough free seats.",
     "counter",
     _SCHEMA,
 )
-_INQUEUE = _gauge("current_inqueue_requests", "Requests that wait in queues.", _SCHEMA, beta=True)
-_INQUEUE_SEATS = _gauge("current_inqueue_seats", "Seats that requests in queues wait for.", _SCHEMA)
+_INQUEUE = _gauge("current_inqueue_requests", "Number of queued requests.", _SCHEMA, beta=True)
+_INQUEUE_SEATS = _gauge("current_inqueue_seats", "Number of seats of queued requests.", _SCHEMA)
 _ALL_INQUEUE = Family(
-    "apiserver_current_inqueue_requests", "Requests that wait in queues, by their kind.", "gauge", ("request_kind",)
+    "apiserver_current_inqueue_requests", "Number of queued requests, by request kind.", "gauge", ("request_kind",)
 )
-_EXECUTING = _gauge("current_executing_requests", "Requests that have seats.", _SCHEMA, beta=True)
+_EXECUTING = _gauge("current_executing_requests", "Number of executing requests.", _SCHEMA, beta=True)
 _EXECUTING_SEATS = _gauge("current_executing_seats", "Seats that requests have.", _SCHEMA, beta=True)
 _IN_USE = _gauge("request_concurrency_in_use", "Seats that requests have.", _SCHEMA)
 _WAITED = _histogram(
     "request_wait_duration_seconds",
-    "Seconds that requests of levels with queues waited, by whether they were executed then.",
+    "Seconds spent waiting by requests of levels with queues, by whether they were executed.",
     (*_SCHEMA, "execute"),
     _SECONDS,
     beta=True,
 )
 _EXECUTED = _histogram(
     "request_execution_seconds",
-    "Seconds that requests had their seats; watches (type watch) until their first state was sent.",
+    "Seconds that requests held seats; watches (type watch) until their initial events were sent.",
     (*_SCHEMA, "type"),
     _SECONDS,
 )
 _LENGTH = _histogram(
-    "request_queue_length_after_enqueue", "Requests in a queue, as each finds it that enters.", _SCHEMA, _LENGTHS
+    "request_queue_length_after_enqueue", "Length of the queue after a request was added.", _SCHEMA, _LENGTHS
 )
 _ESTIMATED = _histogram(
     "work_estimated_seats",
-    "Seats that requests are expected to take.",
+    "Number of estimated seats of requests.",
     _SCHEMA,
     (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0),
 )
 _WATCHES = _histogram(
-    "watch_count_samples", "Watches that a write may be told to.", _SCHEMA, (0.0, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+    "watch_count_samples",
+    "Number of watches that a write may notify.",
+    _SCHEMA,
+    (0.0, 1.0, 10.0, 100.0, 1000.0, 10000.0),
 )
 _SEAT_UTILIZATION = _histogram(
     "priority_level_seat_utilization",
-    "Seats in use as a part of those the level has, once for each nanosecond.",
+    "Fraction of the level's seats in use, sampled each nanosecond.",
     ("priority_level", "phase"),
     (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0),
 )
 _REQUEST_UTILIZATION = _histogram(
     "priority_level_request_utilization",
-    "Requests that are executed or wait as a part of how many there can be, once for each nanosecond.",
+    "Fraction of the maximum number of executing or waiting requests, sampled each nanosecond.",
     ("phase", "priority_level"),
     (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0),
 )
 _DEMAND = _histogram(
     "demand_seats",
-    "Seats that requests have or wait for as a part of those the level has, once for each nanosecond.",
+    "Fraction of the level's seats that requests hold or wait for, sampled each nanosecond.",
     _LEVEL,
     (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 6.0),
 )
-_FAIR_FRACTION = _gauge("seat_fair_frac", "The part of its target that a level gets unless a bound keeps it.", ())
+_FAIR_FRACTION = _gauge("seat_fair_frac", "Fraction of its target that a level gets within its limits.", ())
 _OF_LEVELS: Mapping[Family, Callable[[PriorityLevel], float]] = MappingProxyType({
     _gauge("request_concurrency_limit", "Seats of a level by its share.", _LEVEL): (
         lambda level: level.limits.nominal
@@ -112,9 +114,9 @@ _OF_LEVELS: Mapping[Family, Callable[[PriorityLevel], float]] = MappingProxyType
     _gauge("nominal_limit_seats", "Seats of a level by its share.", _LEVEL, beta=True): (
         lambda level: level.limits.nominal
     ),
-    _gauge("lower_limit_seats", "Seats that a level always has.", _LEVEL): lambda level: level.limits.lower,
-    _gauge("upper_limit_seats", "Seats that a level has at most.", _LEVEL): lambda level: level.limits.upper,
-    _gauge("current_limit_seats", "Seats that a level has now.", _LEVEL): lambda level: level.queues.limit,
+    _gauge("lower_limit_seats", "Minimum number of seats of a level.", _LEVEL): lambda level: level.limits.lower,
+    _gauge("upper_limit_seats", "Maximum number of seats of a level.", _LEVEL): lambda level: level.limits.upper,
+    _gauge("current_limit_seats", "Current number of seats of a level.", _LEVEL): lambda level: level.queues.limit,
     _gauge("demand_seats_high_watermark", "Highest demand of the last period.", _LEVEL): (
         lambda level: level.demand.highest
     ),
@@ -123,13 +125,13 @@ _OF_LEVELS: Mapping[Family, Callable[[PriorityLevel], float]] = MappingProxyType
         lambda level: level.demand.deviation
     ),
     _gauge("demand_seats_smoothed", "Smoothed demand.", _LEVEL): lambda level: level.smoothed,
-    _gauge("target_seats", "Seats that a level would use.", _LEVEL): lambda level: level.target,
+    _gauge("target_seats", "Target number of seats of a level.", _LEVEL): lambda level: level.target,
     _gauge("current_r", "The virtual time of a level.", _LEVEL): lambda level: level.queues.r,
 })  # fmt: skip
 
 
 class SchemaCounts:
-    """The counts of one schema in one level. A request that neither waits nor is wide costs one addition and one
+    """The counters of one schema in one level. A request with one seat and no wait costs one addition and one
     observation.
     """
 
@@ -156,26 +158,26 @@ class SchemaCounts:
         self.watches = Distribution(_WATCHES.buckets)
 
     def execution_of(self, verb: str) -> Distribution:
-        """Return where it is noted for how long requests of a verb had seats."""
+        """Return the histogram of execution times for a verb."""
         return self.watching if verb == "watch" else self.execution
 
     def enqueued(self, request: SeatRequest) -> None:
-        """Note that a request waits, or did until others had been looked at."""
+        """Record that a request was queued, even if it is dispatched in the same step."""
         assert request.queue is not None
         self.lengths.observe(max(1, len(request.queue.waiting)))
 
     def waited(self, seconds: float) -> None:
-        """Note that a request is executed that waited."""
+        """Record the wait of a request that is now executed."""
         self.wait["true"].observe(seconds)
 
     def rejected(self, rejection: Rejection, seconds: float) -> None:
-        """Note that a request is not executed, after so many seconds."""
+        """Record that a request was rejected after `seconds`."""
         self.refused += 1
         self.refusals[rejection.value] = self.refusals.get(rejection.value, 0) + 1
         self.wait["false"].observe(seconds)
 
     def all_waits(self, *, exempt: bool) -> Iterator[tuple[str, Distribution]]:
-        """Yield how long requests waited; most did not, and are counted by what is left."""
+        """Yield the wait times; requests that did not wait are derived from the totals."""
         if exempt:
             return
         at_once = self.dispatched - sum(self.wait["true"].counts)
@@ -183,22 +185,22 @@ class SchemaCounts:
         yield "false", self.wait["false"]
 
     def all_lengths(self) -> Distribution:
-        """Return the lengths of queues; who found seats was alone in its queue for a moment."""
+        """Return the queue lengths; a request that found seats at once counts as length 1."""
         return _with(self.lengths, self.dispatched - sum(self.wait["true"].counts), 1.0)
 
     def all_estimates(self) -> Distribution:
-        """Return the seats of all requests; most take one."""
+        """Return the histogram of estimated seats; most requests take one."""
         return _with(self.estimated, self.dispatched + self.refused - sum(self.estimated.counts), 1.0)
 
 
 class TimesAt:
-    """For how long a ratio had which values, in nanoseconds, as a histogram."""
+    """A histogram of the values of a ratio, weighted by time in nanoseconds."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.distribution = Distribution(bounds)
 
     def add(self, ratio: float, seconds: float) -> None:
-        """Note that the ratio had a value for so long."""
+        """Record that the ratio had a value for `seconds`."""
         found = self.distribution
         count = round(seconds * _NANOSECONDS)
         found.counts[bisect_left(found.bounds, ratio)] += count
@@ -206,7 +208,7 @@ class TimesAt:
 
 
 class Utilization:
-    """How much of a level was used for how long."""
+    """The utilization of a level over time."""
 
     def __init__(self, now: float) -> None:
         self.seats = TimesAt(_SEAT_UTILIZATION.buckets)
@@ -215,7 +217,7 @@ class Utilization:
         self._until = now
 
     def take(self, level: PriorityLevel, total: int, now: float) -> None:
-        """Take over what the queues of a level have noted until now."""
+        """Add the time that the queues of a level have recorded until now."""
         queues, queuing = level.queues, level.configuration.queuing
         seats = queues.limit or max(1, round(total / 10))
         room = queuing.queues * max(queuing.queue_length_limit, 1) if queuing is not None else 1
@@ -230,7 +232,7 @@ class Utilization:
 
 
 class FlowMetrics(Collector):
-    """What is known of all levels; `now` is their clock."""
+    """The metrics of all levels; `now` is their clock."""
 
     def __init__(self, levels: PriorityLevels, now: Callable[[], float], registry: CollectorRegistry | None) -> None:
         self._levels = levels
@@ -259,7 +261,7 @@ class FlowMetrics(Collector):
         )
 
     def take(self) -> None:
-        """Take over how much of each level was used; before its seats change, and when somebody asks."""
+        """Update the utilization of each level; called before its seats change, and at each scrape."""
         now = self._now()
         for name in self._utilization.keys() - self._levels.all.keys():
             del self._utilization[name]

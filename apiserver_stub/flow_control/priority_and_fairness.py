@@ -1,8 +1,8 @@
-"""Priority and fairness of requests (KEP-1040): who is answered at once, who waits for a seat, who is to come again.
+"""Priority and fairness of requests (KEP-1040): which requests run at once, wait for a seat, or are rejected.
 
-A request takes seats when it is let in and has them until its answer is made: while its body is read, while webhooks
-are asked, while a write becomes durable, and while a list is sent. A watch gives its seats back as soon as its first
-state is sent; what else goes on for long takes none.
+A request holds its seats until its response is complete: while its body is read, while webhooks are called, while a
+write becomes durable, and while a list is sent. A watch releases its seats after its initial events; other long-running
+requests take none.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ FLOW_SCHEMA_UID = "x-kubernetes-pf-flowschema-uid"
 PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"
 _READS = frozenset({"get", "list", "watch"})
 _LONGEST_WAIT = 60.0
-_LOOK_EVERY = 0.1  # seconds in which it is noticed that somebody has waited for too long
-_MOST_FLOWS = 10_000  # classified requests, and hands of flows, that are remembered
+_LOOK_EVERY = 0.1  # seconds between two checks for requests that have waited too long
+_MOST_FLOWS = 10_000  # cached classifications, and cached hands of flows
 _ANY = "*"  # a namespace that no schema names
 _Key = tuple[str, tuple[str, ...], str, str, str, str, str]
 
 
 class Flow:
-    """What requests of one kind by one user share: their schema, its level, and the queues of their flow, unless each
-    namespace has a flow of its own.
+    """The data shared by similar requests of one user: their schema, its level, and the queues of their flow, unless
+    each namespace has its own flow.
     """
 
     __slots__ = ("by_namespace", "counts", "execution", "hand", "headers", "level", "queues", "schema")
@@ -94,7 +94,7 @@ class FlowRequest(SeatRequest, eq=False):
 
     @property
     def is_mutating(self) -> bool:
-        """Tell whether it may change something."""
+        """Return whether the request may change objects."""
         return self.context.info.verb not in _READS
 
     async def wait(self) -> None:
@@ -102,12 +102,12 @@ class FlowRequest(SeatRequest, eq=False):
         await self.control.wait(self)
 
     def release(self) -> None:
-        """Give the seats back, if that has not been done."""
+        """Release the seats, if that has not been done."""
         if self.executing:
             self.control.finish(self)
 
     def end(self) -> None:
-        """Note that all is over, also what went on after the seats were given back."""
+        """Release the seats and the watch count of the request."""
         if self.executing:
             self.control.finish(self)
         if self.watched is not None:
@@ -116,16 +116,16 @@ class FlowRequest(SeatRequest, eq=False):
 
 
 class PriorityAndFairness:
-    """Lets requests in by `levels`, a server's own; make it within its loop.
+    """Admits requests by `levels`; create it within the event loop.
 
-    `count_of` tells how large lists are. A request waits for a quarter of `patience`, the seconds that it has, or of
-    what it asks for itself.
+    `count_of` returns the size of lists. A request waits for at most a quarter of its time: `patience` seconds, or its
+    own timeout.
     """
 
     def __init__(self, total: int, count_of: CountOf, patience: float, registry: Registry | None = None) -> None:
         self.watches = WatchCounts()
         self.drained: Callable[[], None] = _nothing
-        """Called when a level that is gone has no requests any more."""
+        """Called when the last request of a removed level has finished."""
         self.now = precise_clock()
         self.levels = PriorityLevels(total, self._wake, self._out_of_turns, self.now())
         self.metrics = FlowMetrics(self.levels, self.now, registry)
@@ -139,7 +139,7 @@ class PriorityAndFairness:
         self._looking = False
 
     def configure(self, levels: Iterable[PriorityLevelConfiguration], schemas: Iterable[FlowSchema]) -> None:
-        """Be as these say from now on."""
+        """Apply a configuration."""
         self.metrics.take()
         self.levels.configure(levels, schemas, self.now())
         self.metrics.take()
@@ -148,12 +148,12 @@ class PriorityAndFairness:
         self._named = named_namespaces(self.levels.schemas)
 
     def adjust(self) -> None:
-        """Divide the seats anew between levels, by their demand."""
+        """Divide the seats between levels by their current demand."""
         self.metrics.take()
         self.levels.adjust(self.now())
 
     def enter(self, context: RequestContext, user: User) -> FlowRequest | None:
-        """Return the seat of a request, which may have to wait for it; None if it needs none. Raises `Rejected`."""
+        """Return the seat of a request, which may be waiting; None if it needs none. Raises `Rejected`."""
         info = context.info
         resource = info.resource
         namespace = info.namespace
@@ -206,7 +206,7 @@ class PriorityAndFairness:
             request.watched = self.watches.opened(context.info, context.query)
 
     def finish(self, request: FlowRequest) -> None:
-        """Take back the seats of a request, now or after what it sets off."""
+        """Release the seats of a request, now or after its additional latency."""
         now, flow = self.now(), request.flow
         flow.execution.observe(now - request.started)
         latency = flow.queues.finish(request, now)
@@ -233,7 +233,7 @@ class PriorityAndFairness:
             self._drain(flow.level)
 
     def _classified(self, key: _Key, info: RequestInfo, user: User) -> Flow | None:
-        """Return the flow of a request, and remember it for requests like it."""
+        """Return the flow of a request, and cache it for similar requests."""
         flow = None if is_unlimited(info) else self._flow_of(info, user)
         if len(self._flows) >= _MOST_FLOWS:
             self._flows.clear()
@@ -280,7 +280,7 @@ class PriorityAndFairness:
             try:
                 asked = request_timeout(context.query)
             except BadRequest:
-                asked = 0.0  # it is refused when it is looked at
+                asked = 0.0  # the query validation rejects it later
         return min((min(asked, self._patience) if asked > 0 else self._patience) / 4, _LONGEST_WAIT)
 
     def _wake(self, request: SeatRequest) -> None:
@@ -296,13 +296,13 @@ class PriorityAndFairness:
         self._without_turns.append(queues)
 
     def _renew_turns(self) -> None:
-        """Called once in a round of the loop in which turns ran out."""
+        """Called once per loop iteration in which turns were used up."""
         taken, self._without_turns = self._without_turns, []
         for queues in taken:
             queues.renew_turns(self.now)
 
     def _look(self) -> None:
-        """Tell those who have waited for too long; there is no timer for each, since most wait for a moment only."""
+        """Wake up requests that have waited too long. There is no timer per request, because most wait only briefly."""
         loop, self._looking = asyncio.get_running_loop(), False
         now = loop.time()
         for request, until in self._waiting.items():
@@ -324,4 +324,4 @@ class PriorityAndFairness:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing (default of `drained`)."""

@@ -1,5 +1,5 @@
-"""The priority levels of a server: made of configuration, drained when that is gone, lending seats to one another; what
-they are at any time follows from calls alone, without clock or I/O.
+"""The priority levels of a server: configuration, draining of removed levels, and borrowing of seats; without clock or
+I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ _NO_SEATS = SeatLimits(0, 0, 0)
 
 
 class PriorityLevel:
-    """A level, its queues, and what is known of its demand. One that `is_draining` has no configuration any more."""
+    """A level, its queues and its demand. One that `is_draining` was removed from the configuration."""
 
     __slots__ = (
         "configuration", "demand", "is_draining", "limits", "most_seats_of_one", "queues", "retry_after", "smoothed",
@@ -53,7 +53,7 @@ class PriorityLevel:
         return self.configuration.name
 
     def configure(self, configuration: PriorityLevelConfiguration) -> None:
-        """Be as a configuration says from now on."""
+        """Apply a configuration."""
         self.configuration, self.is_draining = configuration, False
         queuing = configuration.queuing
         if queuing is not None:
@@ -62,7 +62,7 @@ class PriorityLevel:
             self.queues.configure(-1 if configuration.is_exempt else 0, 0)
 
     def need(self) -> Need:
-        """Return what it needs of the seats of the server."""
+        """Return its need of seats."""
         return Need(self.limits, self.demand.highest, self.smoothed, self.configuration.is_exempt)
 
 
@@ -91,8 +91,8 @@ class PriorityLevels:
     def configure(
         self, levels: Iterable[PriorityLevelConfiguration], schemas: Iterable[FlowSchema], now: float
     ) -> None:
-        """Be as these say from now on. Mandatory levels and schemas are there always; a level that is gone stays until
-        no request waits or is executed in it.
+        """Apply a configuration. Mandatory levels and schemas always exist; a removed level remains until its last
+        request has finished.
         """
         wanted = {level.name: level for level in levels if level.is_usable}
         self.schemas = usable_schemas(schemas, wanted)
@@ -111,7 +111,7 @@ class PriorityLevels:
         self._share(now)
 
     def adjust(self, now: float) -> None:
-        """Divide the seats anew, by the demand since this was done last."""
+        """Divide the seats by the demand since the last call."""
         for level in self._levels.values():
             level.demand = level.queues.measure(now)
             level.smoothed = smooth(level.smoothed, level.demand)

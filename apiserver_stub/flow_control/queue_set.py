@@ -1,8 +1,8 @@
 """Fair queuing of the requests of a priority level (KEP-1040, Fair queuing for server requests); no clock, no I/O.
 
-R(t), the virtual time, is the work in seat-seconds that each queue with requests has been given: it advances by the
-seats in use, divided by the number of such queues. Each queue knows the R at which its next request would be dispatched
-if queues were served bit by bit; the one that would finish first goes first.
+R(t), the virtual time, is the work in seat-seconds done for each queue with requests: it advances by the seats in use,
+divided by the number of such queues. Each queue stores the R at which its next request would be dispatched if queues
+were served bit by bit; the request that would finish first is dispatched first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,14 +13,14 @@ from apiserver_stub.flow_control.concurrency import Demand
 from apiserver_stub.flow_control.seat_requests import EXPECTED, Queue, SeatRequest, WorkEstimate
 
 _TURNS = 8
-_STATES = 4096  # whose times are told apart
+_STATES = 4096  # the maximum number of recorded states
 State = tuple[int, int, int, int]
 _ALONE: State = (1, 1, 0, 0)
 _finish_r, _waiting_work = attrgetter("finish_r"), attrgetter("work")
 
 
 class Rejection(Enum):
-    """Why a request is not executed; the values are those of metrics."""
+    """Why a request was rejected; the values are metric labels."""
 
     QUEUE_FULL = "queue-full"
     CONCURRENCY_LIMIT = "concurrency-limit"
@@ -31,13 +31,13 @@ class Rejection(Enum):
 class QueueSet:
     """The queues and seats of a priority level.
 
-    It has -1 queues where requests never wait, and none where those that find no seats are rejected. `wake` is called
-    with each request that waited and is executed now. A turn is a dispatch from a queue until `renew_turns`, which
-    `out_of_turns` is to bring about: a server whose requests share one thread can do only so much at a time, and then
-    decides again whose turn is next.
+    It has -1 queues if requests never wait, and 0 if requests without free seats are rejected. `wake` is called with
+    each waiting request that is dispatched. A turn is one dispatch from a queue until `renew_turns`, which
+    `out_of_turns` must schedule: a server with one thread can only process a few requests at a time, and then chooses
+    again.
 
-    What it notes of the past is for how many seconds it was in which state: seats in use, requests executed, requests
-    and seats that wait.
+    The history consists of the seconds spent in each state: seats in use, requests executing, requests and seats
+    waiting.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class QueueSet:
         self.backlog: dict[Queue, None] = {}
         self.executing: dict[SeatRequest, None] = {}
         self.waiting = 0  # requests
-        self.seats = 0  # in use, those kept for a while afterwards included
+        self.seats = 0  # in use, including those held after the response
         self.seats_waiting = 0
         self.r = 0.0
         self.turns = self._turns_each = turns
@@ -71,34 +71,34 @@ class QueueSet:
         self._robin = 0
         self._at = self._measured_from = now
         self._spent: dict[State, float] = {}
-        self._alone = 0.0  # seconds in which one seat was in use, and nobody waited
+        self._alone = 0.0  # seconds with one seat in use and no waiting requests
         self._demand = self._squares = 0.0
         self._highest = 0
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no request waits or is executed."""
+        """Return whether no request is waiting or executing."""
         return not self.waiting and not self.executing
 
     @property
     def is_queuing(self) -> bool:
-        """Tell whether requests may wait."""
+        """Return whether requests may wait."""
         return self._desired > 0
 
     def configure(self, queues: int, length_limit: int) -> None:
-        """Have so many queues from now on; those that are too many are emptied first."""
+        """Set the number of queues and their length limit; excess queues are drained first."""
         self._desired, self._length_limit = queues, length_limit
         self.queues.extend(map(Queue, range(len(self.queues), queues)))
         self._shrink()
 
     def set_limit(self, limit: int, now: float) -> None:
-        """Have so many seats from now on."""
+        """Set the number of seats."""
         self.advance(now)
         self.limit = limit
         self._dispatch(now)
 
     def start(self, request: SeatRequest, hand: tuple[Queue, ...], now: float) -> Rejection | None:
-        """Execute a request, or have it wait in one of the queues of its hand. Return why neither is possible."""
+        """Execute a request, or queue it in one of the queues of its hand. Return the reason if neither is possible."""
         if self.seats or self.waiting:
             self.advance(now)
         else:
@@ -114,7 +114,7 @@ class QueueSet:
             self._take_turn(queue, request)
         elif not self._desired and not self._fits(request.seats):
             return Rejection.CONCURRENCY_LIMIT
-        # As `_execute` does; most requests come by here.
+        # A copy of `_execute` for the most frequent path.
         request.executing, request.started = True, now
         self.executing[request] = None
         self.seats += request.seats
@@ -123,7 +123,7 @@ class QueueSet:
         return None
 
     def leave(self, request: SeatRequest, now: float) -> bool:
-        """Take a request that waits out of its queue; return whether it did wait."""
+        """Remove a waiting request from its queue; return whether it was waiting."""
         if not request.waiting:
             return False
         self.advance(now)
@@ -135,13 +135,13 @@ class QueueSet:
         elif not queue.executing:
             self._active -= 1
             self._shrink()
-        self._dispatch(now)  # a narrower one may be next
+        self._dispatch(now)  # a request with fewer seats may be next
         return True
 
     def finish(self, request: SeatRequest, now: float) -> float:
-        """Note that a request is answered; return the seconds after which its seats are to be freed.
+        """Record the end of a request; return the seconds after which its seats must be freed.
 
-        They are free already if that is 0.
+        If the result is 0, they are already free.
         """
         if self.seats == 1 and not self.waiting:  # as `advance` does
             elapsed, self._at = now - self._at, now
@@ -163,21 +163,21 @@ class QueueSet:
         latency = request.estimate.latency
         if latency <= 0:
             self.seats -= request.seats
-        if self.waiting:  # a narrower one may be next, even if no seat is free yet
+        if self.waiting:  # a request with fewer seats may be next, even if no seat was freed
             self._dispatch(now)
         if latency <= 0 and len(self.queues) > self._desired >= 0:
             self._shrink()
         return latency
 
     def free(self, request: SeatRequest, now: float) -> None:
-        """Free the seats that a finished request has kept."""
+        """Free the seats that a finished request still holds."""
         self.advance(now)
         self.seats -= request.seats
         self._dispatch(now)
         self._shrink()
 
     def renew_turns(self, clock: Callable[[], float]) -> None:
-        """Give turns again, and dispatch requests that wait for one."""
+        """Renew the turns, and dispatch waiting requests."""
         self.turns = self._turns_each
         if self.waiting:
             now = clock()
@@ -185,7 +185,7 @@ class QueueSet:
             self._dispatch(now)
 
     def advance(self, now: float) -> None:
-        """Note that all has been as it is until now."""
+        """Add the time since the last call to the current state."""
         elapsed = now - self._at
         self._at = now
         seats = self.seats
@@ -203,7 +203,7 @@ class QueueSet:
                 self.r += seats * elapsed / self._active
 
     def take_spent(self, now: float) -> Mapping[State, float]:
-        """Return for how many seconds it was in which state since this was asked last, but for the idle one."""
+        """Return the seconds spent in each state since the last call, except the idle state."""
         self.advance(now)
         spent, self._spent = {**self._spent, _ALONE: self._alone}, {}
         self._alone = 0.0
@@ -224,9 +224,7 @@ class QueueSet:
         return found
 
     def requests(self) -> Iterator[SeatRequest]:
-        """Return requests in the order of their queues: of each those that wait, then those executed; last those that
-        have no queue.
-        """
+        """Yield requests in queue order: waiting, then executing ones per queue; last those without a queue."""
         executing = sorted(self.executing, key=lambda request: -1 if request.queue is None else request.queue.index)
         for queue in self.queues:
             yield from queue.waiting
@@ -243,12 +241,12 @@ class QueueSet:
         return None
 
     def _activate(self, queue: Queue) -> None:
-        """Count a queue that had no requests."""
+        """Activate a queue that had no requests."""
         queue.next_r = self.r
         self._active += 1
 
     def _shortest(self, hand: tuple[Queue, ...]) -> Queue:
-        """Return the queue where least work waits; among equals the turn goes round."""
+        """Return the queue with the least waiting work; ties are resolved by rotation."""
         first = self._robin % len(hand)
         return min(hand[first:] + hand[:first], key=_waiting_work)
 
@@ -275,7 +273,7 @@ class QueueSet:
         self.seats_waiting -= request.seats
 
     def _dispatch(self, now: float) -> None:
-        """Execute as many of those that wait as there are seats and turns."""
+        """Dispatch waiting requests while there are seats and turns."""
         while self.waiting and self.turns > 0 and self.seats < self.limit:
             queue = self._next()
             request = queue.head
@@ -293,17 +291,17 @@ class QueueSet:
             self._wake(request)
 
     def _next(self) -> Queue:
-        """Return the queue whose first request would finish first; of equals the one whose turn was longest ago."""
+        """Return the queue whose first request would finish first; among equals the least recently served one."""
         return min(self.backlog, key=_finish_r)
 
     def _fits(self, seats: int) -> bool:
-        """Tell whether there are seats; a request that wants more than there ever are is executed alone."""
+        """Return whether there are enough seats; a request larger than the limit is executed alone."""
         if self._desired < 0:
             return True
         return not self.executing if seats > self.limit else self.seats + seats <= self.limit
 
     def _narrow(self, request: SeatRequest) -> None:
-        """Have a request keep no more seats afterwards than there are, and so much longer."""
+        """Reduce the final seats of a request to the limit, and extend its latency accordingly."""
         estimate = request.estimate
         if 0 < self.limit < estimate.final:
             latency = estimate.final * estimate.latency / self.limit
@@ -311,7 +309,7 @@ class QueueSet:
             request.seats = request.estimate.seats
 
     def _take_turn(self, queue: Queue, request: SeatRequest) -> None:
-        """Count a request that is executed next as one of a queue."""
+        """Count a dispatched request in its queue, and use up a turn."""
         queue.executing += 1
         queue.next_r += request.work
         self.turns -= 1
@@ -327,16 +325,14 @@ class QueueSet:
             self._highest = self.seats + self.seats_waiting
 
     def _bound(self, queue: Queue) -> None:
-        """Have a queue in which requests wait save no time for later: no request is dispatched, in virtual time, before
-        it came.
-        """
+        """Prevent a waiting queue from saving up time: no request is dispatched, in virtual time, before it arrived."""
         head = queue.head
         if queue.next_r < head.arrived_r:
             queue.next_r = head.arrived_r
         queue.finish_r = queue.next_r + head.work
 
     def _shrink(self) -> None:
-        """Drop queues at the end that are too many and have no requests."""
+        """Drop excess queues without requests at the end."""
         while len(self.queues) > max(self._desired, 0) and _is_unused(self.queues[-1]):
             self.queues.pop()
 

@@ -20,7 +20,7 @@ class Rejected(TooManyRequests):
         self._seconds = seconds
 
     def response(self) -> Response:
-        """Return the answer, which is plain text, as clients know it."""
+        """Return the response, in plain text as in kube-apiserver."""
         headers: Mapping[str, str] = {
             "content-type": "text/plain; charset=utf-8",
             "x-content-type-options": "nosniff",
@@ -30,10 +30,10 @@ class Rejected(TooManyRequests):
 
 
 class RetryAfter:
-    """The seconds that clients of one priority level are told.
+    """The Retry-After seconds of one priority level.
 
-    They double when in as many seconds three requests a second were rejected, at most as often as they say, and fall
-    by one when fewer than one a second were.
+    They double if three requests per second were rejected during that many seconds, at most once per such period, and
+    decrease by one if fewer than one per second were.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class RetryAfter:
         self._raised = 0
 
     def rejected(self, now: float) -> int:
-        """Count a request rejected at `now` (wall seconds); return the seconds that its client is told."""
+        """Count a request rejected at `now` (wall-clock seconds); return the Retry-After seconds."""
         second = int(now)
         if second != self._second:
             self._history.append((self._second, self._rejected))

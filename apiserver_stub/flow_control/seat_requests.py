@@ -4,13 +4,13 @@ from collections import OrderedDict
 
 import msgspec
 
-# Seconds that a request is expected to be executed, until it is known.
+# The assumed execution time in seconds before it is known.
 EXPECTED = 0.003
 
 
 class WorkEstimate(msgspec.Struct, frozen=True, gc=False):
-    """The seats of a request while it is executed, and those it keeps for `latency` seconds afterwards, for what it has
-    set off.
+    """The seats of a request while it executes, and those it holds for `latency` seconds afterwards for its watch
+    events.
     """
 
     initial: int = 1
@@ -32,7 +32,7 @@ def work_of(estimate: WorkEstimate) -> float:
 
 
 class Queue:
-    """Requests that wait in one queue, first come first served, and what is executed of it."""
+    """A FIFO queue of waiting requests, and its executing requests."""
 
     __slots__ = ("executing", "finish_r", "index", "next_r", "waiting", "work")
 
@@ -51,9 +51,10 @@ class Queue:
 
 
 class SeatRequest(msgspec.Struct, eq=False, kw_only=True):
-    """A request that waits for seats of a level or has them; times are of one clock, in seconds.
+    """A request that waits for or holds seats of a level; times are seconds of one clock.
 
-    `waiting` and `executing` say which; neither is when it is over. One that is `queued` did not find seats at once.
+    `waiting` and `executing` are its state; both are False when it has finished. `queued` means that it found no seats
+    at once.
     """
 
     estimate: WorkEstimate = ONE_SEAT
@@ -69,10 +70,10 @@ class SeatRequest(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def schema(self) -> str:
-        """The name of its FlowSchema, where that is known."""
+        """The name of its FlowSchema, if known."""
         return ""
 
     @property
     def is_mutating(self) -> bool:
-        """Tell whether it may change something."""
+        """Return whether the request may change objects."""
         return False

@@ -1,4 +1,6 @@
-"""How many seats a request takes (KEP-1040, Width of the request): lists by what they read, writes by who watches."""
+"""The seats of a request (KEP-1040, Width of the request): lists by the objects they read, writes by the watches they
+notify.
+"""
 
 import math
 from collections import Counter
@@ -12,12 +14,12 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.common.base.clock import monotonic
 
 _BYTES_A_SEAT = 100_000
-_MOST_BYTES = 1_000_000  # of a list that is read from the watch cache and sent piece by piece
+_MOST_BYTES = 1_000_000  # of a list that is read from the watch cache and streamed
 _MOST_OF_A_LIST, _MOST_OF_A_WRITE = 100, 10  # seats
 _WATCHES_A_SEAT = 10
 _SECONDS_AN_EVENT = 0.005  # for which a write keeps its seats
 _LARGEST = 1_500_000  # bytes of an object
-_SAMPLE = 64  # objects whose size is looked at
+_SAMPLE = 64  # objects sampled for the average size
 _FRESH = 60.0  # seconds for which a size is believed
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 _ON = frozenset({"true", "1"})
@@ -29,14 +31,14 @@ CountOf = Callable[[RequestInfo], tuple[int, int] | None]
 
 
 class WatchCounts:
-    """The watches that are open, by what they watch."""
+    """The open watches, by watched objects."""
 
     def __init__(self) -> None:
         self._counts: Counter[Identifier] = Counter()
 
     def opened(self, info: RequestInfo, query: Query) -> Identifier | None:
-        """Count a watch; return what to tell `closed`. Those of the pods of one node are not counted: few of them see
-        any one event.
+        """Count a watch; return the argument for `closed`. Watches of the pods of one node are not counted, because
+        only few of them receive an event.
         """
         if (info.group, info.resource) == ("", "pods") and _required(query, "spec.nodeName"):
             return None
@@ -51,7 +53,7 @@ class WatchCounts:
             del self._counts[identifier]
 
     def interested(self, info: RequestInfo) -> int:
-        """Return how many watches may be told of a write."""
+        """Return the number of watches that may receive an event of a write."""
         counts = self._counts
         if not counts:
             return 0
@@ -65,7 +67,7 @@ class WatchCounts:
 
 
 class StoredSizes:
-    """The number and the size of stored objects; a size is that of a sample, looked at once a minute at most."""
+    """The number and average size of stored objects; sizes are sampled at most once per minute."""
 
     def __init__(self, store: WatchCache, kinds: ResourceRegistry) -> None:
         self._store = store
@@ -91,9 +93,10 @@ class StoredSizes:
 
 
 def list_estimate(info: RequestInfo, query: Query, count_of: CountOf, most: int) -> WorkEstimate:
-    """Return the estimate of a list, or of a watch, which begins like one; `most` is the limit of its level (0: none).
+    """Return the estimate of a list, or of a watch, which may begin with a list; `most` is the limit of its level (0:
+    none).
 
-    A watch that goes on from somewhere takes one seat.
+    A watch from a resource version takes one seat.
     """
     if info.verb == "watch":
         begins_with_state = query.get("sendInitialEvents", "") in _ON
@@ -111,9 +114,9 @@ def list_estimate(info: RequestInfo, query: Query, count_of: CountOf, most: int)
 
 
 def write_estimate(watches: int, most: int) -> WorkEstimate:
-    """Return the estimate of a write that so many watches are told of; what they cost is kept for after the answer.
+    """Return the estimate of a write that `watches` watches receive; their cost is charged after the response.
 
-    A request has at most `most` seats (0: the general limit), and keeps them so much longer.
+    A request gets at most `most` seats (0: the general limit), and holds them longer instead.
     """
     if watches < _WATCHES_A_SEAT:
         return ONE_SEAT
@@ -123,7 +126,7 @@ def write_estimate(watches: int, most: int) -> WorkEstimate:
 
 
 def is_write(info: RequestInfo) -> bool:
-    """Tell whether a request may be told to watches; a token for a service account is not."""
+    """Return whether a request may cause watch events; creating a service account token does not."""
     return info.verb in _WRITES and not (info.resource == "serviceaccounts" and info.subresource == "token")
 
 
@@ -133,5 +136,5 @@ def _limit(query: Query) -> int:
 
 
 def _required(query: Query, path: str) -> str:
-    """Return the value that the field selector requires of a field; empty if any value may be selected."""
+    """Return the value that the field selector requires of a field; empty without such a requirement."""
     return exact_field(query.get("fieldSelector", ""), path)

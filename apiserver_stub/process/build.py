@@ -96,16 +96,14 @@ from controller_manager.common.serving.authentication import RequestHeaderConfig
 from controller_manager.common.serving.health import Health
 from controller_manager.common.transport.dialer import Dialer
 
-_CATCH_UP = 3.0  # seconds that a request waits for what other processes have shown; reads wait longer themselves
+_CATCH_UP = 3.0  # seconds that a request waits for writes answered by other processes; reads wait longer themselves
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 _NO_PLUGINS: Mapping[str, MakePlugin] = MappingProxyType({})
 
 
 class _Assembly:
-    """The components of one server, each made when it is first needed; `parts` puts those with a life of their own in
-    order.
-    """
+    """The components of one server, each created on first use. `parts` returns those with a lifecycle in order."""
 
     def __init__(
         self,
@@ -140,7 +138,7 @@ class _Assembly:
         return ApiServer(self.server, self.own_scope, self.progress, self.options, self.parts())
 
     def parts(self) -> Sequence[Component]:
-        """Return what is opened, in that order, and closed in the opposite one."""
+        """Return the parts in the order of opening; they are closed in reverse order."""
         authorization, authentication = self.authorization, self.authentication
         aggregation, definitions, flow_control = self.aggregation, self.custom_resources, self.flow_control
         auditing, store = self.auditing, self.store
@@ -162,7 +160,7 @@ class _Assembly:
         )
 
     def _identity_parts(self) -> Iterator[Component]:
-        """Yield what tells others of this server, as far as features go."""
+        """Yield the parts that publish the identity of this server, if the features are enabled."""
         if not self.features.enabled(IDENTITY):
             return
         identity = ServerIdentity(self.objects, self.store, self.runtime.log("identity"), self.worker.number)
@@ -171,7 +169,7 @@ class _Assembly:
             yield Component(settle=StorageVersions(identity.id, self.objects, self.kinds).settle)
 
     def _optional_parts(self) -> Iterator[Component]:
-        """Yield the parts below the store that are there only if flags ask for them."""
+        """Yield the parts below the store that flags enable."""
         if (signer := self.accounts.external) is not None:
             yield Component(self.accounts.open, run=signer.run, close=signer.close)
         if (tracer := self.tracer) is not None:
@@ -185,13 +183,13 @@ class _Assembly:
 
     @cached_property
     def egress(self) -> EgressSelector:
-        """The ways to networks."""
+        """The dialers of networks."""
         file = self.options[EgressOptions].egress_selector_config_file
         return egress_selector(file, self.runtime.registry, self.runtime.log("egress"))
 
     @cached_property
     def tracer(self) -> RequestTracer | None:
-        """What makes spans of requests."""
+        """Creates the spans of requests."""
         file, log = self.options[TracingOptions].tracing_config_file, self.runtime.log("tracing")
         return request_tracer(file, self.runtime.registry, log, self.egress.control_plane)
 
@@ -207,13 +205,13 @@ class _Assembly:
 
     @cached_property
     def authorization(self) -> Authorization:
-        """What decides who may do what."""
+        """Decides which requests are allowed."""
         parts = AuthorizationParts(self.store, self.runtime, self.egress.control_plane, self.offload.run)
         return build_authorization(self.options, parts)
 
     @cached_property
     def authentication(self) -> Authentication:
-        """What recognizes callers."""
+        """Authenticates requests."""
         accounts = self.accounts
         return build_authentication(
             self.options,
@@ -231,7 +229,7 @@ class _Assembly:
 
     @cached_property
     def representations(self) -> RepresentationCache:
-        """What rows were encoded as."""
+        """The cache of encoded objects."""
         found = RepresentationCache(self.store, self.options[StorageOptions].representation_cache_size)
         RepresentationMetrics(found, self.runtime.registry)
         return found
@@ -245,7 +243,7 @@ class _Assembly:
 
     @cached_property
     def own_scope(self) -> RequestScope:
-        """The environment of writes that nobody asked for."""
+        """The request scope of the server's own writes, without admission plugins."""
         return RequestScope(self.store, self.hub, self.kinds, Admission(), offload=self.offload)
 
     @cached_property
@@ -282,12 +280,12 @@ class _Assembly:
 
     @cached_property
     def admission_metrics(self) -> AdmissionMetrics:
-        """What is counted of admission."""
+        """The metrics of admission."""
         return AdmissionMetrics(self.runtime.registry)
 
     @cached_property
     def verbs(self) -> Verbs:
-        """What answers requests for resources."""
+        """Handles requests for resources."""
         scope, find_token, authorizer = self.scope, self.authentication.find_token, self.authorization.authorizer
         questions = {**authentication_reviews(find_token), **AccessReviews(authorizer, self.offload).table()}
         statuses = ComponentStatuses({**self._components, "etcd-0": _health_of(self.store)})
@@ -314,12 +312,12 @@ class _Assembly:
 
     @cached_property
     def negotiator(self) -> ContentNegotiator:
-        """What encodes answers."""
+        """Encodes responses."""
         return _negotiator(self.features, self.representations, self.offload)
 
     @cached_property
     def kubelets(self) -> KubeletSubresources:
-        """The subresources that kubelets, pods and services answer."""
+        """The subresources served by kubelets, pods and services."""
         parts = KubeletParts(
             self.scope,
             self.authorization.authorizer,
@@ -333,7 +331,7 @@ class _Assembly:
 
     @cached_property
     def progress(self) -> StartProgress:
-        """How far the start has come."""
+        """The progress of startup."""
         hooks = (*HOOKS, REGISTRATION)
         etcd = self.storage.etcd
         unready = None if etcd is None else lambda: etcd.unready
@@ -343,7 +341,7 @@ class _Assembly:
 
     @cached_property
     def health(self) -> Health:
-        """The checks that probes ask."""
+        """The health checks."""
         return Health(self.runtime.log("health"))
 
     @cached_property
@@ -354,7 +352,7 @@ class _Assembly:
 
     @cached_property
     def custom_resources(self) -> CustomResources:
-        """What serves definitions of custom resources."""
+        """Serves custom resource definitions."""
         webhooks = WebhookClient(self.resolver, egress=self.egress)
         return CustomResources(self.own_scope, webhooks, self.runtime.log("definitions"), self.runtime.registry)
 
@@ -374,7 +372,7 @@ class _Assembly:
 
     @cached_property
     def flow_control(self) -> FlowControlParts:
-        """What bounds how many requests are answered at a time."""
+        """Limits the number of concurrent requests."""
         options, patience = self.options[FlowControlOptions], self.serving.request_timeout
         return build_flow_control(
             options, self.worker.share, self.store, self.kinds, self._apply_status, patience, self.runtime
@@ -382,7 +380,7 @@ class _Assembly:
 
     @cached_property
     def auditing(self) -> Auditing:
-        """What tells of requests."""
+        """Audits requests."""
         options, webhook = self.options[AuditOptions], partial(_audit_webhook, self.egress.control_plane)
         return open_auditing(options, self.runtime.registry, self.runtime.log("audit"), webhook, self.worker)
 
@@ -452,7 +450,7 @@ class _Assembly:
         await self.addresses.allocations.repair(self._remove_address)
 
     async def _remove_address(self, name: str) -> None:
-        with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again
+        with suppress(ApiError):  # the next repair retries
             await self.objects.remove(f"/apis/networking.{GROUP_DOMAIN}/v1/ipaddresses/{name}")
 
 
@@ -467,13 +465,12 @@ def build(
     admission_plugins: Mapping[str, MakePlugin] = _NO_PLUGINS,
     worker: Worker = ALONE,
 ) -> ApiServer:
-    """Return the server those options describe, on another `storage` if one is given, which several servers may share;
-    `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
-    bring, `profiling` is what the watchdog of the process tells of, `proxy_pair` is shown to servers of others.
-    `admission_plugins` are asked besides those of the flags, by their names. `worker` says which of several processes
-    this is.
+    """Return the server configured by `options`. A given `storage` replaces the configured one, and several servers may
+    share it; `components` appear in ComponentStatus. `certificates` verifies client certificates, `profiling` receives
+    the data of the watchdog, `proxy_pair` returns the client certificate for extension servers. `admission_plugins` are
+    added by name. `worker` identifies this process among several.
 
-    Raises `ValueError` or `OSError` for files that cannot be used.
+    Raises `ValueError` or `OSError` for unusable files.
     """
     runtime.registry.rules = options[MetricsOptions].rules()
     register_process_metrics(runtime.registry, options[ServerFeatureOptions], reported_version(options))
@@ -485,7 +482,7 @@ def build(
 
 
 def _at_once(call: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    """Return what makes a call that waits for nothing."""
+    """Return an async function that makes a synchronous call."""
 
     async def made() -> None:
         call()
@@ -513,7 +510,7 @@ def _health_of(store: WatchCache) -> Ask:
 
 
 def _key_folder(options: Parsed) -> Path | None:
-    """Return where the server keeps a key of its own; what is in memory only has no use for tokens that outlive it."""
+    """Return the folder of the server's own key; None if the store is in memory, because tokens need not outlive it."""
     storage = options[StorageOptions]
     if storage.storage_backend == "memory":
         return None
@@ -521,7 +518,7 @@ def _key_folder(options: Parsed) -> Path | None:
 
 
 async def _read_review(scope: RequestScope, request: APIRequest) -> tuple[Tree, tuple[str, ...]]:
-    """Return the question in a request as admission leaves it, and what its caller is warned of."""
+    """Return the review in a request after admission, and its warnings."""
     tree, warnings = await read_new(scope.offload, request)
     return tree, (*warnings, *await scope.admit(request, "create", tree))
 

@@ -28,12 +28,12 @@ _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 
 
 async def _nothing() -> None:
-    """Nothing is to be done."""
+    """Do nothing (default for optional steps)."""
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A part of the server with a life of its own: `open` makes it ready, `settle` brings about what it is to keep in
-    the cluster, now and again, `run` works until cancelled or done, and `close` lets go of everything.
+    """A part of the server with a lifecycle: `open` prepares it, `settle` creates or corrects its objects in the
+    cluster and is repeated, `run` works until canceled or done, and `close` releases its resources.
     """
 
     open: Callable[[], Awaitable[None]] = _nothing
@@ -43,9 +43,9 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class ApiServer:
-    """One API server: start it, hand requests to `handle`, stop it.
+    """One API server: call `start`, pass requests to `handle`, call `stop`.
 
-    Its `parts` are opened in their order, the store among them, and closed in the opposite one.
+    Its `parts`, including the store, are opened in order and closed in reverse order.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ApiServer:
     ) -> None:
         self.server = server
         self.scope = scope
-        """The environment of writes that nobody asked for."""
+        """The request scope of the server's own writes."""
         self._handle = with_headers(server.handle, options[ServingOptions])
         self._progress = progress
         self._options = options
@@ -70,29 +70,31 @@ class ApiServer:
         return self.scope.kinds
 
     def handle(self, request: Request) -> Awaitable[Response]:
-        """Answer a request."""
+        """Handle a request."""
         return self._handle(request)
 
     async def start(self) -> None:
-        """Read the store and bring about what every cluster has. Raises `Unusable`."""
+        """Read the store and create the objects that every cluster has. Raises `Unusable`."""
         await self.open()
         await self.settle(self._options[ServingOptions].secure_port)
 
     async def open(self) -> None:
-        """Read the store; requests are answered from here on. Raises `Unusable`."""
+        """Read the store; requests are served from then on. Raises `Unusable`."""
         for part in self._parts:
             await part.open()
         self._progress.stored = True
 
     async def resume(self) -> None:
-        """Read a store that a server with the same options has just settled, and do no more. Raises `Unusable`."""
+        """Read a store that a server with the same options has just settled, without settling it again. Raises
+        `Unusable`.
+        """
         await self.open()
         for step in (*HOOKS, REGISTRATION):
             self._progress.finish(step)
 
     async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Bring about what every cluster has; clients reach this server at `port`, and `authentication` is published
-        of how it knows them. Done again, it corrects what no longer holds.
+        """Create the objects that every cluster has. Clients reach this server at `port`; `authentication` is published
+        for extension servers. Repeated calls correct the objects.
         """
         network = self._options[NetworkOptions]
         host = host_of(self._options[ServingOptions])
@@ -104,11 +106,11 @@ class ApiServer:
             await part.settle()
 
     async def run(self) -> None:
-        """Do what this server does besides answering, until cancelled."""
+        """Run the background tasks of the server until canceled."""
         await all_of(*(part.run() for part in self._parts if part.run is not None))
 
     async def load_all(self) -> None:
-        """Load, in the thread, what the first definition of a custom resource would wait for."""
+        """Import, in the thread, modules that would delay the first custom resource definition."""
         for module in ("apiserver_stub.kinds.structural.expressions", "apiserver_stub.apis.apiextensions.resources"):
             await self.scope.offload.run(partial(import_module, module))
 
@@ -119,15 +121,15 @@ class ApiServer:
             await self.settle(port, authentication())
 
     def unready(self) -> None:
-        """From now on say that requests should go elsewhere."""
+        """Report not ready from now on."""
         self._progress.stopping = True
 
     def end_streams(self) -> None:
-        """End all watches, and refuse new ones."""
+        """End all watches and reject new ones."""
         self.scope.hub.close()
 
     async def stop(self) -> None:
-        """End all watches, finish the writes that were submitted and let go of the store."""
+        """End all watches, finish submitted writes and close the store."""
         self.unready()
         self.end_streams()
         self._progress.stored = False

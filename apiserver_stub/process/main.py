@@ -1,4 +1,4 @@
-"""The command line: serving, and the commands beside it."""
+"""The command line: serving and maintenance commands."""
 
 import gc
 import sys
@@ -16,15 +16,15 @@ _COMMANDS: Mapping[str, str] = MappingProxyType(
         "snapshot": "Copies the store of a server, running or not, to one file.",
         "restore": "Makes a snapshot the store of a server that is not there yet.",
         "export": "Writes all that a cluster keeps to one file, from which any other store can be filled.",
-        "import": "Fills a store that is not there yet, of whatever kind, with an export; goes on where it was.",
-        "check": "Reads a store or a snapshot, and says whether all is there.",
+        "import": "Fills a new store of any kind with an export; resumes an interrupted import.",
+        "check": "Reads a store or a snapshot, and reports whether it is complete.",
     }
 )
 
 
 def main() -> None:
-    """Serve until a signal comes, or do what a command says. Serving exits with status 0 after a signal, and with 1
-    where the server cannot start.
+    """Serve until a signal arrives, or run a maintenance command. Serving exits with status 0 after a signal, and with
+    1 if the server cannot start.
     """
     if sys.argv[1:2] and sys.argv[1] in _COMMANDS:
         from apiserver_stub.process import maintenance
@@ -40,7 +40,7 @@ def main() -> None:
 
         raise SystemExit(supervisor.run(_PROGRAM, options, sys.argv[1:]))
 
-    gc.disable()  # until the process has started, all that is made stays
+    gc.disable()  # objects created during startup are permanent
     from apiserver_stub.process import serve as process
 
     raise SystemExit(process.run(_PROGRAM, options))

@@ -1,4 +1,4 @@
-"""Commands beside serving: snapshots of the store, their restoration, exports and imports, and checks."""
+"""Maintenance commands: snapshot, restore, export, import and check."""
 
 import asyncio
 import sys
@@ -22,11 +22,11 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.options import FlagSet, Options, Parsed, command_line, flag
 from controller_manager.common.transport.transport import ConfigError
 
-_EVERY = 1.0  # seconds between two lines about how far it has come
+_EVERY = 1.0  # seconds between two progress messages
 
 
 class SnapshotOptions(Options):
-    """The store that is copied, and the snapshot it is copied to."""
+    """The store to copy and the snapshot file."""
 
     title = "Snapshot"
 
@@ -41,7 +41,7 @@ class SnapshotOptions(Options):
 
 
 class RestoreOptions(Options):
-    """The snapshot that is made a store again, and the path of that."""
+    """The snapshot and the path of the restored store."""
 
     title = "Restore"
 
@@ -62,7 +62,7 @@ class RestoreOptions(Options):
 
 
 class ExportOptions(Options):
-    """The store whose contents are written, and the file they are written to."""
+    """The store to export and the output file."""
 
     title = "Export"
 
@@ -78,7 +78,7 @@ class ExportOptions(Options):
 
 
 class ImportOptions(Options):
-    """The file that is read, and the store that it is made to be."""
+    """The export file and the store to create."""
 
     title = "Import"
 
@@ -101,7 +101,7 @@ class ImportOptions(Options):
 
 
 class CheckOptions(Options):
-    """The store or snapshot that is checked."""
+    """The store or snapshot to check."""
 
     title = "Check"
 
@@ -110,7 +110,7 @@ class CheckOptions(Options):
 
 
 def run(program: str, command: str, summary: str, argv: Sequence[str]) -> None:
-    """Carry out a command; print one sentence, and exit with status 1 when it cannot be done."""
+    """Run a command; print one sentence, and exit with status 1 on failure."""
     groups, work = _COMMANDS[command]
     options = command_line(f"{program} {command}", summary, FlagSet(*groups), argv)
     try:
@@ -125,13 +125,13 @@ def run(program: str, command: str, summary: str, argv: Sequence[str]) -> None:
 
 
 class _Progress:
-    """Tells a person who waits how far it has come, about every second."""
+    """Prints progress about every second."""
 
     def __init__(self) -> None:
         self._next = monotonic() + _EVERY
 
     def tell(self, words: str) -> None:
-        """Say so if it is time to."""
+        """Print a progress message if it is time."""
         if monotonic() >= self._next:
             self._next = monotonic() + _EVERY
             sys.stderr.write(f"{words}\n")

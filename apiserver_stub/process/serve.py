@@ -1,4 +1,4 @@
-"""The process of the API server: what it is made of, and its life from the first file that is read to the last."""
+"""The process of the API server: its parts and its lifecycle."""
 
 import asyncio
 import ssl
@@ -36,12 +36,12 @@ _COMPONENTS: Mapping[str, Ask] = MappingProxyType(
 
 
 def run(program: str, options: Parsed) -> int:
-    """Serve until a signal comes; return the exit status. `program` is its name in logs."""
+    """Serve until a signal arrives; return the exit status. `program` is the name in logs."""
     return run_process(program, options, partial(serve, options))
 
 
 async def serve(options: Parsed, runtime: Runtime, worker: Worker = ALONE) -> int:
-    """Serve until SIGINT or SIGTERM, perhaps as one of several processes. Raises CannotStart."""
+    """Serve until SIGINT or SIGTERM, possibly as one of several processes. Raises CannotStart."""
     serving, delay = options[ServingOptions], options[ServingOptions].shutdown_delay_duration
     stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     obey_signals(stop.set_result, longest=delay + LONGEST_STOP)
@@ -85,7 +85,7 @@ async def serve(options: Parsed, runtime: Runtime, worker: Worker = ALONE) -> in
 
 
 async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, runtime: Runtime, tasks: Tasks) -> None:
-    """Bring about what every cluster has, and start what keeps it so."""
+    """Create the objects that every cluster has, and start the tasks that maintain them."""
     log = runtime.log("main")
     with _explained():
         url = certificates.write_kubeconfig(port)
@@ -101,7 +101,7 @@ async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, ru
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what may go wrong with files and addresses at the start into a sentence."""
+    """Turn errors of files and addresses at startup into a readable message."""
     try:
         yield
     except CannotStart:

@@ -1,4 +1,4 @@
-"""Tokens of service accounts, put together from flags: who issues them, knows them, and how others verify them."""
+"""Service account tokens, configured by flags: signing, verification and issuer discovery."""
 
 from collections.abc import Mapping
 from functools import cached_property, partial
@@ -27,9 +27,9 @@ from controller_manager.common.serving.token_keys import SigningKey, read_signin
 
 
 class ServiceAccounts:
-    """Makes its parts when asked for them; `folder` is where a key of its own is kept, None not to keep it.
+    """Creates its parts on first use. `folder` stores a generated key; None keeps it in memory.
 
-    Raises `ValueError` or `OSError` for keys that cannot be used.
+    Raises `ValueError` or `OSError` for unusable keys.
     """
 
     def __init__(self, options: TokenOptions, folder: Path | None, runtime: Runtime) -> None:
@@ -41,7 +41,7 @@ class ServiceAccounts:
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """Return what this server is called by tokens meant for it."""
+        """Return the audiences of this server in tokens."""
         return self._options.api_audiences or self._options.service_account_issuer
 
     @cached_property
@@ -55,14 +55,16 @@ class ServiceAccounts:
         return GivenKeys([self._key.verifying, *given])
 
     def tokens(self, get: Get, mark: MarkUsed) -> tuple[FindToken, FindToken]:
-        """Return who knows the tokens, those of secrets first; `get` reads the store, `mark` notes uses of these."""
+        """Return the functions that look up tokens, legacy Secret-based tokens first. `get` reads the store, `mark`
+        records the use of legacy tokens.
+        """
         options, metrics = self._options, TokenMetrics(self._registry)
         looked_up = get if options.service_account_lookup else None
         legacy = LegacyTokens(self.keys, looked_up, self.audiences, metrics, mark)
         return legacy.find, ServiceAccountTokens(options.service_account_issuer, self.keys, looked_up, metrics).find
 
     def requests(self) -> TokenRequests:
-        """Return who issues tokens."""
+        """Return the issuer of tokens."""
         if self._key is None:
             assert self.external is not None
             return TokenRequests(self._terms, self.external.sign)
@@ -74,13 +76,13 @@ class ServiceAccounts:
         return TokenRequests(self._terms, sign)
 
     def pages(self, address: str) -> Mapping[str, Handler]:
-        """Return the pages with which others verify the tokens; clients reach this server at `address`, if given."""
+        """Return the issuer discovery pages. Clients reach this server at `address`, if given."""
         issuer = self._options.service_account_issuer[0]
         root = f"https://{address}" if address else issuer
         return discovery_pages(issuer, self._options.service_account_jwks_uri or root + KEYS, self.keys)
 
     async def open(self) -> None:
-        """Get the keys of the program that signs, if there is one. Raises `CannotStart`."""
+        """Fetch the keys of the external signer, if there is one. Raises `CannotStart`."""
         if self.external is None:
             return
         await self.external.open()
@@ -100,7 +102,7 @@ class ServiceAccounts:
 
 
 def mark_used(objects: Objects, log: Logger) -> MarkUsed:
-    """Return what notes at the secret of a service account on which day its token was used."""
+    """Return a function that labels the secret of a legacy token with the day of its last use."""
 
     async def mark(namespace: str, name: str, uid: str, day: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/secrets/{name}"

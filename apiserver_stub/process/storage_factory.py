@@ -1,4 +1,4 @@
-"""Where objects are kept: in memory, a file or etcd, encrypted or not, as the flags say; and the cache above it."""
+"""The storage configured by flags: in memory, in a file or in etcd, encrypted or not; and the watch cache above it."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class StorageFactory:
-    """Makes the storage of one server, unless one is `given`, and what is around it, each when it is first needed.
+    """Creates the storage of one server, unless one is `given`, and related parts, each on first use.
 
-    `to_etcd` is the way to an etcd that is in another network.
+    `to_etcd` connects to an etcd in another network.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class StorageFactory:
         return store
 
     def parts(self) -> Iterator[Component]:
-        """Yield what is opened below the cache, as far as flags ask for it."""
+        """Yield the parts below the cache that flags enable."""
         if (encryption := self.encryption) is not None:
             yield Component(encryption.open, run=encryption.run, close=encryption.close)
 
     def checks_in(self, health: Health) -> None:
-        """Have probes ask the services that encrypt, if there are any."""
+        """Add health checks of the KMS providers, if there are any."""
         if self.encryption is not None and self.encryption.has_services:
             health.add("kms-providers", self.encryption.check, ("healthz", "readyz"))
 
     @cached_property
     def encryption(self) -> "EncryptionAtRest | None":
-        """The encryption of the storage, if there is to be any; it is loaded only then."""
+        """Encryption at rest, if configured; the module is loaded only then."""
         if not self._encrypts:
             return None
         from apiserver_stub.storage.encryption.at_rest import EncryptionAtRest
@@ -81,7 +81,7 @@ class StorageFactory:
 
     @cached_property
     def etcd(self) -> "EtcdStorage | None":
-        """The storage in etcd, if it is to be there; it is loaded only then."""
+        """The etcd storage, if configured; the module is loaded only then."""
         if self._given is not None or self._options.storage_backend not in ETCD:
             return None
         from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
@@ -132,8 +132,8 @@ def embedded_storage(
     *,
     encrypts: bool = False,
 ) -> EmbeddedStorage:
-    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource. One
-    that `encrypts` leaves it to who decrypts to look into objects.
+    """Return a storage of API objects over a log. Rows without a TTL expire after `ttls` (seconds, by resource). With
+    `encrypts`, objects are not decoded for validation here but after decryption.
     """
     return EmbeddedStorage(backend, StorageRules(plain_error_of if encrypts else decode_error_of, ttls), log=log)
 

@@ -1,1 +1,1 @@
-"""A request as the server sees it: request info, the records that handlers pass along, audit, telemetry and traces."""
+"""Requests: request info, the records passed along the handler chain, audit, telemetry and traces."""

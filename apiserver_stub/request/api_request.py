@@ -1,5 +1,5 @@
-"""The records that the handler chain passes along: a request as it is understood on the way (`RequestContext`), what
-verbs get (`APIRequest`), and what they answer before it is encoded.
+"""The records passed along the handler chain: a request and its context (`RequestContext`), the input of verbs
+(`APIRequest`) and their results before encoding.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -19,36 +19,35 @@ from controller_manager.common.api.wire import Request
 from controller_manager.common.serving.authentication import User
 
 AGGREGATOR = "aggregator"
-"""The part of the server that answers by asking another server."""
+"""The value of `component` for requests answered by an aggregated API server."""
 
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Seat(Protocol):
-    """A share of what the server can do at a time, which a request may be `waiting` for."""
+    """A share of the server's concurrency. The request may be `waiting` for it."""
 
     waiting: bool
 
     async def wait(self) -> None:
-        """Return once there is a share. Raises `Rejected`; who is cancelled has none."""
+        """Return when the seat is granted. Raises `Rejected`. A canceled waiter holds no seat."""
 
     def release(self) -> None:
-        """Give it back, if that has not been done."""
+        """Release the seats, if that has not been done."""
 
     def end(self) -> None:
-        """Give it back, and note that all is over, also what went on afterwards."""
+        """Release the seats and everything else held for the request, such as its watch count."""
 
 
 class RequestContext(Struct):
-    """A request on its way through the chain, whose stages write down what they find out.
+    """A request on its way through the chain; each stage records its results here.
 
-    `started` is by a precise clock; `audit` is what is told of the request, None if nothing is. `user` is who
-    authenticated, and `impersonated` in whose name it asks, allowed by the verb `constraint` unless it is
-    `impersonate`. `resolved` says that `info` names a resource that is served here, and `long_running` that the answer
-    is a stream without an end of its own; `failed` says that there was no answer but that of a failure inside the
-    server. `component` is who answers. `headers` are what stages of the chain add to the answer; `seat` is what an
-    answer that is a stream keeps.
+    `started` is a reading of the precise clock; `audit` is the audit record, None if the request is not audited. `user`
+    is the authenticated user and `impersonated` the impersonated one, allowed by the verb `constraint` unless that is
+    `impersonate`. `resolved` means that `info` names a served resource, `long_running` that the response is a stream
+    without an end of its own, `failed` that an internal error occurred. `component` is the part of the server that
+    answers. `headers` are added to the response; `seat` is held by a streamed response.
     """
 
     http: Request
@@ -70,9 +69,9 @@ class RequestContext(Struct):
 
 
 class APIRequest(Struct, frozen=True):
-    """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or
-    deletecollection (API concepts, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
-    each parameter. A write of a kind with a converter has `conversions`, and what is traced a `span`.
+    """A parsed request for a resource: `verb` is get, list, watch, create, update, patch, delete or deletecollection
+    (API concepts, Verbs); `name` and `subresource` may be empty; `query` holds the last value of each parameter. Writes
+    of a kind with a converter have `conversions`; traced requests have a `span`.
     """
 
     http: Request
@@ -93,8 +92,8 @@ class APIRequest(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """One object, as the bytes of its JSON, and the row it was read from, if any; a `Status` and others that are not of
-    the request's kind stand for themselves in every view.
+    """One object as JSON bytes, and the row it was read from, if any. Objects of other kinds than the request's, such
+    as a `Status`, are returned unchanged in every representation.
     """
 
     data: bytes
@@ -102,8 +101,8 @@ class Item(Struct, frozen=True):
 
 
 class Items(Struct, frozen=True):
-    """A collection: the metadata of the list and its objects as JSON bytes, in order, made of these `rows`; `shard` is
-    the selector of the shard it is, if it is one.
+    """A collection: list metadata and the objects as JSON bytes, in order, with their `rows`; `shard` is the shard
+    selector, if any.
     """
 
     resource_version: str
@@ -115,13 +114,13 @@ class Items(Struct, frozen=True):
 
 
 class ResponseStream(Struct, frozen=True):
-    """A watch: `open(represent)` yields ready-to-send chunks of events told in that way."""
+    """A watch: `open(represent)` yields encoded chunks, with `represent` as the event encoder."""
 
     open: Callable[[EventEncoder], AsyncIterator[bytes]]
 
 
 class Reply(Struct, frozen=True):
-    """The answer of a verb: a status, a body in one of three shapes, and warnings for the `Warning` header."""
+    """The result of a verb: a status, a body of one of three types, and warnings for the `Warning` header."""
 
     body: Item | Items | ResponseStream
     status: int = 200
@@ -129,4 +128,4 @@ class Reply(Struct, frozen=True):
 
 
 Handler = Callable[[APIRequest], Awaitable[Reply]]
-"""Answers a request, or raises the refusal."""
+"""Handles a request, or raises an `ApiError`."""

@@ -20,21 +20,20 @@ _WITHOUT_NAME = frozenset({"list", "watch", "create", "deletecollection"})
 _WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
 _DOTS = frozenset({".", ".."})
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
-_MOST_KEPT, _LONGEST_KEPT = 4096, 256  # paths that are remembered, and their characters
+_MOST_KEPT, _LONGEST_KEPT = 4096, 256  # number and maximum length of cached paths
 _OFF = frozenset({"0", "false"})
-_PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's
+_PASSED_ON = "proxy"  # the path after this subresource belongs to the backend
 _LONG_VERBS = frozenset({"watch", "proxy"})
 _LONG_SUBRESOURCES = frozenset({"attach", "exec", "proxy", "log", "portforward"})
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
 class RequestInfo(Struct, frozen=True, gc=False):
-    """A request's attributes: what authorization looks at and what is served.
+    """The attributes of a request, used for authorization and routing.
 
-    `resource` is empty for a path that addresses no resource (`/version`, discovery); then `verb` is the HTTP
-    method in lower case. A method that no resource has leaves `verb` empty. For the resource `namespaces` itself,
-    `namespace` equals `name`. `trailing` is the path behind a subresource. Of verbs for many objects it has the
-    selectors, as they came.
+    `resource` is empty for non-resource paths (`/version`, discovery); then `verb` is the HTTP method in lower case. An
+    unsupported method leaves `verb` empty. For the resource `namespaces`, `namespace` equals `name`. `trailing` is the
+    path after a subresource. Selectors are set for verbs on collections, unparsed.
     """
 
     verb: str
@@ -51,7 +50,7 @@ class RequestInfo(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, method: str, path: str, query: Mapping[str, str]) -> "RequestInfo":
-        """Return what is asked for, served or not; a path that no API has addresses no resource."""
+        """Return the attributes of a request, served or not. Paths outside the API have no resource."""
         return cls._read(method, path, query) if query or len(path) > _LONGEST_KEPT else _remembered(method, path)
 
     @classmethod
@@ -69,13 +68,13 @@ class RequestInfo(Struct, frozen=True, gc=False):
 
     @property
     def is_long_running(self) -> bool:
-        """Whether its answer may have no end of its own."""
+        """Whether the response may be a stream without an end."""
         return self.verb in _LONG_VERBS or self.subresource in _LONG_SUBRESOURCES
 
     @property
     def object_name(self) -> str:
-        """The name of the one object that is asked for: that of the path, or of the field selector of a list or watch;
-        empty if there may be several.
+        """The name of the requested object, from the path or from the field selector of a list or watch; empty if there
+        may be several objects.
         """
         if not self.field_selector or self.verb == "deletecollection":
             return self.name
@@ -83,7 +82,7 @@ class RequestInfo(Struct, frozen=True, gc=False):
         return "" if name in _DOTS or "/" in name or "%" in name else name
 
     def attributes(self, user: User) -> AuthorizerAttributes:
-        """Return what authorization looks at when `user` asks for this."""
+        """Return the authorization attributes of this request for `user`."""
         has_selectors = self.field_selector or self.label_selector
         return AuthorizerAttributes(
             user,
@@ -101,7 +100,7 @@ class RequestInfo(Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _remembered(method: str, path: str) -> RequestInfo:
-    """Return what is asked for without a query: callers ask for the same objects again and again."""
+    """Return the attributes of a request without a query. Cached, because clients repeat the same requests."""
     return RequestInfo._read(method, path, _NO_QUERY)
 
 
@@ -113,10 +112,10 @@ def check_path(path: str) -> None:
 
 
 def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, Subresource | None]:
-    """Return the kind that is addressed, and its subresource.
+    """Return the kind and the subresource of a request.
 
-    Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks. A method without a verb (OPTIONS) may
-    be one that is passed on.
+    Raises `NotFound` for an unknown one, `MethodNotAllowed` for an unsupported verb. A method without a verb (OPTIONS)
+    is allowed for proxied requests.
     """
     kind = kinds.find(info.group, info.version, info.resource)
     if kind is None:
@@ -154,14 +153,14 @@ def last_values(query: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def is_on(query: Mapping[str, str], name: str) -> bool:
-    """Tell whether a boolean parameter is set; `?watch` alone counts, and so does any value but `0` and `false`."""
+    """Return whether a boolean parameter is set: any value except `0` and `false`, including no value (`?watch`)."""
     value = query.get(name)
     return value is not None and value.lower() not in _OFF
 
 
 def exact_field(selector: str, path: str) -> str:
-    """Return the value that a field selector requires of a field; empty if there is none, if the selector is malformed,
-    or if it is larger than lists accept. It is cheap, since callers may be unknown yet.
+    """Return the value that a field selector requires of a field; empty if there is no such requirement, or if the
+    selector is malformed or larger than lists accept. It must be cheap, because callers may be unauthenticated.
     """
     if path not in selector:
         return ""
@@ -172,7 +171,7 @@ def exact_field(selector: str, path: str) -> str:
 
 
 def unknown() -> NotFound:
-    """Return the refusal of a path that addresses nothing."""
+    """Return the error for a path that addresses nothing."""
     return NotFound("the server could not find the requested resource", Details())  # clients read it unasked
 
 
@@ -221,7 +220,7 @@ def _problem(path: str) -> ApiError | None:
 
 
 def _own_part(info: RequestInfo) -> str:
-    """Return the path without what somebody else is to make sense of."""
+    """Return the path without the part that belongs to a backend."""
     if info.subresource != _PASSED_ON or not info.trailing:
         return info.path
     return info.path.rstrip("/").removesuffix(info.trailing)

@@ -1,6 +1,6 @@
-"""Metrics of requests (their number, status and duration, how many are under way) and of what is stored.
+"""Metrics of requests (count, status, duration, in flight) and of storage.
 
-Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
+Names, labels and buckets match kube-apiserver for existing dashboards and alerts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,10 +20,10 @@ _BUCKETS = (
     *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0),
     *(4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
 )
-_REQUESTS = Family("apiserver_request_total", "Requests answered.", "counter", (*_LABELS, "code"), stability="STABLE")
+_REQUESTS = Family("apiserver_request_total", "Number of requests.", "counter", (*_LABELS, "code"), stability="STABLE")
 _DURATION = Family(
     "apiserver_request_duration_seconds",
-    "Seconds until an answer began, watches left out.",
+    "Seconds until the response began, without watches.",
     "histogram",
     _LABELS,
     _BUCKETS,
@@ -31,7 +31,7 @@ _DURATION = Family(
 )
 _UNDER_WAY = Family(
     "apiserver_current_inflight_requests",
-    "Requests that are being answered, watches left out.",
+    "Number of requests in flight, without watches.",
     "gauge",
     ("request_kind",),
     stability="STABLE",
@@ -39,20 +39,20 @@ _UNDER_WAY = Family(
 _STREAMED = tuple(label for label in _LABELS if label != "dry_run")
 _LONG_RUNNING = Family(
     "apiserver_longrunning_requests",
-    "Watches and other streams that are open.",
+    "Number of open watches and other streams.",
     "gauge",
     _STREAMED,
     stability="STABLE",
 )
 _ABORTS = Family(
     "apiserver_request_aborts_total",
-    "Requests whose callers went away before they were answered.",
+    "Number of requests whose clients disconnected before the response.",
     "counter",
     ("verb", "group", "version", "resource", "subresource", "scope"),
 )
 _TERMINATIONS = Family(
     "apiserver_request_terminations_total",
-    "Requests that were ended early to protect the server.",
+    "Number of requests terminated to protect the server.",
     "counter",
     ("verb", "group", "version", "resource", "subresource", "scope", "component", "code"),
 )
@@ -66,11 +66,11 @@ _STORED = Family(
 )
 _OBJECTS = Family("apiserver_resource_objects", "Objects in the store, by resource.", "gauge", ("group", "resource"))
 _SHARDS = Family(
-    "apiserver_watch_shards_total", "Watches of a shard that are open, by resource.", "gauge", ("group", "resource")
+    "apiserver_watch_shards_total", "Number of open sharded watches, by resource.", "gauge", ("group", "resource")
 )
 _FILTERED = Family(
     "apiserver_watch_filtered_events_total",
-    "States of objects that watches of a shard left out, by resource.",
+    "Number of object states filtered out of sharded watches, by resource.",
     "counter",
     ("group", "resource"),
 )
@@ -82,7 +82,7 @@ _CHECKPOINTS = Family(
 )
 _FAILURES = Family(
     "apiserver_storage_write_failures_total",
-    "Writes that the store could not make, by what is known of them: refused, or unknown if they may appear later.",
+    "Number of failed writes, by result: refused, or unknown if they may appear later.",
     "counter",
     ("outcome",),
 )
@@ -96,7 +96,7 @@ RequestLabels = tuple[str, ...]
 
 
 class Telemetry(Collector):
-    """Counts requests by labels whose values are bounded: routes of known resources, and pages by their first part."""
+    """Counts requests. Label values are bounded: known resources, and the first path segment of other pages."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counters(_REQUESTS, registry)
@@ -108,55 +108,55 @@ class Telemetry(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Return what is known without counting, without its samples."""
+        """Return the metric families without samples."""
         return Shown(_UNDER_WAY), Shown(_LONG_RUNNING)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what is under way; called by the registry."""
+        """Yield the requests in flight; called by the registry."""
         yield Shown(_UNDER_WAY, [((kind,), float(count)) for kind, count in self._under_way.items()])
         yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._streams.items()])
 
     def begin(self, method: str) -> str:
-        """Note that a request comes; return the kind to tell `end`."""
+        """Record the start of a request; return the argument for `end`."""
         kind = "readOnly" if method == "GET" else "mutating"
         self._under_way[kind] += 1
         return kind
 
     def end(self, kind: str) -> None:
-        """Its answer is made; a stream goes on until it is `closed`."""
+        """Record the end of a request; a stream remains counted until `closed`."""
         self._under_way[kind] -= 1
 
     def count(self, context: RequestContext, status: int, seconds: float) -> None:
-        """Note an answer."""
+        """Count a response."""
         labels = _labels(context)
         self._requests.add(*labels, str(status))
         if not context.long_running:
             self._durations.observe(seconds, *labels)
 
     def abort(self, context: RequestContext) -> None:
-        """Note that a caller went away before its answer."""
+        """Count a request whose client disconnected before the response."""
         verb, _, group, version, resource, subresource, scope, _ = _labels(context)
         self._aborts.add(verb, group, version, resource, subresource, scope)
 
     def terminate(self, context: RequestContext, status: int) -> None:
-        """Note that a request was refused to protect the server."""
+        """Count a request rejected to protect the server."""
         verb, _, *others = _labels(context)
         self._terminations.add(verb, *others, str(status))
 
     def opened(self, context: RequestContext) -> RequestLabels:
-        """Note that a stream began; return what to tell `closed`."""
+        """Record the start of a stream; return the argument for `closed`."""
         verb, _, *others = _labels(context)
         labels = (verb, *others)
         self._streams[labels] = self._streams.get(labels, 0) + 1
         return labels
 
     def closed(self, labels: RequestLabels) -> None:
-        """Note that a stream ended."""
+        """Record the end of a stream."""
         self._streams[labels] -= 1
 
 
 class StoredObjects(Collector):
-    """The number of objects of each resource (`plural.group`) in the store, looked up when asked."""
+    """Number of stored objects per resource (`plural.group`), computed at each scrape."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
         self._counts = counts
@@ -178,7 +178,7 @@ def _split(counts: Iterable[tuple[str, int]]) -> Iterable[tuple[tuple[str, str, 
 
 
 def _labels(context: RequestContext) -> RequestLabels:
-    """Return the labels of a request; those of a path where it addresses no resource that is served."""
+    """Return the metric labels of a request; those of a page if it addresses no served resource."""
     request, info = context.http, context.info
     if not context.resolved:
         return _of_page(request)
@@ -201,7 +201,7 @@ def _of_page(request: Request) -> RequestLabels:
 
 
 class ShardedWatches(Collector):
-    """Counts watches of shards by resource (`plural.group`), which `count` looks up, and what they leave out."""
+    """Counts sharded watches per resource (`plural.group`), using `count`, and the events they filter out."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
         self._count = count
@@ -209,7 +209,7 @@ class ShardedWatches(Collector):
         registry.register(self)
 
     def filtered(self, resource: str) -> Callable[[], None]:
-        """Return what counts an event of a resource that is not in the shard."""
+        """Return a function that counts a filtered event of a resource."""
         plural, _, group = resource.partition(".")
         return partial(self._filtered.add, group, plural)
 
@@ -224,7 +224,7 @@ class ShardedWatches(Collector):
 
 
 class StorageMetrics(Collector):
-    """Reads what the storage counts."""
+    """Exports the counters of the storage."""
 
     def __init__(self, storage: Storage, registry: CollectorRegistry) -> None:
         self._storage = storage

@@ -1,1 +1,1 @@
-"""The handler chain, and what the server says about itself."""
+"""The handler chain and the pages of the server itself (health, version, metrics, discovery)."""

@@ -1,4 +1,4 @@
-"""The virtual kind ComponentStatus: asks the components of a control plane how they are, whenever somebody reads it."""
+"""The virtual resource `componentstatuses`: each read probes the components of the control plane."""
 
 import asyncio
 import ssl
@@ -18,9 +18,9 @@ _LARGEST_LINE = 1024
 
 
 async def probe(port: int, path: str = "/readyz") -> str:
-    """GET `path` over HTTPS on loopback: why the answer is not 200, an empty text if it is.
+    """GET `path` over HTTPS on loopback. Return an empty string on status 200, else the reason for the failure.
 
-    Nothing is sent that is secret, and whose certificate the server shows does not matter.
+    The certificate is not verified because the request contains no secrets.
     """
     try:
         async with asyncio.timeout(_SECONDS):
@@ -44,19 +44,19 @@ async def _ask(port: int, path: str) -> str:
 
 
 Ask = Callable[[], Awaitable[str]]
-"""Asks a component; answers why it is not healthy, an empty text if it is."""
+"""Probes a component. Returns an empty string if the component is healthy, else the reason."""
 
 _PLURAL = "componentstatuses"
 
 
 class ComponentStatuses:
-    """Answers requests for component statuses."""
+    """Handles requests for component statuses."""
 
     def __init__(self, components: Mapping[str, Ask]) -> None:
         self._components = components
 
     def answers(self) -> Mapping[tuple[str, str], Handler]:
-        """Return what answers requests, by group and plural of their kind."""
+        """Return the request handlers by (group, plural)."""
         return {("", _PLURAL): self.answer}
 
     async def answer(self, request: APIRequest) -> Reply:
@@ -76,6 +76,6 @@ class ComponentStatuses:
 
 
 def status_of(name: str, trouble: str) -> Tree:
-    """Return the status of a component that says it is in `trouble`, or healthy."""
+    """Return the ComponentStatus of a component. An empty `trouble` means healthy."""
     condition = {"type": "Healthy", "status": "False" if trouble else "True", "message": trouble or "ok"}
     return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}

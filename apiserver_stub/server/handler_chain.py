@@ -1,4 +1,4 @@
-"""The handler chain: every request passes straight through it, from request info to the answer; it knows no sockets.
+"""The handler chain. Every request passes through it once; it does not deal with sockets.
 
 request info → authenticate → audit (begin) → impersonate → priority and fairness → authorize → route → audit (end)
 """
@@ -43,10 +43,10 @@ from controller_manager.common.transport.transport import close_body
 Health = Callable[[Request], Response | None]
 Page = Callable[[Request, RequestInfo], Awaitable[Response]]
 Connect = Callable[[APIRequest], Awaitable[Response]]
-"""Answers a request for a subresource that is a stream: a body in chunks or an upgrade, as it goes on the wire."""
+"""Answers a streaming subresource with a chunked body or an upgrade, ready for the wire."""
 
 _ALWAYS = {"cache-control": "no-cache, private"}
-_LOG = "log"  # which is got: of the streams that others are connected to there are no spans of verbs
+_LOG = "log"  # the only streaming subresource with a verb span; the others are connections to other endpoints
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
 
 
@@ -54,22 +54,22 @@ class Authentication(Protocol):
     """Recognizes callers."""
 
     async def authenticate(self, request: Request) -> User:
-        """Return the user who sends a request. Raises `Unauthorized`."""
+        """Return the user who sent the request. Raises `Unauthorized`."""
 
 
 class Impersonator(Protocol):
-    """Lets users act as others."""
+    """Resolves impersonation headers."""
 
     async def impersonate(self, context: RequestContext, user: User) -> Impersonated | None:
-        """Return in whose name `user` asks; None if in its own. Raises `Forbidden` or `BadRequest`."""
+        """Return the impersonated user; None without impersonation. Raises `Forbidden` or `BadRequest`."""
 
 
 class FlowControl(Protocol):
-    """Limits how many requests of whom are answered at a time."""
+    """Limits the number of concurrent requests per flow."""
 
     def enter(self, context: RequestContext, user: User) -> Seat | None:
-        """Return the seat of a request, for which it may have to wait; None if it needs none. Headers of the answer are
-        noted in the context. Raises `Rejected`.
+        """Return the seat of the request, which may be waiting; None if the request is exempt. Response headers are
+        added to the context. Raises `Rejected`.
         """
 
 
@@ -77,20 +77,20 @@ class AggregatedAPIs(Protocol):
     """The APIs that other servers serve behind this one."""
 
     def serves(self, info: RequestInfo) -> bool:
-        """Tell whether a request is for one of them."""
+        """Return whether the request is for an aggregated API."""
 
     async def answer(self, context: RequestContext, user: User) -> Response:
-        """Return the answer of the other server; the body of the request may be unread yet. What is found out about
-        the request is noted in its context.
+        """Forward the request and return the response of the other server. The request body may be unread. Results are
+        recorded in the context.
         """
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """The filters that decide on a request before it is answered.
+    """The filters that decide on a request before it is handled.
 
-    Without `impersonator` nobody acts as another, without `flow_control` nobody waits, without `auditor` nothing is
-    told, without `tracer` nothing traced. Where several processes are one server, `catch_up` returns what to wait for
-    before a request is looked at: until all is known here that another one has shown.
+    Without `impersonator`, impersonation is refused; without `flow_control`, requests do not wait; without `auditor`
+    and `tracer`, requests are not audited and not traced. With several worker processes, `catch_up` returns an
+    awaitable that ends when this process has seen all writes that another process has answered.
     """
 
     authenticator: Authentication
@@ -103,10 +103,10 @@ class Filters(msgspec.Struct, frozen=True):
 
 
 class Handlers(msgspec.Struct, frozen=True):
-    """The handlers of requests: `health` answers its paths, `page` the others that address no resource, `resource` all
-    resources but the subresources that `streams` has by resource (`pods`, `deployments.apps`) and name. Writes get
-    `patience` seconds. Before a resource is not found, `serve_defined` serves the custom resources whose definitions
-    have just been established.
+    """The handlers of requests: `health` for health paths, `page` for other non-resource paths, `streams` for streaming
+    subresources by resource (`pods`, `deployments.apps`) and subresource name, `resource` for all other resources.
+    Writes time out after `patience` seconds. Before an unknown resource returns 404, `serve_defined` installs custom
+    resources whose CRDs were just established.
     """
 
     health: Health
@@ -119,7 +119,7 @@ class Handlers(msgspec.Struct, frozen=True):
 
 
 def on_behalf(frame: FrameType) -> str:
-    """Return the request a frame of this module answers, and of whom, as far as it is known; empty for others."""
+    """Return method, path and user of the request that `frame` handles; empty for frames of other functions."""
     if frame.f_code is not Server.handle.__code__:
         return ""
     request: Request = frame.f_locals["request"]
@@ -129,7 +129,7 @@ def on_behalf(frame: FrameType) -> str:
 
 
 class Server:
-    """Answers every request; the one place of the API server where errors end."""
+    """Handles every request; the only place of the API server where errors end."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Server:
         self._patience = Deadlines(handlers.patience)
 
     async def handle(self, request: Request) -> Response:
-        """Return the answer; a refusal is a `Status`, and so is a failure, which tells nothing of the inside."""
+        """Return the response. Errors become a `Status`; internal errors reveal no details."""
         query = last_values(request.query)
         info = RequestInfo.of(request.method, request.path, query)
         context = RequestContext(request, query, info, self._audit_ids.of(request.headers), self._now())
@@ -184,7 +184,7 @@ class Server:
         return response if context.span is None else context.span.answer(response)
 
     async def _respond(self, context: RequestContext) -> Response:
-        """Authenticate, begin to tell, impersonate, wait for a seat, authorize, route; errors end here."""
+        """Authenticate, begin the audit, impersonate, wait for a seat, authorize and route. Errors end here."""
         filters, request = self._filters, context.http
         try:
             if filters.catch_up is not None and context.info.resource and (late := filters.catch_up()) is not None:
@@ -234,7 +234,7 @@ class Server:
             return self._refused(InternalError("the request failed inside the server, whose log says why"), context)
 
     async def _impersonate(self, context: RequestContext, user: User) -> User:
-        """Return in whose name the request is answered. Raises `Forbidden` or `BadRequest`."""
+        """Return the user that the request runs as. Raises `Forbidden` or `BadRequest`."""
         impersonator = self._filters.impersonator
         if impersonator is None:
             refuse_impersonation(context.http.headers)
@@ -245,11 +245,11 @@ class Server:
         context.impersonated, context.constraint = found.user, found.constraint
         if context.audit is not None:
             context.audit.note_impersonation(found.user, found.constraint)
-            context.audit.since = self._now()  # the impersonator told for itself how long it took
+            context.audit.since = self._now()  # the impersonator recorded its own latency
         return found.user
 
     async def _authorize(self, context: RequestContext, user: User) -> None:
-        """Return if the user may do that. Raises `Forbidden`, or `InternalError` where nobody can tell."""
+        """Check that the user may do this. Raises `Forbidden`, or `InternalError` if the authorizer failed."""
         attributes = context.info.attributes(user)
         authorization = await self._filters.authorizer.authorize(attributes)
         if context.audit is not None:
@@ -259,7 +259,7 @@ class Server:
             raise InternalError(error) if error else refusal(attributes, reason)
 
     async def _route(self, context: RequestContext, user: User) -> Response:
-        """Hand the request to who answers it."""
+        """Pass the request to its handler."""
         request, info, handlers = context.http, context.info, self._handlers
         if handlers.aggregated is not None and handlers.aggregated.serves(info):
             return _checked(request, await handlers.aggregated.answer(context, user))
@@ -300,7 +300,7 @@ class Server:
                 return response
 
     async def _serve(self, request: APIRequest, asked: float, record: AuditRecord | None) -> Response:
-        """Return what a verb answers, in the representation the caller wants, a write within its time."""
+        """Run the verb and return its result in the requested representation. Writes have a timeout."""
         negotiator, answer = self._negotiator, self._handlers.resource
         representation = negotiator.check(request)
         if request.verb in _READS:
@@ -330,7 +330,7 @@ class Server:
         return Response(response.status, {**response.headers, **allowed}, response.body, response.repeated)
 
     def _finished(self, context: RequestContext, response: Response) -> Response:
-        """Count the answer and give it what all answers have; one that is a stream is followed to its end."""
+        """Record metrics and add the common headers. Streams are tracked until they end."""
         request, status = context.http, response.status
         is_own = context.component != AGGREGATOR
         if request.method == "GET" and is_own and not context.long_running:
@@ -338,7 +338,7 @@ class Server:
         seconds = self._now() - context.started
         self._telemetry.count(context, status, seconds)
         if self._log.shows(DEBUG):
-            path = ascii(request.path)  # anybody may ask for anything, new lines included
+            path = ascii(request.path)  # clients can send any path, including line breaks
             self._log.debug("answered", method=request.method, path=path, status=status, seconds=seconds)
         headers = {HEADER: context.audit_id, **_ALWAYS, **context.headers, **response.headers}
         body = response.body
@@ -349,7 +349,7 @@ class Server:
     def _followed(
         self, context: RequestContext, body: AsyncIterator[bytes] | Upgrade
     ) -> AsyncIterator[bytes] | Upgrade:
-        """Return the same stream, which counts as long-running until its end and tells the auditor of it."""
+        """Return the same stream, counted as long-running until it ends and then reported to the auditor."""
         seat = context.seat
         is_long = context.long_running or isinstance(body, Upgrade)
         patience = None if seat is None else self._bounded(seat, body, is_long=is_long)
@@ -365,9 +365,9 @@ class Server:
     def _bounded(
         self, seat: Seat, body: AsyncIterator[bytes] | Upgrade, *, is_long: bool
     ) -> asyncio.TimerHandle | None:
-        """Have a stream give its seat back: a watch when its first state is sent, what else goes on for long at once.
+        """Release the seat of a stream: a watch after its initial events, other long-running streams at once.
 
-        Whoever takes a stream slowly gets all of it, but has no seat for longer than any request.
+        A slow reader receives the whole stream, but holds a seat no longer than any other request.
         """
         if isinstance(body, Initializing):
             body.when_initialized(seat.release)
@@ -396,7 +396,7 @@ class Server:
 
 
 async def _give_up(context: RequestContext, response: Response) -> None:
-    """Let go of an answer whose caller is gone."""
+    """Release the response of a client that has disconnected."""
     _end_seat(context)
     if context.span is not None:
         context.span.end()
@@ -404,13 +404,13 @@ async def _give_up(context: RequestContext, response: Response) -> None:
 
 
 def _end_seat(context: RequestContext) -> None:
-    """End the seat that an answer has kept. The two know each other, which would keep both for good."""
+    """Release the seat held by a response. Seat and context reference each other, so the cycle is broken here."""
     seat, context.seat = context.seat, None
     if seat is not None:
         seat.end()
 
 
 def _checked(request: Request, response: Response) -> Response:
-    """Return an answer that is no change to a protocol which its request has not offered; raise RuntimeError else."""
+    """Return the response. Raises RuntimeError if it upgrades to a protocol that the request did not offer."""
     check_offered(request, response)
     return response

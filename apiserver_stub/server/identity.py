@@ -16,7 +16,7 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.random import random_source
 
 RENEWED = 10.0  # seconds between renewals
-COLLECTED = 3600.0  # seconds between two looks for the leases of others that are over
+COLLECTED = 3600.0  # seconds between two collections of expired leases
 _HELD = 3600  # seconds that a lease holds without being renewed
 _JITTER = 0.04
 _STORED = f"leases.coordination.{GROUP_DOMAIN}"
@@ -25,17 +25,15 @@ _LEASES = f"/apis/{_API}/namespaces/{SYSTEM_NAMESPACE}/leases"
 
 
 def server_id(hostname: str, number: int = 0) -> str:
-    """Return the id of the API server of a host, or of another one of its processes by its `number`, which stays the
-    same when it starts again.
-    """
+    """Return the id of the API server of a host, or of its worker process `number`; stable across restarts."""
     parts = (hostname.encode(), API_SERVER.encode(), *((str(number).encode(),) if number else ()))
     digest = hashlib.sha256(b"".join(len(part).to_bytes(2) + part for part in parts)).digest()
     return f"apiserver-{base64.b32encode(digest[:16]).decode().rstrip('=').lower()}"
 
 
 class ServerIdentity:
-    """The lease of this server, or of one of its processes by its `number`; those of servers that are gone for an hour
-    are deleted.
+    """The lease of this server, or of its worker process `number`. Deletes the leases of servers that have been gone
+    for an hour.
     """
 
     def __init__(self, objects: Objects, store: WatchCache, log: Logger, number: int = 0) -> None:
@@ -46,18 +44,20 @@ class ServerIdentity:
         self._holder = ""
 
     async def settle(self) -> None:
-        """Begin with a lease of one's own: that of a server before on this host is deleted. Later, do nothing."""
+        """Create the lease of this server and delete that of an earlier server on this host. Later calls do nothing."""
         if self._holder:
             return
         self._holder = f"{self.id}_{random_source().uid()}"
         try:
             await self._objects.remove(f"{_LEASES}/{self.id}")
             await self._renew()
-        except ApiError as error:  # the next renewal makes up for it
-            self._log.warning("this server could not take a lease of its own", error=str(error))
+        except ApiError as error:  # the next renewal retries
+            self._log.warning(
+                "failed to create the lease of this server; retrying at the next renewal", error=str(error)
+            )
 
     async def run(self) -> None:
-        """Renew the lease, and delete those that are over, until cancelled."""
+        """Renew the lease and delete expired ones, until canceled."""
         collected = monotonic()
         while True:
             await asyncio.sleep(RENEWED * random_source().uniform(1, 1 + _JITTER))
@@ -67,16 +67,16 @@ class ServerIdentity:
                     collected = monotonic()
                     await self._collect()
             except ApiError as error:
-                self._log.warning("the lease of this server could not be renewed", error=str(error))
+                self._log.warning("failed to renew the lease of this server", error=str(error))
 
     async def close(self) -> None:
-        """Delete the lease, unless the server never came as far as having one."""
+        """Delete the lease, if one was created."""
         if not self._holder:
             return
         try:
             await self._objects.remove(f"{_LEASES}/{self.id}")
         except ApiError as error:
-            self._log.warning("the lease of this server could not be deleted", error=str(error))
+            self._log.warning("failed to delete the lease of this server", error=str(error))
 
     async def _renew(self) -> None:
         now = format_micro(utc_now())
@@ -91,10 +91,10 @@ class ServerIdentity:
         for row in [row for row in rows if row.labels.get(IDENTITY_LABEL) == API_SERVER]:
             if is_over(row.field("spec.renewTime"), row.field("spec.leaseDurationSeconds")):
                 path, revision = f"{_LEASES}/{row.name}", str(row.revision)
-                await self._objects.remove(path, row.field("metadata.uid"), revision)  # not one renewed meanwhile
+                await self._objects.remove(path, row.field("metadata.uid"), revision)  # not if it was renewed meanwhile
 
 
 def is_over(renewed: str, seconds: str) -> bool:
-    """Tell whether a lease holds no more; one that does not say so is none of a server."""
+    """Return whether a lease has expired. Leases without a renew time or duration count as expired."""
     moment = time_of(renewed)
     return moment is None or not seconds or (utc_now() - moment).total_seconds() > int(seconds)

@@ -1,4 +1,4 @@
-"""Paths that address no resource: health, what the server offers, and its pages about itself."""
+"""Paths that address no resource: health, version, metrics, discovery and OpenAPI."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -31,14 +31,15 @@ from controller_manager.common.component.process_metrics import build_info
 from controller_manager.common.options import Parsed, reported_version
 from controller_manager.common.serving.health import Health
 
-_STORES = ("etcd", "etcd-readiness")  # what clients call the store that they leave out
+_STORES = ("etcd", "etcd-readiness")  # names of the store in `exclude` parameters
 
 
 class StartProgress:
-    """From starting to stopping; each step is noted by who takes it. Make it within the loop.
+    """The state of the process from start to stop; each step is set by the code that performs it. Create it within the
+    event loop.
 
-    `trouble` tells why the store cannot write, if it cannot; `hooks` are the names of what follows the start. A store
-    in etcd is called so, and `unready` tells why it is not ready.
+    `trouble` returns why the store cannot write, or an empty string; `hooks` are the names of the post-start hooks.
+    With etcd the check is named after it, and `unready` returns why etcd is not ready.
     """
 
     def __init__(
@@ -56,10 +57,10 @@ class StartProgress:
         self.stored = False
         """The store has been read."""
         self.stopping = False
-        """A termination signal has come."""
+        """A termination signal was received."""
 
     def checks_in(self, health: Health) -> None:
-        """Add what this knows to the health endpoints."""
+        """Add the checks of this object to the health endpoints."""
         health.add("log", _log)
         if self._unready is None:
             health.add("datastore", self._datastore, ("healthz", "readyz"), _STORES)
@@ -107,7 +108,7 @@ def process_routes(
     others: Mapping[str, Handler] = _NOTHING,
     gather: Gather | None = None,
 ) -> Mapping[str, Handler]:
-    """Return a handler by path, `others` among them. `gather` knows the metrics of several processes."""
+    """Return the handlers by path, including `others`. `gather` collects the metrics of several processes."""
     version = reported_version(options)
     routes = {
         "/version": version_handler(version),
@@ -120,7 +121,7 @@ def process_routes(
 
 
 def version_handler(version: str) -> Handler:
-    """Return what answers `/version` for a server that reports this version."""
+    """Return the handler of `/version` for this server version."""
     build = build_info(version)
     major, minor = build["major"], build["minor"]
     versions = {
@@ -132,15 +133,15 @@ def version_handler(version: str) -> Handler:
     return fixed(Response(200, {"content-type": "application/json"}, msgspec.json.encode({**versions, **build})))
 
 
-# Answered by others, yet in the list of paths.
+# Listed as paths, but handled elsewhere.
 _ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
 
 
 class NonResourceHandler:
-    """Answers GET requests for known paths: those of `routes`, discovery and the descriptions of the API.
+    """Answers GET requests for non-resource paths: `routes`, discovery and OpenAPI.
 
-    Clients are told that they reach the server at `address`, if given; `run` performs what takes long; `extensions`
-    are what other servers have, `descriptions` how they describe it.
+    `address` is the server address shown to clients, if given; `run` performs long computations; `extensions` and
+    `descriptions` provide the discovery and OpenAPI documents of aggregated servers.
     """
 
     def __init__(

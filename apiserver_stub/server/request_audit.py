@@ -1,4 +1,4 @@
-"""The audit of a request on its way through the handler chain: what each stage tells of it."""
+"""Audits a request at each stage of the handler chain."""
 
 from collections.abc import Awaitable
 from contextvars import Token
@@ -25,12 +25,12 @@ from controller_manager.common.serving.authorization import Authorization, Decis
 
 _DECISION = f"authorization.{GROUP_DOMAIN}/decision"
 _REASON = f"authorization.{GROUP_DOMAIN}/reason"
-_STATUS = b'{"kind":"Status"'  # the beginning of one that is an answer
+_STATUS = b'{"kind":"Status"'  # the beginning of a `Status` response
 
 
 class RequestAudit:
-    """Writes down in the record of a request what becomes of it, and hands that to the auditor. A request of which
-    nothing is told has no record from `begin` on.
+    """Fills the audit record of a request and passes it to the auditor. From `begin` on, requests that are not audited
+    have no record.
     """
 
     def __init__(self, auditor: Auditor, negotiator: ContentNegotiator) -> None:
@@ -40,18 +40,18 @@ class RequestAudit:
         self._wall = wall_clock()
 
     def open(self, context: RequestContext) -> Token[AuditRecord | None]:
-        """Give a request a record, for whatever happens in its name; return what takes that back."""
+        """Create the audit record of a request and make it current; return the token that resets it."""
         context.audit = AuditRecord(context.http, context.info, context.audit_id, self._wall())
         return set_current(context.audit)
 
     def begin(self, context: RequestContext, user: User) -> Awaitable[None] | None:
-        """Find out whether anything is to be told of a request of `user`, and tell that it has come; return what is to
-        be awaited. That raises `InternalError` if the event must be written down and cannot be: then nothing more is
-        told of the request.
+        """Decide whether the request is audited, and emit the stage RequestReceived. Return what the caller must await.
+        Awaiting it raises `InternalError` if a mandatory event could not be stored; then no further events are emitted
+        for the request.
         """
         info, record = context.info, context.audit
         assert record is not None
-        record.since = self._now()  # who authenticated told for itself how long it took
+        record.since = self._now()  # the authenticator recorded its own latency
         if not self._auditor.covers(record, user):
             context.audit = None
             set_current(None)
@@ -68,7 +68,7 @@ class RequestAudit:
 
     @staticmethod
     def decided(record: AuditRecord, authorization: Authorization, now: float) -> None:
-        """Note whether a request is allowed, and why."""
+        """Record the authorization decision and its reason."""
         record.lap("authorization", now)
         allowed = authorization.decision is Decision.ALLOW
         if authorization.error and not allowed:
@@ -80,7 +80,7 @@ class RequestAudit:
     async def replied(
         self, record: AuditRecord, request: APIRequest, representation: Representation, reply: Reply
     ) -> None:
-        """Note what a verb answers, as fully as is told of it."""
+        """Record the result of a verb as far as the audit level requires."""
         body = reply.body
         if isinstance(body, Item) and body.data.startswith(_STATUS):
             record.note_status(msgspec.json.decode(body.data, type=Status), reply.status, body.data)
@@ -91,13 +91,15 @@ class RequestAudit:
 
     @staticmethod
     def refused(record: AuditRecord, error: ApiError) -> None:
-        """Note a refusal."""
+        """Record an error response."""
         if not isinstance(error, NotAcceptable):
             status = error.status()
             record.note_status(status, error.code, status.encode())
 
     def answered(self, record: AuditRecord, context: RequestContext, response: Response) -> Awaitable[object] | None:
-        """Tell of an answer; of one that is a stream, that it begins. Return what is to be awaited before it goes."""
+        """Emit the stage ResponseComplete, or ResponseStarted for a stream. Return what to await before the response is
+        sent.
+        """
         record.note_code(response.status)
         auditor, is_whole = self._auditor, isinstance(response.body, bytes)
         if context.user is None:
@@ -115,7 +117,7 @@ class RequestAudit:
         return _both(started, complete)
 
     def ended(self, context: RequestContext) -> None:
-        """Tell that an answer has ended, or that its caller is gone before there was one."""
+        """Emit the final events after a stream has ended or the client has disconnected."""
         if context.audit is not None and context.user is not None:
             self._auditor.ended(context.audit)
 
@@ -126,5 +128,5 @@ async def _both(one: Awaitable[object], other: Awaitable[object]) -> None:
 
 
 def shows_row(reply: Reply) -> bool:
-    """Return whether an answer is an object as it is stored, of which only the most talkative level tells."""
+    """Return whether the response is a stored object, which only the level RequestResponse records."""
     return type(reply.body) is Item and reply.body.row is not None

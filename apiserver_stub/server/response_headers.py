@@ -1,5 +1,5 @@
-"""Headers that answers have whatever was asked: for browsers (Strict-Transport-Security, RFC 6797; CORS, Fetch), and
-now and then one that ends the connection.
+"""Headers added to all responses: Strict-Transport-Security (RFC 6797), CORS (Fetch), and `Connection: close` on a
+random share of requests.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,14 +19,14 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 
 def with_headers(handle: Handle, options: ServingOptions) -> Handle:
-    """Return what answers as `handle` does, with the headers that the flags ask for; `handle` itself without any."""
+    """Return `handle` wrapped so that it adds the headers set by flags; `handle` itself if no flag is set."""
     if options.strict_transport_security_directives or options.cors_allowed_origins or options.goaway_chance:
         return ResponseHeaders(handle, options).answer
     return handle
 
 
 class ResponseHeaders:
-    """Adds headers to the answers of `handle`."""
+    """Adds headers to the responses of `handle`."""
 
     def __init__(self, handle: Handle, options: ServingOptions) -> None:
         directives = options.strict_transport_security_directives
@@ -36,7 +36,7 @@ class ResponseHeaders:
         self._origins = options.origins
 
     async def answer(self, request: Request) -> Response:
-        """Return the answer; what a browser asks before it asks for something is answered at once."""
+        """Return the response. CORS preflight requests are answered without calling `handle`."""
         added = {**self._always, **self._of_origin(request.headers.get("origin", ""))}
         if self._chance and random_source().uniform(0, 1) < self._chance:
             added["connection"] = "close"

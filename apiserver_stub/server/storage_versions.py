@@ -1,7 +1,7 @@
-"""Tells in the cluster in which versions this server stores, reads and serves the objects of each built-in resource
+"""Publishes StorageVersions: in which versions this server stores, decodes and serves each built-in resource
 (KEP-2339).
 
-Equivalent resources, which share their rows, are told of once, under the first of their groups.
+Equivalent resources, which share their stored objects, are published once, under the first of their groups.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,19 +29,19 @@ _API = f"{GROUP}/v1alpha1"
 _PATH = f"/apis/{_API}/storageversions"
 _CORE = "core"
 RESOURCE = (GROUP, "v1alpha1", "storageversions")
-"""Group, version and plural of what this writes, which need not be served."""
+"""Group, version and plural of the published resource, which may not be served."""
 _READ = Decoder(StorageVersion)
 
 
 class Encoding(NamedTuple):
-    """A resource, as `group.resource`, and the versions of it."""
+    """A resource, as `group.resource`, and its versions."""
 
     name: str
     server: ServerStorageVersion
 
 
 def encodings(server: str, kinds: Iterable[ResourceInfo]) -> Iterator[Encoding]:
-    """Yield what a server of that id does with the resources that it serves, `kinds` in the order of preference."""
+    """Yield the storage version entries of server `server`. `kinds` are in order of preference."""
     equivalent: dict[str, list[ResourceInfo]] = {}
     for info in kinds:
         if not info.custom and "watch" in info.verbs:
@@ -62,7 +62,7 @@ def encodings(server: str, kinds: Iterable[ResourceInfo]) -> Iterator[Encoding]:
 
 
 def told(found: Tree, entry: ServerStorageVersion, now: str) -> Tree | None:
-    """Return an object that tells of a server what the entry says; None if it does already."""
+    """Return the StorageVersion `found` with `entry` added; None if it already contains the entry."""
     read = _READ.decode(msgspec.json.encode(found))
     servers = read.status.storage_versions
     if entry in servers:
@@ -77,7 +77,7 @@ def _tree(status: StorageVersionStatus) -> Any:
 
 
 class StorageVersions:
-    """What this server tells of itself; what others are told of is theirs."""
+    """Publishes the entries of this server. Entries of other servers are not changed."""
 
     def __init__(self, server: str, objects: Objects, kinds: ResourceRegistry) -> None:
         self._server = server
@@ -85,7 +85,7 @@ class StorageVersions:
         self._kinds = kinds
 
     async def settle(self) -> None:
-        """Tell of every resource. Raises the refusal of a request."""
+        """Publish the entry of every resource. Raises the `ApiError` of a failed request."""
         await all_of(*(self._tell(one) for one in encodings(self._server, self._kinds.all())))
 
     async def _tell(self, one: Encoding) -> None:

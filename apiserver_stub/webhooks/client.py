@@ -1,8 +1,7 @@
-"""The client of webhooks: who is asked by POST and answers in JSON, at a URL or behind a service of the cluster.
+"""The client of webhooks: POST requests with JSON responses, to a URL or a service of the cluster.
 
-A configuration has connections of its own, so that one webhook that hangs holds up nobody who does not need it. Who
-asks is told only where there are credentials for a webhook. Redirects are followed within the server of the webhook;
-others are answers like any other that say nothing.
+Each configuration has its own connections, so that one hanging webhook does not block others. Credentials are sent only
+to webhooks they are configured for. Redirects within the webhook's server are followed; others are invalid responses.
 """
 
 import asyncio
@@ -43,27 +42,25 @@ from controller_manager.common.transport.transport import NO_CREDENTIAL, Credent
 _HTTPS = 443
 _ITSELF = ("kubernetes.default.svc", _HTTPS)
 _HEADERS = ("user-agent: kube-apiserver-admission", "accept: application/json, */*", "content-type: application/json")
-_UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer nobody has
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or unknown issuer
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
 _REDIRECTS, _AS_IT_IS = (301, 302, 303, 307, 308), (307, 308)
 _MOST_REDIRECTS = 10
-_MOST_TARGETS = 1024  # that are remembered
-_ATTEMPTS = 11  # of a call that the webhook asks to try again later
-# How decoders in Go tell of a document that is no object, and where they know their kinds from.
+_MOST_TARGETS = 1024  # cached request targets
+_ATTEMPTS = 11  # of a call, if the webhook responds with Retry-After
+# Error texts of Go decoders for documents that are not objects, and the registered schemes.
 _NO_DOCUMENT = (
     "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct "
     '{{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }}'
 )
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 Identify = Callable[[str, int], ClientIdentity | None]
-"""Tells who asks the webhook at a host and port; None: nobody in particular."""
+"""Returns the client identity for the webhook at a host and port; None without credentials."""
 _STATUS = msgspec.json.Decoder(Status)
 
 
 class WebhookError(Exception):
-    """A webhook could not be asked, or did not answer as it should; the message says why, and `code` is that of its
-    answer if it refused, and else that of a service which is not available.
-    """
+    """A webhook call failed or the response is invalid; `code` is that of an error response, else 503."""
 
     def __init__(self, message: str, code: int = 503) -> None:
         super().__init__(message)
@@ -71,7 +68,7 @@ class WebhookError(Exception):
 
 
 class WebhookLimits(msgspec.Struct, frozen=True):
-    """The bounds of each webhook: calls at the same time, bytes of an answer; and the configurations that are kept."""
+    """The limits per webhook: concurrent calls and bytes of a response; and the number of cached configurations."""
 
     calls: int = 32
     answer: int = 8 << 20
@@ -93,7 +90,7 @@ class WebhookConfig:
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Return the place that a `clientConfig` of the API tells. Raises `WebhookError`."""
+        """Return the location in a `clientConfig`. Raises `WebhookError`."""
         try:
             ca = b64decode(tree.get("caBundle") or "").strip()
             if service := tree.get("service"):
@@ -114,7 +111,7 @@ class WebhookConfig:
 
     @property
     def authority(self) -> str:
-        """Host and port as a URL tells them; the port is left out where it is the usual one of a URL."""
+        """Host and port for URLs; the default port is omitted in URLs without a service."""
         name = f"[{self.host}]" if ":" in self.host else self.server_name
         return name if self.port == _HTTPS and not self.namespace else f"{name}:{self.port}"
 
@@ -123,7 +120,7 @@ class WebhookConfig:
         return f"{self.scheme}://{self.authority}{target}"
 
     def target(self, timeout: float) -> str:
-        """Return path and query of a call that may take `timeout` seconds."""
+        """Return path and query of a call with a timeout of `timeout` seconds."""
         return _target(self.path, timeout)
 
 
@@ -133,7 +130,7 @@ def _target(path: str, timeout: float) -> str:
 
 
 class _Webhook:
-    """The connections of one configuration, and how many calls use them."""
+    """The connections of one configuration, and the number of calls that use them."""
 
     def __init__(
         self,
@@ -149,9 +146,9 @@ class _Webhook:
 
 
 class WebhookClient:
-    """Calls webhooks; `close` ends what is under way. Services are reached by the dialer of `egress` for the cluster,
-    others by that for the control plane, and this server directly. `identify` tells by host and port who asks a
-    webhook; tokens in files are read again, certificates when the connections to a webhook are opened first.
+    """Calls webhooks; `close` ends running calls. Services are reached through the dialer of `egress` for the cluster,
+    URLs through that for the control plane, and this server directly. `identify` returns the client identity by host
+    and port; token files are reloaded, certificates are read when the connections to a webhook are first opened.
     """
 
     def __init__(
@@ -169,7 +166,7 @@ class WebhookClient:
         self._contexts: WeakValueDictionary[tuple[bytes, bytes], ssl.SSLContext] = WeakValueDictionary()
 
     async def post(self, config: WebhookConfig, body: bytes, timeout: float) -> bytes:
-        """Return what the webhook answers to a document within `timeout` seconds, which is never nothing. Raises
+        """Return the response of the webhook to a document within `timeout` seconds; never empty. Raises
         `WebhookError`.
         """
         try:
@@ -194,14 +191,14 @@ class WebhookClient:
         return content(response)
 
     async def close(self) -> None:
-        """End every connection; calls under way fail."""
+        """Close all connections; running calls fail."""
         for webhook in self._webhooks.values():
             webhook.pool.close()
         self._webhooks.clear()
 
     async def _ask(self, webhook: _Webhook, config: WebhookConfig, message: "_Message", deadline: float) -> Response:
-        """Return the answer, wherever the webhook's server sends the message, and however often it says when to come
-        again, within bounds. Raises `WebhookError` if it sends it on and on.
+        """Return the response after redirects and retries (Retry-After), both limited. Raises `WebhookError` for too
+        many.
         """
         redirects, attempts = 0, 0
         while True:
@@ -231,7 +228,9 @@ class WebhookClient:
         return ConnectionTarget(host, port, webhook.tls, name)
 
     def _context(self, config: WebhookConfig, shown: Credential) -> ssl.SSLContext | None:
-        """Return what believes the authorities of a configuration; those of the system take milliseconds to load."""
+        """Return a TLS context for the authorities of a configuration. Cached, because loading the system's takes
+        milliseconds.
+        """
         if config.scheme != "https":
             return None
         key = config.ca, shown.certificate
@@ -253,8 +252,8 @@ class WebhookClient:
         return _Webhook(tls, self._limits, dialer, Credentials(from_identity(identity)))
 
     def _take(self, config: WebhookConfig) -> _Webhook:
-        """Return the connections of a configuration for one call more. Of those that are too many, the ones that nobody
-        uses are closed, the longest unused first.
+        """Return the connections of a configuration for one more call. If there are too many, unused ones are closed,
+        the least recently used first.
         """
         webhook = self._webhooks.pop(config, None) or self._open(config)
         self._webhooks[config] = webhook
@@ -281,16 +280,15 @@ async def _identifying(credentials: Credentials, deadline: float) -> tuple[tuple
 
 
 def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -> Tree:
-    """Return the document that a webhook answered with. Raises `WebhookError` for one that is no object, has more
-    values than a body may have, or says that it is another than `kind` in the first of the `versions`, which are those
-    known of the `group`.
+    """Return the document in a webhook response. Raises `WebhookError` if it is not an object, has too many values, or
+    is not of `kind` in the first of `versions`, which are the known versions of `group`.
     """
     try:
         tree = json.decode(data)
     except RequestEntityTooLarge as refusal:
         raise WebhookError(refusal.message) from None
     except BadRequest:
-        tree = ""  # as text without quotes is one in YAML
+        tree = ""  # as unquoted text is a string in YAML
     if not isinstance(tree, dict):
         raise WebhookError(_NO_DOCUMENT.format(json_type(tree)))
     said, of = tree.get("kind") or kind, tree.get("apiVersion") or f"{group}/{versions[0]}"
@@ -309,13 +307,13 @@ def type_of_review(tree: Mapping[str, Any]) -> str:
 
 
 def json_type(value: object) -> str:
-    """Return how decoders in Go call a JSON value that is no object."""
+    """Return the name in Go decoders of a JSON value that is not an object."""
     types = {bool: "bool", str: "string", list: "array"}
     return types.get(type(value), "number")
 
 
 class _Message(NamedTuple):
-    """A request as it is sent (RFC 9112): to path and query, with the headers of a trace and of credentials."""
+    """A request (RFC 9112) with path and query, and the headers of tracing and credentials."""
 
     target: str
     body: bytes
@@ -329,9 +327,7 @@ class _Message(NamedTuple):
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (head, len(self.body), more, self.body)
 
     def redirected(self, config: WebhookConfig, response: Response) -> "_Message | None":
-        """Return the message that a redirect within the same server wants (RFC 9110, section 15.4); None if it does
-        not.
-        """
+        """Return the message after a redirect within the same server (RFC 9110, section 15.4); None without one."""
         location = response.headers.get("location")
         if response.status not in _REDIRECTS or not location:
             return None
@@ -351,13 +347,13 @@ class _Message(NamedTuple):
 
 @lru_cache(_MOST_TARGETS)
 def _head(method: str, target: str, authority: str) -> bytes:
-    """Return what requests to a place have in common."""
+    """Return the request line and common headers."""
     lines = [f"{method} {target} HTTP/1.1", f"host: {authority}"]
     return "".join(f"{line}\r\n" for line in (*lines, *_HEADERS)).encode()
 
 
 def content(response: Response) -> bytes:
-    """Return the document in an answer. Raises `WebhookError` for a refusal, and for nothing."""
+    """Return the document in a response. Raises `WebhookError` for an error status or an empty body."""
     body = response.body
     assert isinstance(body, bytes)
     if not 200 <= response.status <= 206:
@@ -369,7 +365,7 @@ def content(response: Response) -> bytes:
 
 
 def told_status(body: bytes) -> Status | None:
-    """Return the failure that a body tells of, if it is one."""
+    """Return the failure `Status` in a body, if it is one."""
     try:
         told = _STATUS.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -378,7 +374,7 @@ def told_status(body: bytes) -> Status | None:
 
 
 def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
-    """Return what a `Status` in the body says, or else what clients make of an answer's code."""
+    """Return the message of a `Status` in the body, else the text that clients use for the status code."""
     told = told_status(body)
     if told is not None and told.message:
         return told.message
@@ -388,7 +384,7 @@ def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
 
 
 def _reason(config: WebhookConfig, error: BaseException) -> str:
-    """Return why there was no answer, in the words that operators of webhooks know."""
+    """Return the reason of a failed call, in the wording of Go clients."""
     match error:
         case ApiError():
             return error.message

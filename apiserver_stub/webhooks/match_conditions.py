@@ -1,6 +1,6 @@
-"""Match conditions: expressions in CEL that must all hold for a webhook to be asked about a request (KEP-3716).
+"""Match conditions: CEL expressions that must all be true for a webhook to be called (KEP-3716).
 
-Which variables they may refer to, and what follows from an error, is decided by those who ask.
+The caller defines the variables and handles errors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,18 @@ from controller_manager.common.cel import (
 )
 
 MOST_OF_ONE = 1_000_000
-"""The cost that the evaluation of one condition may have."""
+"""The cost limit of one condition."""
 MOST_OF_ALL = 2_500_000
-"""The cost that the conditions of one webhook may have together for a request."""
+"""The cost limit of all conditions of one webhook for a request."""
 _QUICK = 20_000  # the cost of what takes some milliseconds
 
 
 class ConditionError(ValueError):
-    """An expression is no condition; the message says why."""
+    """An expression is not a valid condition; the message is the reason."""
 
 
 class MatchError(Exception):
-    """Conditions could not be evaluated, and none of the others is false."""
+    """Some conditions could not be evaluated, and no other is false."""
 
 
 def compile_condition(expression: str, environment: Environment) -> Program:
@@ -45,14 +45,14 @@ def compile_condition(expression: str, environment: Environment) -> Program:
 
 
 class MatchConditions:
-    """The conditions of one webhook. `variables` are the values that an evaluation is given."""
+    """The conditions of one webhook, evaluated with `variables`."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._programs = tuple(programs)
 
     async def match(self, variables: Mapping[str, Any], run: StepRunner = at_once) -> tuple[bool, str]:
-        """Tell whether all conditions hold, and what went wrong with some before one was false. What takes long is done
-        by `run`. Raises `MatchError` if none is false and some cannot be evaluated.
+        """Return whether all conditions hold, and the errors of conditions before a false one. Long evaluations use
+        `run`. Raises `MatchError` if none is false and some cannot be evaluated.
         """
         try:
             return self._match(variables, _QUICK, give_up=True)
@@ -60,7 +60,7 @@ class MatchConditions:
             return await run(partial(self._match, variables, MOST_OF_ALL, give_up=False))
 
     def _match(self, variables: Mapping[str, Any], most: int, *, give_up: bool) -> tuple[bool, str]:
-        """Return the same; with `give_up` raise `CostExceeded` as soon as that costs too much."""
+        """Like `match`; with `give_up`, raise `CostExceeded` if the cost exceeds `most`."""
         errors: list[str] = []
         spent = 0
         for program in self._programs:

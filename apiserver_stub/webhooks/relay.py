@@ -1,5 +1,5 @@
-"""Requests and answers that are passed on to another server and back: headers of one connection stay there, bodies go
-through as they come, and so do the bytes of other protocols.
+"""Forwards requests to another server and responses back: hop-by-hop headers are removed, bodies and upgraded
+connections are streamed.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from controller_manager.common.serving.authentication import WEBSOCKET_PROTOCOL,
 from controller_manager.common.transport.duplex import SocketStream, relay
 from controller_manager.common.transport.transport import TransportError, close_body, known_length
 
-_SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece
-_PROXY_USER = "x-remote-"  # what headers begin with in which this server says who its caller is
-# Headers of one connection (RFC 9110, section 7.6.1), and those that would say who the caller is.
+_SMALL = 64 * 1024  # bytes of a response body that is forwarded at once
+_PROXY_USER = "x-remote-"  # prefix of headers in which this server sends the user
+# Hop-by-hop headers (RFC 9110, section 7.6.1), and headers that identify the caller.
 _KEPT_BACK = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "trailers", "transfer-encoding", "upgrade", "expect", "host", "authorization", "audit-id", f"{_PROXY_USER}user",
@@ -27,8 +27,8 @@ _NO_PROXIES = RequestHeaderConfig()
 
 
 def without_caller(request: Request, proxies: RequestHeaderConfig = _NO_PROXIES) -> Request:
-    """Return a request with the headers that another server may see: not those of the connection, not credentials, and
-    not those in which `proxies` of this server name users.
+    """Return a request with the headers for another server, without hop-by-hop headers, credentials and those in which
+    `proxies` of this server name users.
     """
     named = _listed(request.headers.get("connection", ""))
     kept = {
@@ -43,7 +43,7 @@ def without_caller(request: Request, proxies: RequestHeaderConfig = _NO_PROXIES)
 
 
 def returned(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of an answer without those of its connection and its framing."""
+    """Return the headers of a response without hop-by-hop and framing headers."""
     named = _listed(headers.get("connection", ""))
     return {
         name: value
@@ -53,19 +53,19 @@ def returned(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 async def passed_back(response: Response, ends_at: float = math.inf) -> Response:
-    """Return an answer for the caller: a small body whole, another as it comes until `ends_at` (loop time)."""
+    """Return a response for the caller: a small body at once, a larger one as a stream until `ends_at` (loop time)."""
     headers = returned(response.headers)
     apart = {name: values for name, values in response.repeated.items() if name in headers}
     return Response(response.status, headers, await _passing(response, ends_at), apart)
 
 
 def upgraded(response: Response, stream: SocketStream) -> Response:
-    """Return the answer that has the caller talk to the other end of a stream."""
+    """Return the response that connects the caller to the other end of a stream."""
     return Response(101, returned(response.headers), Upgrade(response.headers["upgrade"], Relay(stream).serve))
 
 
 async def _passing(response: Response, ends_at: float) -> bytes | AsyncIterator[bytes]:
-    """Return the body of an answer: a small one whole, another as it comes."""
+    """Return a small body at once, a larger one as a stream."""
     body = response.body
     assert not isinstance(body, Upgrade)
     length = known_length(response)
@@ -80,7 +80,7 @@ async def _passing(response: Response, ends_at: float) -> bytes | AsyncIterator[
 
 
 class PassingBody(AsyncIterator[bytes]):
-    """The body of an answer as it comes, until `ends_at` (loop time); whoever reads it later than that is cut off."""
+    """A streamed response body until `ends_at` (loop time); then it is cut off."""
 
     def __init__(self, body: AsyncIterator[bytes], ends_at: float = math.inf) -> None:
         self._body = body
@@ -99,15 +99,15 @@ class PassingBody(AsyncIterator[bytes]):
             raise TransportError("the answer did not end in time") from None
 
     async def aclose(self) -> None:
-        """Ask for nothing more of it."""
+        """Close the body."""
         if aclose := getattr(self._body, "aclose", None):
             await aclose()
 
 
 class Relay:
-    """Carries bytes between a caller and the stream of a server, both ways, until one of them ends it.
+    """Forwards bytes between a caller and the stream of a server, both ways, until one of them ends.
 
-    One that nobody has carry anything, since its caller is gone, breaks the stream.
+    If it is never started because the caller has disconnected, it closes the stream.
     """
 
     def __init__(self, stream: SocketStream) -> None:

@@ -1,7 +1,7 @@
-"""Reviews by servers of others: the server of a kubeconfig file is asked by POST of JSON, and answers in the same kind.
+"""Reviews by webhooks: POST of JSON to the server of a kubeconfig file, with a response of the same kind.
 
-Authorizers, authenticators of tokens and the audit log ask so. How often a question is asked again, and after which
-answers, is what clients of such servers know (k8s.io/apiserver, `util/webhook`).
+Used by authorizers, token authenticators and the audit backend. Retries follow the clients of such servers
+(k8s.io/apiserver, `util/webhook`).
 """
 
 import asyncio
@@ -32,26 +32,26 @@ T = TypeVar("T")
 _HEADERS = {"user-agent": "kube-apiserver", "accept": "application/json, */*", "content-type": "application/json"}
 _TOLD_TO_WAIT = 10  # times that a question follows a `Retry-After` header
 _LONGEST_WAIT = 60  # seconds of such a header
-_SOON = 2.0  # seconds after which a server that hung up may have begun with a question
+_SOON = 2.0  # seconds after which a server that closed the connection may have begun to process the request
 _GATEWAY_TIMEOUT = 504
 _REASONS = {429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
 _ASK_AGAIN = frozenset(_REASONS.values())
 
 
 class ReviewError(ServiceUnavailable):
-    """A review could not be had. `answered` is the code of the last answer, 0 without one."""
+    """A review failed. `answered` is the status code of the last response, 0 without one."""
 
     def __init__(self, message: str, answered: int = 0, *, timed_out: bool = False, again: bool = False) -> None:
         super().__init__(message)
         self.answered = answered
         self.timed_out = timed_out
         self.again = again
-        """To ask once more may help."""
+        """Whether a retry may succeed."""
 
 
 class RetryBackoff(msgspec.Struct, frozen=True):
-    """The pauses between attempts: the first is `initial` seconds, each `factor` times the one before, and up to
-    `jitter` of it longer; there are `steps` attempts. `always` asks again whatever went wrong.
+    """The pauses between attempts: `initial` seconds, multiplied by `factor` each time, plus a random part up to
+    `jitter`; `steps` is the number of attempts. `always` retries after any error.
     """
 
     initial: float = 0.5
@@ -69,8 +69,8 @@ class RetryBackoff(msgspec.Struct, frozen=True):
 
 
 class ReviewLimits(msgspec.Struct, frozen=True):
-    """The bounds of one server: seconds of an attempt and of a question with all its attempts, questions that are asked
-    at the same time, those that may wait for that beside, and bytes of an answer.
+    """The limits of one server: seconds per attempt and in total, concurrent reviews, waiting reviews, and bytes of a
+    response.
     """
 
     attempt: float = 30.0
@@ -82,7 +82,7 @@ class ReviewLimits(msgspec.Struct, frozen=True):
 
 Result = Literal["success", "error", "timeout", "canceled"]
 Observe = Callable[[Result, int, float], None]
-"""Is told of each attempt: its result, the status of its answer (0: none), and its seconds."""
+"""Called after each attempt with its result, its status code (0: none), and its seconds."""
 
 
 def _observe_nothing(result: Result, status: int, seconds: float) -> None:
@@ -90,10 +90,10 @@ def _observe_nothing(result: Result, status: int, seconds: float) -> None:
 
 
 class ReviewWebhook:
-    """Asks the server of a kubeconfig file; credentials that the file names are kept fresh. Redirects are answers that
-    say nothing. Without a `dialer` connections are direct.
+    """Calls the server of a kubeconfig file; credentials in files are reloaded. Redirects are invalid responses.
+    Without a `dialer`, connections are direct.
 
-    Raises `ConfigError` for a file that cannot be used, which names it and who wants it (`named`: a flag or a field).
+    Raises `ConfigError` for an unusable file, with the file and the flag or field `named`.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class ReviewWebhook:
         self._retired = False
 
     async def post(self, review: Tree) -> Tree:
-        """Return the review as the server answers it: of the same kind and version. Raises `ReviewError`."""
+        """Return the review in the response: of the same kind and version. Raises `ReviewError`."""
         return await self.ask(review, lambda answered: answered)
 
     async def ask(self, review: Tree, read: Callable[[Tree], T]) -> T:
-        """Return what `read` makes of the review as the server answers it, for which it may raise `WebhookError`.
+        """Return the result of `read` for the review in the response; `read` may raise `WebhookError`.
 
         Raises `ReviewError`.
         """
@@ -131,21 +131,21 @@ class ReviewWebhook:
         return await self._ask(json.encode(review), decoded)
 
     async def send(self, document: bytes) -> None:
-        """Hand over a document whose answer tells nothing but that it was taken. Raises `ReviewError`."""
+        """Send a document whose response has no content of interest. Raises `ReviewError`."""
         await self._ask(document, lambda _: None)
 
     async def close(self) -> None:
-        """End every connection; questions under way fail."""
+        """Close all connections; running reviews fail."""
         await self._transport.close()
 
     async def retire(self) -> None:
-        """Close when the questions under way are answered; new ones should go elsewhere."""
+        """Close after the running reviews; no new ones should be started."""
         self._retired = True
         if not self._calls:
             await self.close()
 
     async def _ask(self, document: bytes, decoded: Callable[[bytes], T]) -> T:
-        """Return what the first good answer holds. Raises the last failure."""
+        """Return the result of the first successful attempt. Raises the last error."""
         if self._calls >= self._limits.calls + self._limits.waiting:
             raise ReviewError(f"more than {self._limits.waiting} questions wait for the server already")
         self._calls += 1
@@ -169,7 +169,7 @@ class ReviewWebhook:
                 await self.close()
 
     async def _attempt(self, document: bytes, decoded: Callable[[bytes], T]) -> T:
-        """Ask once; what comes of it is observed."""
+        """Make one attempt and report it to the observer."""
         began, status = monotonic(), 0
         result: Result = "canceled"
         try:
@@ -188,7 +188,7 @@ class ReviewWebhook:
         return found
 
     async def _exchange(self, document: bytes) -> Response:
-        """Return the answer; a server that says when to come again is asked again then."""
+        """Return the response; a Retry-After response is followed by a retry."""
         request = Request("POST", self._path, self._query, _HEADERS, document)
         for _ in range(_TOLD_TO_WAIT):
             response = await self._exchange_once(request)
@@ -205,7 +205,7 @@ class ReviewWebhook:
                 try:
                     return await self._transport.send(request)
                 except TransportError as error:
-                    # A kept connection that the server had closed meanwhile.
+                    # A reused connection that the server had closed.
                     if not isinstance(error.__cause__, ServerDisconnected) or monotonic() - began > _SOON:
                         raise
                 return await self._transport.send(request)
@@ -217,7 +217,7 @@ class ReviewWebhook:
 
 
 def _open(config_file: str, named: str, limits: ReviewLimits, dialer: Dialer | None) -> tuple[HttpTransport, str]:
-    """Return the connections to the server of a kubeconfig file, and the path below it that questions go to."""
+    """Return the connections to the server of a kubeconfig file, and the path of its URL."""
     try:
         config = load(config_file)
         connections = ConnectionLimits(limits.calls, limits.attempt, limits.attempt, limits.answer)
@@ -249,7 +249,7 @@ def _asks_again(response: Response) -> bool:
 
 
 def _retry_after(response: Response) -> float | None:
-    """Return the seconds after which a server wants to be asked again (RFC 9110, section 10.2.3)."""
+    """Return the Retry-After seconds of a response (RFC 9110, section 10.2.3)."""
     again = response.headers.get("retry-after", "")
     if (response.status == 429 or response.status >= 500) and again.isascii() and again.isdecimal():
         return float(min(int(again[:9]), _LONGEST_WAIT))
@@ -257,7 +257,7 @@ def _retry_after(response: Response) -> float | None:
 
 
 def _is_reset(error: BaseException | None) -> bool:
-    """Return whether a connection was reset, and not only refused or closed."""
+    """Return whether a connection was reset, not just refused or closed."""
     while error is not None and not isinstance(error, ConnectionResetError):
         error = error.__cause__
     return error is not None

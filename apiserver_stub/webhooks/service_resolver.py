@@ -1,4 +1,4 @@
-"""Where the server reaches a service that a webhook or an APIService names, as rows of the watch cache say."""
+"""Resolves the service of a webhook or an APIService to an address, from the watch cache."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _SLICE = Decoder(EndpointSlice)
 
 
 class ServiceAddress(NamedTuple):
-    """Host and port to connect to, and the name that the certificate there must be for."""
+    """Host and port to connect to, and the expected server name of its certificate."""
 
     host: str
     port: int

@@ -106,7 +106,7 @@ class Monitors:
         self._found = None
 
     def counting(self, names: Iterable[str]) -> Iterator[tuple[Monitor, list[str]]]:
-        """Yield each watch, and for which of the resources of a quota its objects count: there may be none."""
+        """Yield each watch and the resources of a quota that its objects count for, which may be none."""
         for monitor in tuple(self._monitors.values()):
             yield monitor, [name for name in names if monitor.evaluator.counts(name)]
 

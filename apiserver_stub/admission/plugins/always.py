@@ -1,12 +1,12 @@
-"""Plugins that say the same of everybody, and are told nothing: all of them are off by default.
+"""Plugins that treat all users alike and have no configuration; all are off by default.
 
-| plugin                 | request                                   | what it does                                    |
+| plugin                 | request                                   | effect                                          |
 |------------------------|-------------------------------------------|-------------------------------------------------|
-| AlwaysAdmit            | any                                       | nothing                                         |
-| AlwaysDeny             | any                                       | refuses it                                      |
-| AlwaysPullImages       | pod: create, update with an image that    | has images of containers and volumes pulled     |
-|                        | none of its containers had                | each time: who may not pull one cannot run it   |
-| DenyServiceExternalIPs | service: create, update                   | refuses external IPs that were not there before |
+| AlwaysAdmit            | any                                       | none                                            |
+| AlwaysDeny             | any                                       | rejected                                        |
+| AlwaysPullImages       | pod: create, update with an image that    | images of containers and volumes are pulled     |
+|                        | none of its containers had                | each time, which checks the pull credentials    |
+| DenyServiceExternalIPs | service: create, update                   | new external IPs are rejected                   |
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ async def deny(attributes: Attributes) -> None:
 
 
 async def pull_always(attributes: Attributes) -> None:
-    """Have the images of a pod pulled whenever a container begins."""
+    """Set the pull policy Always for all images of a pod."""
     pod = attributes.tree
     spec = pod.get("spec") or {}
     if not _brings_image(spec, attributes.old_object):

@@ -1,5 +1,5 @@
-"""A request for a certificate says who made it, and is judged and signed by those who may for its signer; so are
-requests for certificates of pods, and bundles of trust anchors are written by those who may attest for theirs.
+"""Checks of CertificateSigningRequests: they record their author, and only users with permission for the signer may
+approve and sign them. The same holds for PodCertificateRequests, and for writers of ClusterTrustBundles.
 """
 
 from binascii import a2b_base64
@@ -30,7 +30,7 @@ _SIGNER = ("spec", "signerName")
 
 
 class Signers:
-    """Who may speak for a signer: who may do that for its name, or for all of its domain."""
+    """Checks permissions for a signer, by its name or for its whole domain."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -54,7 +54,7 @@ class CertificateRequests:
         self._signers = Signers(authorizer)
 
     async def name_sender(self, attributes: Attributes) -> None:
-        """Write down who asks, whatever a new request itself says."""
+        """Set the user fields of a new request to those of the caller."""
         user, spec = attributes.user, dict(attributes.tree.get("spec") or {})
         for name, value in (
             ("username", user.name),
@@ -76,7 +76,7 @@ class CertificateRequests:
             raise attributes.refused(f'user not permitted to {verb} requests with signerName "{signer}"')
 
     async def date_verdict(self, attributes: Attributes) -> None:
-        """Give conditions the times they lack, which are nobody's fields."""
+        """Set missing timestamps of conditions; no field manager owns them."""
         conditions = get_in(attributes.object, ("status", "conditions"))
         if conditions:
             known = get_in(attributes.old_object, ("status", "conditions")) or []
@@ -84,9 +84,9 @@ class CertificateRequests:
 
 
 def pod_certificate_requests(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to requests for certificates of pods: that only their signers write a status.
+    """Return the check of PodCertificateRequests: only their signers may write the status.
 
-    It is a rule of the kind, so that who may not gets 422.
+    It is part of the kind, so a violation returns 422.
     """
     signers = Signers(parts.authorizer)
 
@@ -123,7 +123,7 @@ def cluster_trust_bundle_attest(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def certificate_requests(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to the kind: senders and times."""
+    """Return the plugin of the kind: it sets users and times."""
     requests = CertificateRequests(parts.authorizer)
     return AdmissionPlugin(
         "",
@@ -151,9 +151,9 @@ def certificate_subject_restriction(_parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def check_subject(attributes: Attributes) -> None:
-    """Let nobody ask for the certificate of one who may do everything. Raises `Forbidden`.
+    """Reject a certificate request for the group `system:masters`. Raises `Forbidden`.
 
-    A validating plugin sees requests that keep all rules, and so can be read.
+    A validating plugin sees only valid requests, so the request can be decoded.
     """
     spec = attributes.tree.get("spec") or {}
     if spec.get("signerName") == API_CLIENT and ADMIN_GROUP in subject_of(spec).organizations:
@@ -161,7 +161,7 @@ async def check_subject(attributes: Attributes) -> None:
 
 
 class Subject(NamedTuple):
-    """The user and the groups that a certificate would be of."""
+    """The user and groups in the subject of a certificate."""
 
     common_name: str
     organizations: frozenset[str]

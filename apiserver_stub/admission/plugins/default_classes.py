@@ -1,7 +1,7 @@
-"""Classes of objects that name none: the plugins DefaultStorageClass and DefaultIngressClass.
+"""Default classes of objects that name none: the plugins DefaultStorageClass and DefaultIngressClass.
 
-A class says in an annotation that it is the default; of several it is the one that was created last, and of those the
-first by name.
+An annotation marks a class as the default. Of several, the newest applies; of those with equal creation time, the first
+by name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ _STORED = msgspec.json.Decoder(_Annotated)
 
 
 class DefaultClass:
-    """The class of a resource that is the default by one of these annotations, found anew once classes have changed."""
+    """The default class of a resource, marked by one of these annotations. Cached until classes change."""
 
     def __init__(self, store: WatchCache, resource: str, annotations: Sequence[str]) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class DefaultClass:
 
     @property
     def name(self) -> str:
-        """The name of the default; empty if there is none."""
+        """The name of the default class, or an empty string."""
         changes = self._store.history(self._resource).end
         if self._known[0] != changes:
             self._known = changes, default_of(self._store.snapshot(self._resource).items(), self._annotations)
@@ -57,7 +57,7 @@ class DefaultClass:
 
 
 def default_of(rows: Iterable[Row], annotations: Sequence[str]) -> str:
-    """Return the name of the class that is the default; empty if none is."""
+    """Return the name of the default class, or an empty string."""
     name, since = "", ""
     for row in rows:  # sorted by name
         metadata = _STORED.decode(row.data).metadata

@@ -1,11 +1,11 @@
-"""Who may have claims to devices say so: the checks of the kinds themselves (`pkg/registry/resource`).
+"""Authorization of writes to ResourceClaims: the checks of the kinds themselves (`pkg/registry/resource`).
 
 | written                                            | allowed                                                        |
 |----------------------------------------------------|----------------------------------------------------------------|
-| a claim or template with admin access, or a result | in a namespace with the label of `_ADMIN` (KEP-5018)           |
-| of an allocation that newly has it                 |                                                                |
-| `status.allocation`, `status.reservedFor`          | to who may do so with `resourceclaims/binding` in the cluster  |
-| an entry of `status.devices`, of an allocated claim | to who may do so with `resourceclaims/driver` of its driver:  |
+| a claim or template with admin access, or a new    | in a namespace with the label of `_ADMIN` (KEP-5018)           |
+| result with it in an allocation                    |                                                                |
+| `status.allocation`, `status.reservedFor`          | with permission for `resourceclaims/binding` in the cluster    |
+| an entry of `status.devices`, of an allocated claim | with permission for `resourceclaims/driver` of its driver:    |
 |                                                    | `associated-node:` on the node of the allocation, or           |
 |                                                    | `arbitrary-node:` (KEP-4817)                                   |
 """
@@ -44,7 +44,9 @@ class DeviceClaims:
         self._authorizer = authorizer
 
     async def check_spec(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for admin access where there must be none; what is there is never changed."""
+        """Raises `Invalid` for admin access in a namespace without permission. The spec is immutable, so only new
+        objects matter.
+        """
         path = ("spec",) if attributes.kind.storage == _CLAIMS else ("spec", "spec")
         for index, request in enumerate(get_in(attributes.object, (*path, *_REQUESTS)) or ()):
             if (request.get("exactly") or {}).get("adminAccess"):
@@ -54,7 +56,7 @@ class DeviceClaims:
                 return
 
     async def check_status(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for what the caller may not say of a claim."""
+        """Raises `Invalid` for changes of the status that the caller is not allowed to make."""
         new, old, errors = attributes.tree, attributes.old_object or {}, ErrorList()
         granted = next(_with_admin_access(new), None)
         if granted is not None and next(_with_admin_access(old), None) is None:
@@ -92,7 +94,7 @@ class DeviceClaims:
     async def _refused(
         self, attributes: Attributes, verbs: Sequence[str], subresource: str, namespace: str, name: str
     ) -> str:
-        """Return why none of these verbs is allowed; empty if one is."""
+        """Return the reason if none of the verbs is allowed, else an empty string."""
         refused = ""
         for verb in verbs:
             version, target = attributes.kind.version, (subresource, namespace, name)
@@ -114,14 +116,14 @@ def _raise(attributes: Attributes, errors: ErrorList) -> None:
 
 
 def _with_admin_access(claim: Tree) -> Iterator[int]:
-    """Yield which results of an allocation have admin access."""
+    """Yield the indexes of allocation results with admin access."""
     for index, result in enumerate(get_in(claim, _RESULTS) or ()):
         if result.get("adminAccess"):
             yield index
 
 
 def changed_drivers(new: Tree, old: Tree) -> set[str]:
-    """Return the drivers of whose devices a status says another thing than before."""
+    """Return the drivers whose devices changed in the status."""
     after, before = _devices(new), _devices(old)
     return {key[0] for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
 
@@ -149,7 +151,7 @@ def _runs_on(user: User) -> str:
 
 
 def device_claims(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to claims to devices."""
+    """Return the plugin of ResourceClaims."""
     check = DeviceClaims(parts.store, parts.authorizer)
     return AdmissionPlugin(
         "",

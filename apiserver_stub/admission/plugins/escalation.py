@@ -1,14 +1,14 @@
-"""Nobody gives more rights than they have: the check of roles and bindings that are written (`pkg/registry/rbac`).
+"""Prevents privilege escalation: checks roles and bindings that are written (`pkg/registry/rbac`).
 
-It is asked last of what may change an object, so that it judges what would be stored. Members of `system:masters` are
-not asked.
+It runs last of the mutating plugins, so that it checks the object that would be stored. Members of `system:masters` are
+exempt.
 
-| written                  | allowed to whom                                                                         |
+| written                  | allowed for                                                                             |
 |--------------------------|-----------------------------------------------------------------------------------------|
-| a role                   | who holds all of its rules in its namespace, or may `escalate` it                       |
-| one with an aggregation  | who may do everything besides, since labels decide what it will have                    |
-| a binding                | who may `bind` its role there, or holds all rules of it                                 |
-| only owners, finalizers  | anybody who may write it: garbage collectors need no rights of others                   |
+| a role                   | users with all its permissions in its namespace, or with `escalate` on it               |
+| one with an aggregation  | as above, and users with all permissions, because labels decide what it will contain    |
+| a binding                | users with `bind` on its role there, or with all its permissions                        |
+| only owners, finalizers  | all users who may write it: garbage collectors do not need the permissions              |
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import Authorizer, Decision, all_errors
 
 MOST_PARTS = 20_000
-"""Parts of rules that are looked at in one write; each takes a microsecond or two."""
+"""The maximum number of rule parts checked in one write; each takes a microsecond or two."""
 
 _EVERYTHING = (
     RoleRule(verbs=("*",), api_groups=("*",), resources=("*",)),
@@ -62,8 +62,8 @@ class EscalationCheck:
             raise forbidden(kind.group, kind.plural, attributes.name, why)
 
     async def check_binding(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for a binding of a role with more rights than its author has, and `NotFound` for one of a
-        role that there is none of.
+        """Raises `Forbidden` for a binding of a role with more permissions than its author has, and `NotFound` for a
+        binding of a role that does not exist.
         """
         if _is_exempt(attributes):
             return
@@ -81,7 +81,7 @@ class EscalationCheck:
                 raise UnknownError(missing(reference))
             raise not_found(
                 GROUP, attributes.kind.plural, reference.name
-            )  # the kind that is written, as clients know it
+            )  # the written kind with the name that clients use
         self._confirm(attributes, rules)
 
     async def _may(self, attributes: Attributes, verb: str, resource: str, name: str, namespace: str) -> bool:
@@ -102,7 +102,7 @@ class EscalationCheck:
         raise forbidden(kind.group, kind.plural, attributes.name, why)
 
     def _lacking(self, user: User, namespace: str, rules: Sequence[RoleRule]) -> Sequence[RoleRule]:
-        """Return the parts of rules that a user does not hold; more than can be looked at are not held."""
+        """Return the rule parts that a user does not hold; if there are too many to check, all count as missing."""
         held = RoleRules(self._roles.rules_of(user, namespace))
         unclear = [rule for rule in rules if not held.covers_all(rule)]
         if count_parts(unclear) > MOST_PARTS:
@@ -138,7 +138,7 @@ def _list(values: Sequence[str]) -> str:
 
 
 def escalation_check(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to roles and bindings."""
+    """Return the plugin of roles and bindings."""
     check = EscalationCheck(parts.authorizer, parts.rbac)
     return AdmissionPlugin(
         "",

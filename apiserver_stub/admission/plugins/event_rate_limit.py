@@ -1,5 +1,5 @@
-"""Plugin that bounds the rate of events (EventRateLimit, off by default): of the server, each namespace, each user, and
-of what each source says of each object.
+"""The plugin EventRateLimit (off by default): limits the rate of events of the server, per namespace, per user, and per
+source and object.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ from controller_manager.common.base.clock import monotonic
 NAME = "EventRateLimit"
 LimitType = Literal["Server", "Namespace", "User", "SourceAndObject"]
 _TYPES = ("Server", "Namespace", "User", "SourceAndObject")
-_KEPT = 4096  # buckets, unless the limit says otherwise
+_KEPT = 4096  # buckets, unless the limit has a cache size
 _MOST = (1 << 31) - 1
 _KEY = (
     ("source", "component"),
@@ -29,9 +29,7 @@ _KEY = (
 
 
 class Limit(ConfigModel, forbid_unknown_fields=False):
-    """So many events a second (`qps`), up to `burst` of which are saved up; of `cache_size` keys, those that were seen
-    last.
-    """
+    """`qps` events per second with bursts of up to `burst`; the `cache_size` most recently used keys are kept."""
 
     type: str = ""
     qps: int = 0
@@ -50,7 +48,7 @@ CONFIGURATION_TYPES = {f"eventratelimit.admission.{GROUP_DOMAIN}/v1alpha1": Even
 
 
 def check(configuration: EventRateLimitConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors: ErrorList = ErrorList()
     limits: FieldPath = (None, "limits")
     if not configuration.limits:
@@ -68,7 +66,7 @@ def check(configuration: EventRateLimitConfiguration) -> ErrorList:
 
 
 def key_of(limit: str, attributes: Attributes) -> str:
-    """Return what an event shares its bucket with others by."""
+    """Return the key of the bucket of an event."""
     match limit:
         case "Namespace":
             return attributes.namespace
@@ -80,10 +78,10 @@ def key_of(limit: str, attributes: Attributes) -> str:
 
 
 class _Buckets:
-    """The buckets of one limit, the one that was used last at the end.
+    """The buckets of one limit, least recently used first.
 
-    Where several processes are one server, each has its part of what all events share. Of namespaces, users and objects
-    it counts those that came to it, since a client, who keeps its connection, would else get but a part of its rate.
+    With several worker processes, the Server limit is divided between them. The other limits are not: a client keeps
+    its connection to one process, and would get only a share of its rate.
     """
 
     def __init__(self, limit: Limit, worker: Worker) -> None:
@@ -95,7 +93,7 @@ class _Buckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, key: str, now: float) -> bool:
-        """Return whether there is a token, which is taken."""
+        """Take a token; return whether there was one."""
         bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
         self._buckets[key] = bucket
         if len(self._buckets) > self._kept:
@@ -110,9 +108,9 @@ class EventRateLimit:
         self._limits = [_Buckets(limit, worker) for limit in configuration.limits if limit is not None]
 
     async def validate(self, attributes: Attributes) -> None:
-        """Raises `TooManyRequests` for an event that a limit has no token for; every limit is asked for one.
+        """Raises `TooManyRequests` if a limit has no token for the event; a token is taken from every limit.
 
-        Events of the group `events.k8s.io` are not counted, nor is what would only be tried.
+        Events of the group `events.k8s.io` and dry-run requests are not counted.
         """
         if attributes.kind.group or attributes.dry_run:
             return

@@ -1,15 +1,15 @@
-"""Plugin that has another server judge the images of pods (ImagePolicyWebhook, off by default), by ImageReview
+"""The plugin ImagePolicyWebhook (off by default): a server decides about the images of pods by ImageReview
 (`imagepolicy.k8s.io/v1alpha1`).
 
 | the server                              | the pod                                                          |
 |-----------------------------------------|------------------------------------------------------------------|
 | allows the images                       | is admitted                                                      |
-| does not allow them                     | is refused                                                       |
-| cannot be asked, or answers nonsense    | is admitted with `defaultAllow`, which is told to the audit, and |
-|                                         | refused otherwise                                                |
+| does not allow them                     | is rejected                                                      |
+| fails, or its response is invalid       | is admitted with `defaultAllow`, with an audit annotation, and   |
+|                                         | rejected otherwise                                               |
 
-Asked are creates and updates of pods, about images of containers, and of ephemeral containers about theirs. An answer
-is remembered; who wants to know the same meanwhile waits for it.
+Creates and updates of pods are reviewed: the images of containers, and for updates of ephemeral containers theirs.
+Responses are cached, and concurrent requests for the same review share one call.
 """
 
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ _KIND, _VERSION = "ImageReview", f"imagepolicy.{GROUP_DOMAIN}/v1alpha1"
 _OWN = f".image-policy.{GROUP_DOMAIN}/"  # is in the names of annotations of pods that the server is shown
 _AUDIT = f"{NAME.lower()}{_OWN}"
 _REMEMBERED = 1024
-_LONGEST = 10_000  # characters of an answer that is remembered
+_LONGEST = 10_000  # characters of a response that is cached
 
 
 class ImagePolicy(ConfigModel, forbid_unknown_fields=False):
-    """Where the server is, for how many seconds its answers count, milliseconds until it is asked again (in each: 0 for
-    what is usual, -1 for none), and whether pods are admitted without it.
+    """The server, the TTL of its responses in seconds, the retry backoff in milliseconds (each: 0 for the default, -1
+    for none), and whether pods are admitted if the server fails.
     """
 
     kube_config_file: str = ""
@@ -64,7 +64,7 @@ _BOUNDS = (("allowTTL", 1, 1800), ("denyTTL", 1, 1800), ("retryBackoff", 1, 300_
 
 
 def check(configuration: ImagePolicyConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors, at, policy = ErrorList(), (None, "imagePolicy"), configuration.image_policy
     if not policy.kube_config_file:
         errors.required((at, "kubeConfigFile"))
@@ -77,7 +77,7 @@ def check(configuration: ImagePolicyConfiguration) -> ErrorList:
 
 
 class ImageReviewStatus(Model):
-    """What the server says of images, and wants the audit to be told."""
+    """The result of a review and its audit annotations."""
 
     allowed: bool = False
     reason: str = ""
@@ -85,7 +85,7 @@ class ImageReviewStatus(Model):
 
 
 class ImagePolicyWebhook:
-    """The plugin; what goes wrong with the server is logged."""
+    """The plugin. Failures of the server are logged."""
 
     def __init__(self, webhook: ReviewWebhook, policy: ImagePolicy, log: Logger) -> None:
         self._webhook = webhook
@@ -123,7 +123,7 @@ class ImagePolicyWebhook:
             raise attributes.refused(f"its images are not allowed by the image policy{why}")
 
     def _failed(self, attributes: Attributes, error: ServiceUnavailable) -> None:
-        self._log.warning("the image policy could not be asked", pod=attributes.known_name, why=error.message)
+        self._log.warning("image policy webhook failed", pod=attributes.known_name, why=error.message)
         if self._opens:
             attributes.notes.annotate(f"{_AUDIT}failed-open", "true")
         elif isinstance(error, ReviewError) and error.answered == Forbidden.code:
@@ -132,7 +132,7 @@ class ImagePolicyWebhook:
             raise attributes.refused(f"the image policy could not be asked: {error.message}")
 
     async def _ask(self, spec: Tree) -> tuple[ImageReviewStatus, float]:
-        """Return the answer, and how many seconds it counts."""
+        """Return the response and its TTL in seconds."""
         review = {"kind": _KIND, "apiVersion": _VERSION, "metadata": {}, "spec": spec, "status": {"allowed": False}}
         status = await self._webhook.ask(review, _status)
         size = len(status.reason) + sum(len(name) + len(value) for name, value in status.audit_annotations.items())
@@ -144,7 +144,7 @@ def _usual(value: int, usual: float) -> float:
 
 
 def _status(review: dict[str, Any]) -> ImageReviewStatus:
-    """Return the status of an answer; one without allows nothing. Raises `WebhookError`."""
+    """Return the status of a review; a missing status allows nothing. Raises `WebhookError`."""
     told = review.get("status") or {}
     try:
         return msgspec.convert({name: value for name, value in told.items() if value is not None}, ImageReviewStatus)

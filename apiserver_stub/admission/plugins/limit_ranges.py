@@ -1,6 +1,6 @@
-"""Defaults and bounds that the LimitRanges of a namespace give its pods and claims.
+"""The plugin LimitRanger: defaults and limits from the LimitRanges of a namespace for its pods and claims.
 
-The usual plug-in LimitRanger; `fill` and `exceeded` are pure.
+`fill` and `exceeded` are pure.
 """
 
 import operator
@@ -25,7 +25,7 @@ _RANGES, _PODS = "limitranges", ("pods",)
 _TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
 _SORTS = (("containers", "container"), ("initContainers", "init container"))
 _DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
-_OF_PODS = ("cpu", "memory")  # what a pod may say of itself as a whole
+_OF_PODS = ("cpu", "memory")  # resources that can be set at pod level
 _MOST_IN_THOUSANDTHS = 2**63 // 1000
 
 Amounts = Mapping[str, str]
@@ -39,7 +39,7 @@ class LimitRanges:
         self._known: tuple[int, Mapping[str, Sequence[Sequence[Tree]]]] = (-1, {})
 
     def admit(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Give the containers of a pod what they do not say themselves."""
+        """Set missing requests and limits of the containers of a pod."""
         ranges = self._of(attributes)
         return attributes.run(partial(_fill_all, attributes, ranges)) if ranges else None
 
@@ -49,7 +49,7 @@ class LimitRanges:
         return attributes.run(partial(_check_all, attributes, ranges)) if ranges else None
 
     def _of(self, attributes: Attributes) -> Sequence[Sequence[Tree]]:
-        """Return the limits of each range that concerns an object; what is going is let go."""
+        """Return the limits of each LimitRange that applies; none for an object that is being deleted."""
         changes = self._store.history(_RANGES).end
         if self._known[0] != changes:
             self._known = changes, self._read()
@@ -77,7 +77,7 @@ def _check_all(attributes: Attributes, ranges: Iterable[Sequence[Tree]]) -> None
 
 
 def fill(pod: Tree, limits: Sequence[Tree]) -> None:
-    """Give containers the defaults of a LimitRange, in place, and note in an annotation which."""
+    """Set the defaults of a LimitRange for containers, in place, and list them in an annotation."""
     spec, told = dict(pod.get("spec") or {}), []
     for field, called in _SORTS:
         if field in spec:
@@ -119,7 +119,7 @@ def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
 
 
 def _outside_of_claim(limit: Tree, asked: Amounts) -> Iterator[str]:
-    """Yield the bounds of one entry that a claim does not keep, which has requests alone."""
+    """Yield the violated bounds of one entry by a claim, which has only requests."""
     sides: tuple[str, Amounts, str, Amounts] = ("request", asked, "", {})
     for field, called, beyond in (("min", "minimum", operator.lt), ("max", "maximum", operator.gt)):
         for name, bound in (limit.get(field) or {}).items():
@@ -133,7 +133,7 @@ def _of_pod(spec: Tree, field: str) -> Amounts:
 
 
 def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    """Yield the bounds of one entry that these resources do not keep."""
+    """Yield the violated bounds of one entry by these resources."""
     per = limit["type"]
     for name, least in (limit.get("min") or {}).items():
         if why := _problem(("request", requests, "limit", limits), name, least, operator.lt):
@@ -149,7 +149,7 @@ def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
 def _problem(
     sides: tuple[str, Amounts, str, Amounts], name: str, bound: str, beyond: Callable[[Decimal, Decimal], bool]
 ) -> str:
-    """Return what is beyond a bound, of what must be said and of what may be; empty if nothing is."""
+    """Return the violation of a bound by a required or optional amount, or an empty string."""
     first, required, second, optional = sides
     if name not in required:
         return f".  No {first} is specified"

@@ -1,4 +1,6 @@
-"""Nothing is created in a namespace that is not there or is going, and the system's own namespaces stay."""
+"""The namespace plugins: nothing is created in a namespace that does not exist or is terminating, and system namespaces
+cannot be deleted.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -15,33 +17,31 @@ _PROTECTED = frozenset({"default", SYSTEM_NAMESPACE, "kube-public"})
 
 
 def namespace_row(namespace: str) -> tuple[tuple[str, str], ...]:
-    """Return resource and key of what must be there, settled, for something new in `namespace`; nothing if that is
-    empty.
-    """
+    """Return resource and key of the namespace row that a create depends on; nothing for an empty namespace."""
     return ((_NAMESPACES, namespace),) if namespace else ()
 
 
 class NamespaceLifecycle:
-    """Plugin of what is created in namespaces, and of namespaces that are deleted; `get` reads the store."""
+    """Plugin for creates in namespaces and deletes of namespaces; `get` reads the store."""
 
     def __init__(self, get: Callable[[str, str], Row | None]) -> None:
         self._get = get
 
     def check_protected(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for the deletion of a namespace that stays."""
+        """Raises `Forbidden` for the deletion of a protected namespace."""
         if attributes.name in _PROTECTED:
             raise forbidden("", _NAMESPACES, attributes.name, "this namespace may not be deleted")
 
     def check_alive(self, attributes: Attributes) -> None:
-        """Raises `NotFound` for what is created in a namespace that is not there, `Forbidden` in one that is going; not
-        for a question about it, so that nobody learns which there are.
+        """Raises `NotFound` for a create in a namespace that does not exist, `Forbidden` in a terminating one. Access
+        reviews are exempt, so that they do not reveal which namespaces exist.
         """
         if attributes.namespace and attributes.kind.storage != _QUESTIONS:
             self._alive(attributes)
 
     async def keep_alive(self, attributes: Attributes) -> Sequence[Compare]:
-        """Return the condition that the namespace stays as it is until the commit, on whatever server it is changed;
-        raises the same.
+        """Return the condition that the namespace does not change until the commit, on any server. Raises like
+        `check_alive`.
         """
         if not attributes.namespace:
             return ()
@@ -62,14 +62,14 @@ class NamespaceLifecycle:
 
 
 class NamespaceAutoProvision:
-    """Plugin of what is created in namespaces; has those that are not there created."""
+    """Plugin for creates in namespaces; creates missing namespaces."""
 
     def __init__(self, get: Callable[[str, str], Row | None], create: Create) -> None:
         self._get = get
         self._create = create
 
     async def provide(self, attributes: Attributes) -> None:
-        """Create the namespace of a request unless it is there, or the request is a trial. Raises `Forbidden`."""
+        """Create the namespace of a request if it does not exist, unless it is a dry run. Raises `Forbidden`."""
         name = attributes.namespace
         if not name or attributes.dry_run or self._get(_NAMESPACES, name) is not None:
             return
@@ -81,13 +81,13 @@ class NamespaceAutoProvision:
 
 
 class NamespaceExists:
-    """Plugin of what is written in namespaces; `get` reads the store."""
+    """Plugin for writes in namespaces; `get` reads the store."""
 
     def __init__(self, get: Callable[[str, str], Row | None]) -> None:
         self._get = get
 
     async def check(self, attributes: Attributes) -> None:
-        """Raises `NotFound` for what is in a namespace that is not there."""
+        """Raises `NotFound` for a request in a namespace that does not exist."""
         if attributes.namespace and self._get(_NAMESPACES, attributes.namespace) is None:
             raise not_found("", _NAMESPACES, attributes.namespace)
 

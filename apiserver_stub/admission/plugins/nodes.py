@@ -1,11 +1,11 @@
-"""Plugins that know of nodes: TaintNodesByCondition, PodTopologyLabels, and two that look at pods that are resized.
+"""Plugins for nodes: TaintNodesByCondition, PodTopologyLabels, and two that check pod resizes.
 
-| plugin                       | about                 |                                                               |
+| plugin                       | request               | effect                                                        |
 |------------------------------|-----------------------|---------------------------------------------------------------|
-| TaintNodesByCondition        | a new node            | takes no pods until a controller has seen that it is ready    |
-| PodTopologyLabels            | a pod, a binding      | have zone and region of the node for labels (KEP-4742)        |
-| NodeDeclaredFeatureValidator | a pod that is resized | refused unless the node declares what that takes (KEP-5328)   |
-| PodResizeValidator           | a pod that is resized | refused where it never fits, or the node runs another system  |
+| TaintNodesByCondition        | a new node            | tainted not-ready until a controller sees that it is ready    |
+| PodTopologyLabels            | a pod, a binding      | gets zone and region labels of the node (KEP-4742)            |
+| NodeDeclaredFeatureValidator | a pod that is resized | rejected unless the node declares the feature (KEP-5328)      |
+| PodResizeValidator           | a pod that is resized | rejected if it can never fit, or the node OS does not match   |
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def taint_nodes_by_condition(_parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def taint_new_node(attributes: Attributes) -> None:
-    """Give a node that is created the taint of one that is not ready, unless it has it."""
+    """Add the not-ready taint to a new node, unless it has it."""
     node = attributes.tree
     taints = get_in(node, _TAINTS) or []
     if not any({name: one.get(name) for name in _NOT_READY} == _NOT_READY for _, one in dicts(taints)):
@@ -57,13 +57,13 @@ def pod_topology_labels(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def label_pod(store: WatchCache, attributes: Attributes) -> None:
-    """Give a new pod that is bound already the labels of its node."""
+    """Add the topology labels of the node to a new pod that is already bound."""
     if name := get_in(attributes.tree, _NODE_NAME):
         _add_labels(attributes.tree, store.get(_NODES, name))
 
 
 def label_binding(store: WatchCache, attributes: Attributes) -> None:
-    """Give a binding the labels of its node; they become those of the pod."""
+    """Add the topology labels of the node to a binding; they are copied to the pod."""
     target = attributes.tree.get("target") or {}
     if target.get("kind") == "Node":
         _add_labels(attributes.tree, store.get(_NODES, target.get("name", "")))
@@ -82,7 +82,7 @@ def node_declared_feature_validator(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def check_features(store: WatchCache, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a change that the node of the pod does not declare to know."""
+    """Raises `Forbidden` for a change that requires a feature the node does not declare."""
     new, old = attributes.tree, attributes.old_object or {}
     if not _is_bound_anew(new, old):
         return
@@ -112,7 +112,7 @@ def pod_resize_validator(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def check_resize(store: WatchCache, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a size that the node of the pod cannot have."""
+    """Raises `Forbidden` for a resize that the node of the pod does not support."""
     pod = attributes.tree
     if not _is_bound_anew(pod, attributes.old_object or {}):
         return
@@ -128,7 +128,7 @@ async def check_resize(store: WatchCache, attributes: Attributes) -> None:
 
 
 def _exceeding(spec: Tree, allocatable: Tree) -> Iterator[str]:
-    """Yield what a pod asks for and a node never has, in thousandths of a processor and in bytes."""
+    """Yield the requests of a pod that exceed the allocatable resources of the node, in millicores and bytes."""
     asked = {**total(spec, "requests"), **(get_in(spec, ("resources", "requests")) or {})}
     overhead = spec.get("overhead") or {}
     for name, unit in (("cpu", 1000), ("memory", 1)):
@@ -147,7 +147,7 @@ def _whole(number: Decimal) -> Decimal:
 
 
 def _is_bound_anew(new: Tree, old: Tree) -> bool:
-    """Tell whether the spec of a pod that is on a node changes."""
+    """Return whether the spec of a pod on a node changes."""
     return bool(get_in(new, _NODE_NAME)) and new["metadata"].get("generation") != old["metadata"].get("generation")
 
 

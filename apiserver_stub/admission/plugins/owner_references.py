@@ -1,11 +1,11 @@
-"""The plugin OwnerReferencesPermissionEnforcement: who decides about the life of an object by its owners.
+"""The plugin OwnerReferencesPermissionEnforcement: checks permissions for changes of owner references.
 
-| change                                        | needs the right to                                                 |
+| change                                        | required permission                                                |
 |-----------------------------------------------|--------------------------------------------------------------------|
-| references of an object that is there         | delete it                                                          |
-| a reference begins to block its owner's going | update the finalizers of the owner, or those of everything         |
+| owner references of an existing object        | delete the object                                                  |
+| a reference gets `blockOwnerDeletion`         | update the finalizers of the owner, or of all objects              |
 
-Who creates an object may name its owners. The status of pods cannot change references, and is not looked at.
+The creator of an object may set any owners. Updates of the pod status cannot change references and are not checked.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,14 +53,14 @@ class OwnerResource(NamedTuple):
 
 
 class OwnerKinds:
-    """The resources by their kinds, as clients know them from discovery: also in lower case, and as lists."""
+    """Resources by kind, as clients know them from discovery, including lower-case and list kinds."""
 
     def __init__(self, kinds: ResourceRegistry) -> None:
         self._kinds = kinds
         self._known: tuple[int, dict[tuple[str, str], list[OwnerResource]]] = (-1, {})
 
     def of(self, api_version: str, kind: str) -> Sequence[OwnerResource]:
-        """Return the resources with objects of a kind; none if it is not served."""
+        """Return the resources of a kind; empty if it is not served."""
         if self._known[0] != self._kinds.generation:
             found: dict[tuple[str, str], list[OwnerResource]] = {}
             for version, name, resource in self._names():
@@ -78,7 +78,7 @@ class OwnerKinds:
 
 
 class OwnerReferences:
-    """A validating plugin that asks the authorizer, and nobody where no reference changes."""
+    """A validating plugin. It calls the authorizer only if references change."""
 
     def __init__(self, authorizer: Authorizer, kinds: OwnerKinds) -> None:
         self._authorizer = authorizer

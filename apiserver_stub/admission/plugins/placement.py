@@ -1,15 +1,15 @@
-"""Plugins that say where pods may run; all of them are off by default.
+"""Plugins for pod placement; all are off by default.
 
 | plugin                           | pod: create, update                                                           |
 |----------------------------------|-------------------------------------------------------------------------------|
-| LimitPodHardAntiAffinityTopology | refused if it must be kept apart from others by more than the node            |
-| ExtendedResourceToleration       | tolerates the taint of each extended resource that it asks for                |
-| PodNodeSelector (create only)    | is given the node selector of its namespace, by an annotation, or else that   |
-|                                  | of the cluster; refused if it says otherwise, or has labels that are not in   |
-|                                  | the list of the namespace                                                     |
-| PodTolerationRestriction         | is given the tolerations of its namespace or of the cluster (create), and     |
-|                                  | that of memory pressure unless it asks for nothing; refused if it tolerates   |
-|                                  | what is not in the list of the namespace, or else of the cluster              |
+| LimitPodHardAntiAffinityTopology | rejected for required anti-affinity with another topology key than hostname   |
+| ExtendedResourceToleration       | gets a toleration for the taint of each extended resource it requests         |
+| PodNodeSelector (create only)    | gets the node selector of its namespace (annotation), or else that of the     |
+|                                  | cluster; rejected if it conflicts, or has labels that the list of the         |
+|                                  | namespace does not allow                                                      |
+| PodTolerationRestriction         | gets the tolerations of its namespace or of the cluster (create), and that of |
+|                                  | memory pressure unless it is best-effort; rejected if it has tolerations that |
+|                                  | the list of the namespace, or else of the cluster, does not allow             |
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ _NAMESPACE = msgspec.json.Decoder(_Namespace)
 
 
 def annotation_of(store: WatchCache, namespace: str, name: str) -> str | None:
-    """Return what a namespace is annotated with. Raises `InternalError` if it is not there."""
+    """Return the value of an annotation of a namespace. Raises `InternalError` if the namespace does not exist."""
     row = store.get(_NAMESPACES, namespace)
     if row is None:
         raise InternalError(f"Internal error occurred: namespace {namespace} does not exist")
@@ -68,7 +68,7 @@ _APART = ("affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringE
 
 
 async def check_topology(attributes: Attributes) -> None:
-    """Raises `Forbidden` for a pod that must be alone in more than a node."""
+    """Raises `Forbidden` for required anti-affinity with another topology key than the hostname."""
     for term in get_in(attributes.tree, ("spec", *_APART)) or ():
         if term.get("topologyKey") != _HOST:
             raise attributes.refused(f"spec.{'.'.join(_APART)} may have the topologyKey {_HOST} only")
@@ -83,7 +83,7 @@ def limit_pod_hard_anti_affinity_topology(_parts: AdmissionParts) -> AdmissionPl
 
 
 async def tolerate_resources(attributes: Attributes) -> None:
-    """Have a pod tolerate the taints of the extended resources that its containers request."""
+    """Add tolerations for the extended resources that the containers of a pod request."""
     await attributes.run(partial(_tolerate_resources, attributes.tree))
 
 
@@ -120,7 +120,7 @@ def extended_resource_toleration(_parts: AdmissionParts) -> AdmissionPlugin:
 
 
 class PodNodeSelectorConfiguration(ConfigModel, forbid_unknown_fields=False):
-    """Node selectors (`a=b,c=d`): what pods of each namespace may have; that of the cluster under `_OF_CLUSTER`."""
+    """The allowed node selectors (`a=b,c=d`) by namespace; `_OF_CLUSTER` is the key of the cluster default."""
 
     pod_node_selector_plugin_config: Mapping[str, str] = {}
 
@@ -133,7 +133,7 @@ _NOT_LISTED = "its nodeSelector has labels that pods of the namespace may not ha
 
 @lru_cache(_MOST_REMEMBERED)
 def selector_of(text: str) -> Mapping[str, str]:
-    """Return the labels that a text tells, each as `name=value`. Raises `ValueError`."""
+    """Parse a list of `name=value` labels. Raises `ValueError`."""
     found = {}
     for part in text.split(",") if text else ():
         name, *values = (one.strip() for one in part.split("="))
@@ -146,7 +146,7 @@ def selector_of(text: str) -> Mapping[str, str]:
 
 
 def check_selectors(configuration: PodNodeSelectorConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors, at = ErrorList(), (None, "podNodeSelectorPluginConfig")
     for namespace, text in configuration.pod_node_selector_plugin_config.items():
         try:
@@ -165,7 +165,7 @@ class PodNodeSelector:
         self._of_cluster = self._listed.get(_OF_CLUSTER, {})
 
     async def admit(self, attributes: Attributes) -> None:
-        """Give a new pod the selector of its namespace. Raises `Forbidden`."""
+        """Add the node selector of its namespace to a new pod. Raises `Forbidden`."""
         pod = attributes.tree
         spec = pod.get("spec") or {}
         if wanted := self._of(attributes.namespace):
@@ -200,7 +200,7 @@ def _selector(attributes: Attributes) -> Mapping[str, str]:
 
 
 def _refused(attributes: Attributes, why: str) -> Exception:
-    """Return the refusal of a pod, by no name if that is still to be made."""
+    """Return the error for a pod, without a name if it is not generated yet."""
     kind = attributes.kind
     return forbidden(kind.group, kind.plural, get_in(attributes.tree, ("metadata", "name")) or "", why)
 
@@ -218,7 +218,7 @@ def pod_node_selector(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 class PodTolerationConfiguration(ConfigDocument, forbid_unknown_fields=False):
-    """What pods of namespaces that say nothing of it tolerate, and may tolerate."""
+    """Default and allowed tolerations of pods in namespaces without annotations."""
 
     kind: str = "Configuration"
     default: tuple[Toleration, ...] = ()
@@ -231,7 +231,7 @@ _PRESSURE = Toleration(key=f"node.{PLATFORM_DOMAIN}/memory-pressure", operator="
 
 
 def check_tolerations(configuration: PodTolerationConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors = ErrorList()
     for field in ("default", "whitelist"):
         trees, at = as_trees(getattr(configuration, field)), (None, field)
@@ -261,7 +261,7 @@ class PodTolerationRestriction:
         self._configuration = configuration
 
     async def admit(self, attributes: Attributes) -> None:
-        """Give a pod the tolerations that it has not. Raises `UnknownError` for what it may not tolerate."""
+        """Add missing tolerations to a pod. Raises `UnknownError` for tolerations that are not allowed."""
         pod = attributes.tree
         spec = pod.get("spec") or {}
         more: list[Toleration] = []
@@ -275,7 +275,7 @@ class PodTolerationRestriction:
         await self.validate(attributes)
 
     async def validate(self, attributes: Attributes) -> None:
-        """Raises `UnknownError` for a pod that tolerates what it may not."""
+        """Raises `UnknownError` if the pod has tolerations that its namespace does not allow."""
         tolerations = tolerations_in(attributes.tree.get("spec") or {})
         if not tolerations:
             return

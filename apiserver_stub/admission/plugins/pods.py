@@ -1,19 +1,20 @@
 """Plugins that complete a new pod: tolerations (DefaultTolerationSeconds), RuntimeClass, Priority.
 
-| RuntimeClass: the pod            | is given                                                                  |
+| RuntimeClass: the pod            | result                                                                    |
 |----------------------------------|---------------------------------------------------------------------------|
-| names no class                   | nothing; an overhead of its own is refused                                |
-| names a class that is not there  | is refused                                                                |
-| names a class                    | its overhead, node selector and tolerations; refused if it says otherwise |
+| names no class                   | unchanged; rejected if it sets an overhead                                |
+| names a class that is missing    | rejected                                                                  |
+| names a class                    | gets its overhead, node selector and tolerations; rejected on conflicts   |
 
-| Priority: the pod, when it is created                | is given                                              |
+| Priority: the pod, when it is created                | result                                                |
 |------------------------------------------------------|-------------------------------------------------------|
-| names a class                                        | its value and preemption policy; refused if not there |
-| names none, and classes are the default              | the one of the lowest value, its name too             |
-| names none, and no class is the default              | 0 and PreemptLowerPriority                            |
-| says a priority or policy itself                     | refused unless it is the same                         |
+| names a class                                        | gets its value and preemption policy; rejected if the |
+|                                                      | class is missing                                      |
+| names none, and there are default classes            | gets the one with the lowest value, and its name      |
+| names none, and there is no default class            | gets 0 and PreemptLowerPriority                       |
+| sets priority or policy                              | rejected unless they are the same                     |
 
-An update that leaves them out means "as they are". A second class cannot be the default.
+An update that omits the fields keeps them. A second default class is rejected.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -38,7 +39,7 @@ from controller_manager.common.base.log.formats import quote
 
 _PODS = ("pods",)
 
-# Every pod tolerates for a while that its node is not ready or out of reach, unless it says how long itself.
+# Every pod tolerates a not-ready or unreachable node for some time, unless it sets its own tolerations.
 
 _NOT_READY, _UNREACHABLE = (f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unreachable"))
 
@@ -55,7 +56,7 @@ def default_toleration_seconds(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def tolerate_for_a_while(tolerations: Sequence[Tree], attributes: Attributes) -> None:
-    """Give a pod that is created or updated those of the tolerations that it lacks."""
+    """Add missing default tolerations to a pod that is created or updated."""
     pod = attributes.tree
     spec = pod.get("spec") or {}
     given = spec.get("tolerations") or []
@@ -91,7 +92,7 @@ class RuntimeClasses:
         self._store = store
 
     def admit(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Give a new pod what its class says. Raises `Forbidden`."""
+        """Apply the runtime class to a new pod. Raises `Forbidden`."""
         of = self._class(attributes)
         return None if of is None else attributes.run(partial(self._give, attributes, of))
 
@@ -104,7 +105,7 @@ class RuntimeClasses:
             raise attributes.refused(str(error)) from None
 
     def validate(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for an overhead that is not that of the class."""
+        """Raises `Forbidden` for an overhead that differs from the runtime class."""
         spec = attributes.tree.get("spec") or {}
         of = self._class(attributes)
         overhead = None if of is None else of.get("overhead")
@@ -116,7 +117,9 @@ class RuntimeClasses:
             raise attributes.refused(_OTHER_OVERHEAD)
 
     def _class(self, attributes: Attributes) -> Tree | None:
-        """Return the class of a pod, None if it names none. Raises `Forbidden`, and `UnknownError` for no name."""
+        """Return the runtime class of a pod, None if it names none. Raises `Forbidden`, and `UnknownError` for an empty
+        name.
+        """
         name = get_in(attributes.tree, ("spec", "runtimeClassName"))
         if name is None:
             return None
@@ -194,12 +197,12 @@ _UNSAID = PriorityClass(preemption_policy="PreemptLowerPriority")
 
 
 def default_of(classes: Iterable[PriorityClass]) -> PriorityClass | None:
-    """Return the class of pods that name none."""
+    """Return the default class: that with the lowest value if there are several; None without one."""
     return min((each for each in classes if each.global_default), key=lambda each: each.value, default=None)
 
 
 def prioritized(spec: Tree, of: PriorityClass) -> Tree:
-    """Return the priority fields of a pod of that class. Raises `ValueError` if `spec` says otherwise."""
+    """Return the priority fields of a pod of that class. Raises `ValueError` if `spec` conflicts."""
     given: dict[str, Any] = {"priority": of.value}
     if of.preemption_policy is not None:
         given["preemptionPolicy"] = of.preemption_policy
@@ -217,7 +220,7 @@ class Priorities:
         self._default: tuple[int, PriorityClass | None] = (-1, None)
 
     def admit(self, attributes: Attributes) -> None:
-        """Give a pod its priority. Raises `Forbidden`."""
+        """Set the priority of a pod. Raises `Forbidden`."""
         pod = attributes.tree
         spec = pod.get("spec") or {}
         before = (attributes.old_object or {}).get("spec") or {}
@@ -229,7 +232,7 @@ class Priorities:
             pod["spec"] = {**spec, **kept}
 
     def validate(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for a second class that is the default."""
+        """Raises `Forbidden` for a second default class."""
         if not attributes.tree.get("globalDefault"):
             return
         default = self._usual()
@@ -252,7 +255,7 @@ class Priorities:
         return None if row is None else _STORED.decode(row.data)
 
     def _usual(self) -> PriorityClass | None:
-        """Return the class of pods that name none, found anew once classes have changed."""
+        """Return the default class. Cached until classes change."""
         changes = self._store.history(_PRIORITY_CLASSES).end
         if self._default[0] != changes:
             rows = self._store.snapshot(_PRIORITY_CLASSES).items()

@@ -1,8 +1,9 @@
-"""The plugin ResourceQuota: what a write adds is noted in the quotas of its namespace in the transaction that makes it.
+"""The plugin ResourceQuota: the usage that a write adds is recorded in the quotas of its namespace in the same
+transaction.
 
-Whether it fits is said with the other verdicts, and once more of the quota as the commit finds it: many writers of a
-namespace share a transaction, and where another server was faster, it is decided anew. So no quota is ever exceeded,
-and nothing is noted of a write that fails.
+Usage is checked during admission, and again against the quota at commit time: many writers of a namespace share a
+transaction, and if another server was faster, the check is repeated. So no quota is ever exceeded, and a failed write
+records no usage.
 """
 
 from collections.abc import Awaitable, Collection, Container, Iterable, Mapping, Sequence
@@ -41,12 +42,12 @@ from controller_manager.common.base.clock import utc_now
 NAME = "ResourceQuota"
 QUOTAS = "resourcequotas"
 _DEVICE_CLASSES = f"deviceclasses.resource.{GROUP_DOMAIN}"
-_MOST_READ = 4096  # quotas that are remembered as they were read
-_MANY = 200  # containers and amounts of a pod, which take a millisecond to count
+_MOST_READ = 4096  # cached decoded quotas
+_MANY = 200  # containers and amounts of a pod that take a millisecond to count
 
 
 class LimitedScope(ConfigModel):
-    """A scope that may be used only where a quota is for it."""
+    """A scope that may be used only if a quota covers it."""
 
     scope_name: str = ""
     operator: str = ""
@@ -54,8 +55,8 @@ class LimitedScope(ConfigModel):
 
 
 class LimitedResource(ConfigModel):
-    """Objects that may be made only where a quota limits those resources that contain one of the words, or is for those
-    scopes that the objects are in.
+    """Objects that may be created only if a quota limits their resources that contain one of the words, or covers their
+    scopes.
     """
 
     resource: str = ""
@@ -86,7 +87,7 @@ CONFIGURATION_TYPES: Mapping[str, type[ResourceQuotaConfiguration]] = {
 
 
 def check(configuration: ResourceQuotaConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors = ErrorList()
     for number, one in enumerate(configuration.limited_resources):
         if not one.resource:
@@ -95,7 +96,7 @@ def check(configuration: ResourceQuotaConfiguration) -> ErrorList:
 
 
 class Limited(NamedTuple):
-    """What may be used only where a quota covers it: resources of the objects of one kind, and scopes of any."""
+    """Resources that may be used only if a quota covers them: of the objects of one kind, and scopes."""
 
     resource: str
     words: Sequence[str]
@@ -103,7 +104,7 @@ class Limited(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """A quota as it was counted last; what it limits by now, but did not then, is `uncounted`."""
+    """A quota with its last recorded usage. `uncounted` are resources whose limit was added after that."""
 
     name: str
     hard: Amounts
@@ -115,16 +116,16 @@ class Quota(NamedTuple):
 def decide(
     quotas: Sequence[Quota], attributes: Attributes, evaluator: Evaluator, limited: Sequence[Limited] = ()
 ) -> Mapping[str, Amounts]:
-    """Return what a write adds to quotas, by their names. Those that were not counted yet are written, too, so that a
-    count which lacks the object comes too late. Raises `Forbidden` if it does not fit.
+    """Return the usage that a write adds, by quota name. Quotas that are not counted yet are included, so that a
+    concurrent count without this object conflicts. Raises `Forbidden` if the usage exceeds a quota.
 
-    | a quota whose scopes the object is in, and that limits a resource it counts for | then                      |
+    | a quota whose scopes match, and that limits a resource counted for the object  | then                      |
     |--------------------------------------------------------------------------------|---------------------------|
-    | the object does not say all that it must                                       | refused                   |
-    | one of these resources was not counted yet                                     | refused                   |
-    | it counts for no more than it did, or not for this quota                       | nothing is added          |
-    | more would be used than it may                                                 | refused, unless the write |
-    |                                                                                | is one of the status      |
+    | the object does not set all required resources                                 | rejected                  |
+    | one of these resources was not counted yet                                     | rejected                  |
+    | the usage does not grow, or does not count for this quota                      | nothing is added          |
+    | the usage would exceed the limit                                               | rejected, except for a    |
+    |                                                                                | status update             |
     """
     now = utc_now()
     new = evaluator.measure(attributes.tree)
@@ -158,7 +159,7 @@ def decide(
 
 
 def beyond(new: Amounts, old: Amounts) -> Amounts:
-    """Return by how much each amount has grown; what has not is zero."""
+    """Return the growth of each amount; zero if it does not grow."""
     return {name: _less(amount, old.get(name)) for name, amount in new.items()}
 
 
@@ -171,7 +172,7 @@ def _is_something(amounts: Amounts) -> bool:
 
 
 def _within(amounts: Amounts, names: Container[str]) -> Amounts:
-    """Return those amounts that are something, of these resources."""
+    """Return the nonzero amounts of these resources."""
     return {name: amount for name, amount in amounts.items() if amount.number and name in names}
 
 
@@ -226,7 +227,7 @@ def _listed(names: Collection[str], amounts: Amounts) -> str:
 
 
 class StoredCluster:
-    """What claims to devices count for depends on, as it is in the store."""
+    """The stored objects that determine the usage of ResourceClaims."""
 
     def __init__(self, store: WatchCache) -> None:
         self._store = store
@@ -246,8 +247,8 @@ class StoredCluster:
 
 
 class ResourceQuotas:
-    """The plugin: a verdict on what is created and on what may grow, and then the writes of quotas. Pods with many
-    containers are counted by `run`.
+    """The plugin: checks creates and updates, and returns the writes of quotas. Pods with many containers are counted
+    by `run`.
     """
 
     def __init__(self, store: WatchCache, limited: Sequence[Limited] = (), run: StepRunner = at_once) -> None:
@@ -257,14 +258,16 @@ class ResourceQuotas:
         self._evaluators = Evaluators(StoredCluster(store))
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raises `Forbidden` for what does not fit."""
+        """Raises `Forbidden` if the usage exceeds a quota."""
         return self._validate(attributes) if self._concerns(attributes) else None
 
     async def _validate(self, attributes: Attributes) -> None:
         await self._decide(self._rows(attributes.namespace), attributes)
 
     def charge(self, attributes: Attributes) -> Awaitable[Sequence[Amend]] | None:
-        """Return what the write makes of quotas, if they have a say in it; both now and then the same is raised."""
+        """Return the quota updates of the write, or None if no quota applies. Awaiting it and each update raise the
+        same errors.
+        """
         return None if attributes.dry_run or not self._concerns(attributes) else self._charge(attributes)
 
     async def _charge(self, attributes: Attributes) -> Sequence[Amend]:
@@ -277,7 +280,7 @@ class ResourceQuotas:
         ]
 
     def _concerns(self, attributes: Attributes) -> bool:
-        """Return whether quotas have a say in a write at all."""
+        """Return whether quotas may apply to a write."""
         if not (self._limited or self._store.count(QUOTAS)):
             return False
         kind, old = attributes.kind, attributes.old_object
@@ -299,7 +302,7 @@ class ResourceQuotas:
 
 
 def _is_large(attributes: Attributes) -> bool:
-    """Return whether it takes long to count what a pod asks for."""
+    """Return whether counting the requests of a pod takes long."""
     if attributes.kind.name != "pods":
         return False
     count = 0
@@ -331,7 +334,9 @@ def _quota_of(tree: Tree) -> Quota:
 
 
 def _charged(attributes: Attributes, added: Amounts, data: bytes) -> bytes:
-    """Return a quota with what a write adds, as far as it still limits that. Raises `Forbidden` if it does not fit."""
+    """Return a quota with the added usage of the resources it still limits. Raises `Forbidden` if that exceeds the
+    quota.
+    """
     tree: Tree = orjson.loads(data)
     quota = _quota_of(tree)
     left = _within(added, quota.hard)

@@ -1,17 +1,19 @@
-"""The plugin ServiceAccount: new pods act as an account, with a token of it, and use no other secrets than it may.
+"""The plugin ServiceAccount: new pods get an account and a token of it, and may use only its secrets if it enforces
+that.
 
-| the pod                                           | is given                                                       |
+| the pod                                           | result                                                         |
 |---------------------------------------------------|----------------------------------------------------------------|
-| stands for one of its node (a mirror)             | nothing; it may not name an account, secrets, or tokens        |
-| names no account                                  | `default`                                                      |
-| names an account that is not there                | is refused                                                     |
-| has no pull secrets                               | those of the account                                           |
-| wants a token, or says nothing and neither does the account | a volume with a token, mounted where nothing else is |
-| has an account that enforces mountable secrets    | is refused if it refers to others, in ephemeral containers too |
+| is a mirror pod                                   | unchanged; may not name an account, secrets, or tokens         |
+| names no account                                  | gets `default`                                                 |
+| names an account that does not exist              | rejected                                                       |
+| has no pull secrets                               | gets those of the account                                      |
+| wants a token, or neither it nor the account      | gets a token volume, mounted in containers without a mount     |
+| opts out                                          | at that path                                                   |
+| has an account that enforces mountable secrets    | rejected if it uses others, also in ephemeral containers       |
 
-A pod of a namespace without the account `default` waits for that, which a controller makes, and is refused after a
-while. It is so where the plugin is enabled by name; else such a pod is let in without a token, so that a server
-without controllers takes pods.
+If the namespace has no account `default` yet, the pod waits for a controller to create it, and is rejected after a
+while. This holds if the plugin is enabled by name; otherwise such a pod is admitted without a token, so that a server
+without controllers accepts pods.
 """
 
 import asyncio
@@ -40,11 +42,11 @@ _ANNOTATIONS = ("metadata", "annotations")
 _ENFORCED = f"{PLATFORM_DOMAIN}/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _PATH = f"/var/run/secrets/{PLATFORM_DOMAIN}/serviceaccount"
-_LIFETIME = 3607  # seconds; the odd number tells the server that a client may use such a token for longer
+_LIFETIME = 3607  # seconds; the odd number marks tokens whose lifetime the server may extend
 _CONTAINERS = ("initContainers", "containers")
-_MOST_READ = 1024  # accounts that are kept as trees
+_MOST_READ = 1024  # cached accounts
 _WISH = "automountServiceAccountToken"
-_ATTEMPTS, _INTERVAL = 10, 0.15  # how often `default` is looked for, and every how many seconds
+_ATTEMPTS, _INTERVAL = 10, 0.15  # attempts to find the account `default`, and the seconds between them
 
 
 def service_account(parts: AdmissionParts) -> AdmissionPlugin:
@@ -71,7 +73,7 @@ class PodAccounts:
         self._read = lru_cache(_MOST_READ)(_decoded)
 
     async def admit(self, attributes: Attributes) -> None:
-        """Give a new pod its account. Raises `Forbidden`."""
+        """Set the account of a new pod. Raises `Forbidden`."""
         pod = attributes.tree
         if _is_mirror(pod):
             _check_mirror(attributes)
@@ -88,7 +90,7 @@ class PodAccounts:
             _check_secrets(attributes, account)
 
     async def validate(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for what a pod may not refer to as it will be written."""
+        """Raises `Forbidden` for references that the final pod may not have."""
         pod = attributes.tree
         if _is_mirror(pod):
             _check_mirror(attributes)
@@ -119,16 +121,14 @@ class PodAccounts:
             raise UnknownError(why)
 
     async def _wait_for(self, namespace: str, name: str) -> None:
-        """Return when there is an account that is made with the namespace, or has not been for a while."""
+        """Wait for the default account, which is created after the namespace, for a limited time."""
         for _ in range(_ATTEMPTS - 1 if name == _DEFAULT else 0):
             if self._store.get(_ACCOUNTS, f"{namespace}/{name}") is not None:
                 return
             await asyncio.sleep(_INTERVAL)
 
     def _account(self, attributes: Attributes, name: str) -> Tree | None:
-        """Return an account, which is not to be changed, and None for one that pods can do without. Raises `Forbidden`
-        for one that is not there.
-        """
+        """Return an account (read-only), or None if pods can do without it. Raises `Forbidden` if it does not exist."""
         key = f"{attributes.namespace}/{name}"
         row = self._store.get(_ACCOUNTS, key)
         if row is not None:
@@ -151,7 +151,7 @@ def _unaccounted(attributes: Attributes) -> str:
 
 
 def _check_mirror(attributes: Attributes) -> None:
-    """Raises `Forbidden` for a mirror that would reach what its node may not give it."""
+    """Raises `Forbidden` for a mirror pod with references that a node must not create."""
     spec = attributes.tree.get("spec") or {}
     if spec.get("serviceAccountName"):
         raise attributes.refused("a mirror pod may not reference service accounts")
@@ -172,7 +172,7 @@ def _check_secrets(attributes: Attributes, account: Tree) -> None:
 
 
 def secret_problems(spec: Tree, account: Tree) -> Iterator[str]:
-    """Yield what a pod refers to of secrets that its account does not."""
+    """Yield the secret references of a pod that its account does not list."""
     name, known = account["metadata"]["name"], _names(account, "secrets")
     for volume in spec.get("volumes") or ():
         source = volume.get("secret")
@@ -213,7 +213,7 @@ def _names(account: Tree, field: str) -> set[str]:
 
 
 def with_account(spec: Tree, account: Tree, draw: Callable[[], str]) -> Tree:
-    """Return the spec of a pod of that account; what is drawn ends the name of a new volume."""
+    """Return the spec of a pod with that account; `draw` returns the suffix of a new volume name."""
     new = {**spec, **_named(account["metadata"]["name"])}
     if not new.get("imagePullSecrets") and account.get("imagePullSecrets"):
         new["imagePullSecrets"] = [{"name": each["name"]} for each in account["imagePullSecrets"]]
@@ -230,7 +230,7 @@ def _named(account: str) -> Tree:
 
 
 def _mount(spec: Tree, draw: Callable[[], str]) -> None:
-    """Mount a token in every container that has nothing at its place, in place of `spec`'s own lists."""
+    """Mount a token in every container without a mount at that path. Lists of `spec` are replaced, not changed."""
     volumes, lists = spec.get("volumes") or (), [name for name in _CONTAINERS if spec.get(name)]
     if not any(_lacks_token(container) for name in lists for container in spec[name]):
         return

@@ -1,7 +1,7 @@
-"""Plugins of storage: StorageObjectInUseProtection and PersistentVolumeClaimResize.
+"""Plugins for storage: StorageObjectInUseProtection and PersistentVolumeClaimResize.
 
-Claims, volumes and classes of volume attributes are created with a finalizer, which a controller takes away when nobody
-uses them. A claim may grow while it is bound, if its class lets it.
+New claims, volumes and volume attributes classes get a finalizer, which a controller removes when they are unused. A
+bound claim may grow if its class allows expansion.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def storage_object_in_use_protection(_parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def protect(attributes: Attributes) -> None:
-    """Give a new object the finalizer of its kind, unless it has it."""
+    """Add the finalizer of its kind to a new object."""
     metadata, finalizer = attributes.tree["metadata"], _FINALIZERS[attributes.kind.storage]
     finalizers = metadata.get("finalizers") or []
     if finalizer not in finalizers:
@@ -52,7 +52,7 @@ def persistent_volume_claim_resize(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def check_size(store: WatchCache, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a claim that grows and may not."""
+    """Raises `Forbidden` for a claim that grows although its class does not allow it."""
     new, old = attributes.tree, attributes.old_object or {}
     asked, had = get_in(new, _SIZE) or "0", get_in(old, _SIZE) or "0"
     if asked == had or parse(asked).number <= parse(had).number:

@@ -1,4 +1,4 @@
-"""Tolerations of pods: which cover others, and lists of them without those that others cover; pure."""
+"""Tolerations of pods: which ones cover others, and merging without redundant ones; pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,14 +23,14 @@ class Toleration(Model):
 
     @property
     def form(self) -> "_Form":
-        """Return what tolerations that cover the same have in common, whatever their seconds."""
+        """Return the common key of tolerations that cover the same taints, without seconds."""
         if self.operator == _EXISTS:
             return self.key, _EXISTS, "", self.effect
         return self.key, "Equal" if self.operator in ("", "Equal") else self.operator, self.value, self.effect
 
     @property
     def covering_forms(self) -> "Iterator[_Form]":
-        """Return the forms that may cover it."""
+        """Yield the forms of tolerations that may cover this one."""
         for effect in {"", self.effect}:
             for key in {"", self.key}:
                 yield key, _EXISTS, "", effect
@@ -39,7 +39,7 @@ class Toleration(Model):
 
     @property
     def limit(self) -> float:
-        """Return up to how many seconds others may tolerate that it covers."""
+        """Return the maximum seconds of tolerations that this one covers."""
         seconds = self.toleration_seconds if self.effect == "NoExecute" else None
         return math.inf if seconds is None else seconds
 
@@ -66,7 +66,7 @@ _Form = tuple[str, str, str, str]
 
 
 def merged(pod: Iterable[Toleration], more: Iterable[Toleration]) -> Tolerations:
-    """Return both, without those that others cover; of two that are equal the first stays."""
+    """Merge both lists without tolerations that others cover; of equal ones the first is kept."""
     every = [*pod, *more]
     later, are_covered_later = _Coverage(), []
     for one in reversed(every):
@@ -81,16 +81,14 @@ def merged(pod: Iterable[Toleration], more: Iterable[Toleration]) -> Tolerations
 
 
 class _Coverage:
-    """Tolerations by form: for each form the two that differ and cover most, so that a look costs the same for any
-    number of them.
-    """
+    """Tolerations by form: per form the two different ones that cover most, so that a lookup takes constant time."""
 
     def __init__(self) -> None:
         self._forms: dict[_Form, list[Toleration]] = {}
         self._all: set[Toleration] = set()
 
     def add(self, one: Toleration) -> None:
-        """Take in one more."""
+        """Add a toleration."""
         self._all.add(one)
         most = self._forms.setdefault(one.form, [])
         if one not in most:

@@ -1,9 +1,9 @@
-"""Apply configurations: what an expression makes of `Object{...}` is merged into an object as an applier's would be.
+"""Apply configurations: the result of an expression `Object{...}` is merged into an object like a server-side apply.
 
-It is held to the schema of the object, and may set no value that is replaced as a whole: who writes `args: ['x']` may
-not mean that the other arguments go. Containers that an expression makes within other containers of its own have no
-place in a configuration, since the objects in a list are made by name (`Object.spec.containers{...}`); those that were
-read from JSON have.
+The configuration must match the schema of the object, and may not set atomic values: the author of `args: ['x']` may
+not intend to remove the other arguments. Containers that an expression creates inside its own containers are not
+allowed, because objects in lists are created by type name (`Object.spec.containers{...}`); containers read from JSON
+are allowed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Set
@@ -61,7 +61,7 @@ def _named(value: Any) -> str:
 
 
 class _Plain:
-    """Makes plain JSON of what expressions make; `NotJSON` stands for what there is none for."""
+    """Converts values of expressions to plain JSON; `NotJSON` stands for values without a JSON form."""
 
     def __init__(self, inputs: _Inputs) -> None:
         self._inputs = inputs
@@ -89,7 +89,7 @@ class _Plain:
         return {key: self._value(item) for key, item in container.items()}
 
     def _value(self, value: Any) -> Any:
-        """Return a value that is a field or in a container that the expression made."""
+        """Convert a value in a field or in a container created by the expression."""
         if type(value) in _SCALARS:
             return value
         if value is None:
@@ -105,7 +105,7 @@ class _Plain:
         return NotJSON(shown(value), "uint64" if isinstance(value, Uint) else go_type(value))
 
     def _is_read(self, container: Any, items: Collection[Any]) -> bool:
-        """Return whether a container was read from JSON, as far as that makes a difference for what is in it."""
+        """Return whether a container was read from JSON; always False if its items make no difference."""
         if all(type(item) in _PLAIN for item in items):
             return False
         return id(container) in self._known()
@@ -136,7 +136,7 @@ def _go_text(value: Any) -> str:
 
 
 def _not_json(value: Any, path: str) -> Iterator[tuple[str, NotJSON]]:
-    """Yield the values that are not JSON where the schema takes anything."""
+    """Yield the values that are not JSON where the schema allows any value."""
     if isinstance(value, NotJSON):
         yield path, value
     elif isinstance(value, dict):
@@ -148,7 +148,7 @@ def _not_json(value: Any, path: str) -> Iterator[tuple[str, NotJSON]]:
 
 
 def _atomic(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Yield the paths of values that would be replaced as a whole: containers without owners of their parts."""
+    """Yield the paths of atomic values: containers that are replaced as a whole."""
     if isinstance(value, dict) and schema.type == "object":
         if schema.map_type == "atomic":
             yield path

@@ -1,6 +1,6 @@
-"""Evaluates the expressions of policies for requests: in the thread what takes long, and with the authorizer's answers.
+"""Evaluates the expressions of policies for requests: long evaluations in the thread, with the authorizer's answers.
 
-Programs of policies import this; it loads CEL, which a server without policies can do without.
+Programs of policies import this module; it loads CEL, which a server without policies does not need.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,15 +40,15 @@ _ACCOUNTS = "system:serviceaccounts"
 
 
 class MatchResult(NamedTuple):
-    """Whether match conditions hold, and why that cannot be said."""
+    """Whether match conditions hold, or why they could not be evaluated."""
 
     holds: bool
     error: str = ""
 
 
 class PolicyScope:
-    """What expressions of one policy are given: a request in a version, a parameter, the answers of the authorizer.
-    `quick` bounds the cost of each expression where nothing may take long.
+    """The variables of one policy's expressions: a request in a version, a parameter, answers of the authorizer.
+    `quick` limits the cost of each expression in the event loop.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class PolicyScope:
     def evaluation(
         self, variables: Mapping[str, Expression], limit: int = MOST_OF_POLICY, *, authorizer: bool = True
     ) -> Evaluation:
-        """Return what evaluates the expressions of a policy that share a budget; those without the authorizer fail
-        where they ask it.
+        """Return an evaluation of the expressions of a policy with a shared budget. Without `authorizer`, expressions
+        that use it fail.
         """
         values = _Values(self._inputs, self._versioned, self._params, self._decide if authorizer else None)
         return Evaluation(values, variables, limit, self._quick)
 
     def matches(self, conditions: Sequence[Expression]) -> MatchResult:
-        """Return whether match conditions hold: one that is false decides, whatever went wrong with others."""
+        """Return whether match conditions hold. One that is false decides, even if others fail."""
         values = _Values(self._inputs, self._versioned, self._params, self._decide)
         values |= {"request": self._versioned.own_request, "namespaceObject": None}
         evaluation = Evaluation(values, {}, MOST_OF_CONDITIONS, self._quick)
@@ -92,8 +92,8 @@ class PolicyScope:
 
 
 class _Values(dict[str, Any]):
-    """The values of variables by name, of which those are made when they are first asked for that take something; names
-    of the authorizer have none without `decide`.
+    """The variables by name. Expensive ones are computed on first use; without `decide`, the authorizer variables are
+    undefined.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ def _authorizer_value(name: str, request: Tree, decide: Decide) -> AuthorizerVal
 
 
 def condition_frame(inputs: RequestInputs) -> EvaluationFrame:
-    """Return what match conditions without parameters look at, of a request in its own version."""
+    """Return the variables of match conditions without parameters, for a request in its own version."""
     versioned = inputs.known(inputs.attributes.kind)
-    assert versioned is not None  # nothing is converted to what it is
+    assert versioned is not None  # the own version needs no conversion
     values = {
         "object": versioned.object,
         "oldObject": versioned.old_object,
@@ -154,8 +154,8 @@ def condition_frame(inputs: RequestInputs) -> EvaluationFrame:
 async def evaluated(
     inputs: RequestInputs, versioned: Versioned, params: Tree | None, step: Callable[[PolicyScope], T], run: StepRunner
 ) -> T:
-    """Return what `step` does with a scope. It is called again when the authorizer has answered a question, and by
-    `run` if it turns out to take long. Raises `NotFound` if the namespace of the request is gone.
+    """Run `step` with a scope and return its result. It is repeated after the authorizer has answered a question, and
+    by `run` if it takes long. Raises `NotFound` if the namespace of the request does not exist.
     """
     decisions = inputs.decisions
 
@@ -180,8 +180,8 @@ async def evaluated(
 
 
 def _prepare(inputs: RequestInputs, versioned: Versioned) -> None:
-    """Make all that expressions may ask for: nothing is read from the store elsewhere than in the event loop. Who asks
-    for a namespace that is not there is told when it does.
+    """Compute all variables in advance, because the store is read only in the event loop. If the namespace does not
+    exist, the expression that uses it fails.
     """
     _ = versioned.request, versioned.own_request
     with suppress(NotFound):
@@ -189,7 +189,7 @@ def _prepare(inputs: RequestInputs, versioned: Versioned) -> None:
 
 
 async def _answer(authorizer: Authorizer, caller: User, check: AuthorizationCheck) -> DecisionValue:
-    """Return what the authorizer says; that it cannot be asked is an error of the answer."""
+    """Return the decision of the authorizer; a failure becomes an error in the answer."""
     user = caller
     if check.service_account is not None:
         namespace, name = check.service_account

@@ -1,4 +1,4 @@
-"""Policies and their bindings as they are now, read from the watch cache; programs are kept while a policy stays."""
+"""Current policies and bindings, read from the watch cache. Programs are cached until a policy changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ P = TypeVar("P")
 
 
 class ParamKind(NamedTuple):
-    """The kind of the parameters of a policy."""
+    """The parameter kind of a policy."""
 
     api_version: str
     kind: str
 
 
 class Exclusion(NamedTuple):
-    """The match conditions of a policy, as far as they take neither parameters nor long: `excludes` tells whether one
-    is false for what `frame` makes of a request in its own version, which is the same for all policies.
+    """The match conditions of a policy that take no parameters and are cheap: `excludes` returns whether one is false
+    for the result of `frame`, which is the same for all policies of a request in its own version.
     """
 
     frame: Callable[[RequestInputs], list[Any]]
@@ -35,8 +35,8 @@ class Exclusion(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What has a policy applied: to the requests of `criteria` (None: to all of the policy), with the parameters that
-    `parameters` refer to (`spec.paramRef`), and what follows (`spec.validationActions`).
+    """A binding of a policy: it applies to requests of `criteria` (None: all of the policy), with the parameters of
+    `parameters` (`spec.paramRef`) and the actions of `spec.validationActions`.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Binding(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class IndexedPolicy(Generic[P]):
-    """A policy at one revision with its bindings, in the order of their names. `fails` says that what cannot be
-    evaluated is refused. `program` is what its expressions were compiled to, None until they are, and `exclusion` is
-    what may be said of its match conditions quickly.
+    """A policy at one revision with its bindings, sorted by name. `fails` means that evaluation errors reject the
+    request. `program` holds the compiled expressions, None before the first use; `exclusion` is the cheap part of its
+    match conditions.
     """
 
     name: str
@@ -64,8 +64,8 @@ class IndexedPolicy(Generic[P]):
 
 
 class PolicyIndex(Generic[P]):
-    """The policies of one kind that are bound, in the order of their names. `compile` makes the program of
-    one of its `spec`, when a request first needs it, by `run`. Nothing is looked at before.
+    """The bound policies of one kind, sorted by name. `compile` creates the program of a `spec` on first use, by `run`.
+    Nothing is read before the first request.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class PolicyIndex(Generic[P]):
     def matching(
         self, attributes: Attributes, inputs: RequestInputs | None = None
     ) -> Iterator[tuple[IndexedPolicy[P], ResourceInfo]]:
-        """Yield the policies whose constraints a request meets, each with the resource in the version that it names.
-        With `inputs`, those are left out whose match conditions exclude the request, as far as that is known quickly.
-        Raises `NotFound` if something depends on a namespace that is not there.
+        """Yield the policies that match a request, with the resource in the version of the rule. With `inputs`,
+        policies are skipped if cheap match conditions exclude the request. Raises `NotFound` if the namespace does not
+        exist.
         """
         if not self:
             return

@@ -1,4 +1,4 @@
-"""The values of one request that expressions of policies are given, each made when it is first asked for."""
+"""The variables of policy expressions for one request, computed on first use."""
 
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _SEEN = frozenset({
 
 
 class ExpressionInput:
-    """The `AdmissionRequest` of a request as one for `info`, made when it is asked for."""
+    """The `AdmissionRequest` of a request as one for `info`, created on first use."""
 
     def __init__(self, attributes: Attributes, info: ResourceInfo) -> None:
         self._attributes = attributes
@@ -49,7 +49,7 @@ class ExpressionInput:
 
 
 class Versioned(NamedTuple):
-    """A request as one for a version of its resource: the objects in that version, and what is told of it."""
+    """A request converted to a version of its resource: the objects, and the `AdmissionRequest`."""
 
     object: Tree | None
     old_object: Tree | None
@@ -62,12 +62,12 @@ class Versioned(NamedTuple):
 
     @property
     def own_request(self) -> Tree:
-        """The same as match conditions are given it: it names the version of the resource that was asked for."""
+        """The `AdmissionRequest` for match conditions, with the version of the original request."""
         return self.told.own_request
 
 
 class RequestInputs:
-    """What policies are given about a request. `decisions` are the answers of the authorizer so far, by question."""
+    """The policy variables of a request. `decisions` caches the authorizer's answers."""
 
     def __init__(self, attributes: Attributes, store: WatchCache, authorizer: Authorizer) -> None:
         self.attributes = attributes
@@ -78,24 +78,24 @@ class RequestInputs:
         self._namespace: Tree | None = None
 
     async def version(self, info: ResourceInfo) -> Versioned:
-        """Return the request as one for a resource in that version. Raises what a conversion does."""
+        """Return the request converted to a version of the resource. Raises the errors of conversion."""
         return self.known(info) or await self._converted(info)
 
     def known(self, info: ResourceInfo) -> Versioned | None:
-        """Return the same, if nothing has to be converted for it."""
+        """Return the same, or None if that requires a conversion."""
         found = self._versions.get(info.serial)
         if found is None and not self._differs(info):
             found = self._add(info, self.attributes.object, self.attributes.old_object)
         return found
 
     def change(self, info: ResourceInfo, tree: Tree) -> None:
-        """Let the object of a version that is known be another one."""
+        """Replace the object of a version."""
         self._versions[info.serial] = self._versions[info.serial]._replace(object=tree)
 
     @property
     def namespace(self) -> Tree | None:
-        """`namespaceObject`: the namespace as far as it is shown; None for what is in none, and for namespaces. Raises
-        `NotFound`.
+        """`namespaceObject`: the exposed fields of the namespace; None for cluster-scoped objects and namespaces.
+        Raises `NotFound`.
         """
         attributes = self.attributes
         if self._namespace is None and attributes.namespace and not is_namespace(attributes.kind):
@@ -124,14 +124,14 @@ class RequestInputs:
 
 
 def is_exempt(info: ResourceInfo) -> bool:
-    """Return whether policies are never asked about a kind: their own, so that none forbids its own removal, and the
-    questions about users and rights that everything else depends on.
+    """Return whether policies skip a kind: policy kinds, so that none blocks its own removal, and the access reviews
+    that other components depend on.
     """
     return (info.group, info.kind) in _EXEMPT
 
 
 def subject_of(attributes: Attributes) -> str:
-    """Return the name that refusals are about: that of the request, or else what its object says of its name."""
+    """Return the name shown in errors: that of the request, or the name or `generateName` of its object."""
     named = attributes.requested_name
     if not named and attributes.object is not None:
         metadata = attributes.object.get("metadata") or {}

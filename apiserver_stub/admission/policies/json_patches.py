@@ -13,8 +13,8 @@ from controller_manager.common.cel.shown import plain_double
 from controller_manager.common.cel.times import SECOND, format_timestamp
 from controller_manager.common.cel.values import ABSENT, Duration, Optional, Timestamp, type_of
 
-_SAFE = 2**53 - 1  # integers beyond are texts, as protobuf has them in JSON
-_DIFFERENT = object()  # what a null is tested as, which no absent value equals
+_SAFE = 2**53 - 1  # larger integers become strings, as in the JSON form of protobuf
+_DIFFERENT = object()  # stands for null in tests; no missing value equals it
 _NO_ROOT = 'add operation does not apply: doc is missing path: "": missing value'
 _NO_VALUE = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
 
@@ -51,7 +51,7 @@ def _operation(made: Any) -> Tree:
 
 
 def _pointer(path: str) -> str:
-    """Return a pointer as it is read: what is before the first slash does not count."""
+    """Return a JSON pointer, without any text before the first slash."""
     return path[max(path.find("/"), 0) :]
 
 

@@ -1,4 +1,4 @@
-"""What a validating policy says of a request: decisions and annotations, as plain values."""
+"""The result of a validating policy for a request: decisions and annotations, as plain values."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,8 +10,8 @@ from controller_manager.common.api.tree import Tree
 
 
 class ValidationDecision(NamedTuple):
-    """The decision of a validation: whether it admits the request, and why not, or what went wrong (`failed`).
-    `seconds` is how long it took.
+    """The result of a validation: whether it admits the request, and the message or the error (`failed`). `seconds` is
+    its duration.
     """
 
     admits: bool
@@ -22,7 +22,7 @@ class ValidationDecision(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """An annotation for the audit. One that `failed` has, in place of a value, why the request is refused."""
+    """An audit annotation. If it `failed`, the value is the reason of the rejection."""
 
     key: str
     value: str
@@ -31,7 +31,7 @@ class Annotation(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What a policy says of a request with one parameter: nothing, if its match conditions do not hold."""
+    """The result of a policy for a request with one parameter; empty if its match conditions do not hold."""
 
     decisions: Sequence[ValidationDecision] = ()
     annotations: Sequence[Annotation] = ()
@@ -46,6 +46,6 @@ class Judge(Protocol):
     async def judge(
         self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner
     ) -> Judgement:
-        """Return what the policy says. What takes long is done by `run`. Raises `NotFound` if the namespace of the
-        request is gone.
+        """Return the result of the policy. Long evaluations use `run`. Raises `NotFound` if the namespace of the
+        request does not exist.
         """

@@ -1,9 +1,9 @@
-"""The plugin MutatingAdmissionPolicy: policies in CEL change what is created, updated or connected to (KEP-3962).
+"""The plugin MutatingAdmissionPolicy: CEL policies change objects on create, update and connect (KEP-3962).
 
-Which policies concern a request, by which bindings and parameters, follows from the object as it came; each of them
-then sees what those before it made of it, in the order of their names, and its match conditions too. What fails refuses
-the request, unless the failure policy is `Ignore`: then what worked before stays. A policy that changes the object has
-mutating plugins asked again; policies that want to be are among them then, if others have changed the object.
+The matching policies, bindings and parameters are determined from the original object. Policies then run in the order
+of their names, and each one, including its match conditions, sees the changes of those before it. A failure rejects the
+request, unless the failure policy is `Ignore`: then earlier changes are kept. A policy that changes the object requests
+reinvocation of mutating plugins; policies that allow reinvocation then run again if others have changed the object.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -35,14 +35,14 @@ _OPERATIONS: tuple[Operation, ...] = ("create", "update", "connect")
 _LABELS = ("policy", "policy_binding", "error_type")
 _CHECKS = Family(
     "apiserver_mutating_admission_policy_check_total",
-    "Mutations that were made or failed, by what went wrong.",
+    "Number of mutations, by error type.",
     "counter",
     _LABELS,
     stability="ALPHA",
 )
 _SECONDS = Family(
     "apiserver_mutating_admission_policy_check_duration_seconds",
-    "How long mutations took, by what went wrong.",
+    "Seconds spent in mutations, by error type.",
     "histogram",
     _LABELS,
     (0.0000005, 0.001, 0.01, 0.1, 1.0),
@@ -54,7 +54,7 @@ _ERROR_TYPES: Mapping[str, str] = MappingProxyType({
 
 
 class _Denied(Forbidden):
-    """The refusal of what a policy could not be applied to."""
+    """The error of a policy that could not be applied."""
 
     reason = "Invalid"
 
@@ -70,13 +70,13 @@ class _Invocation(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return what tells it from others."""
+        """Return the identity of the invocation."""
         metadata = (self.params or {}).get("metadata") or {}
         return self.policy.name, self.binding.name, metadata.get("namespace", ""), metadata.get("name", "")
 
 
 class _Failure(NamedTuple):
-    """What went wrong with a policy, or one of its bindings."""
+    """An error of a policy or one of its bindings."""
 
     policy: IndexedPolicy[Mutator]
     binding: Binding | None
@@ -85,16 +85,16 @@ class _Failure(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Return what is told to the caller."""
+        """Return the message for the caller."""
         if self.binding is None:
             return f'policy "{self.policy.name}" denied request: {self.why}'
         return f"policy '{self.policy.name}' with binding '{self.binding.name}' denied request: {self.why}"
 
 
 class _Again:
-    """Which invocations of a request are made a second time: those that want to be, and came before a change.
+    """The invocations that are repeated: those that allow reinvocation and ran before a change.
 
-    `output` is the object as the first time left it, as far as that is of interest.
+    `output` is the object after the first round, if it is needed.
     """
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class _Again:
         self._invoked: set[tuple[str, ...]] = set()
 
     def invoked(self, key: tuple[str, ...]) -> None:
-        """Note an invocation that is made again after a change."""
+        """Record an invocation that allows reinvocation."""
         self._invoked.add(key)
 
     def changed(self) -> None:
-        """Have all that were made so far made again."""
+        """Mark all previous invocations for reinvocation."""
         self.wanted |= self._invoked
         self._invoked = set()
 
@@ -133,9 +133,7 @@ class MutatingPolicies:
         return AdmissionPlugin(NAME, mutating=(rule,), read=self._index.read)
 
     def mutate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Change the object as policies say, if there are any. Raises the refusal of a request that one cannot be
-        applied to.
-        """
+        """Apply the policies to the object, if any. Raises the error of a policy that could not be applied."""
         return self._mutate(attributes) if self._index and not is_exempt(attributes.kind) else None
 
     async def _mutate(self, attributes: Attributes) -> None:
@@ -151,7 +149,7 @@ class MutatingPolicies:
             raise _refusal(attributes, fatal)
 
     async def _invocations(self, inputs: RequestInputs, failures: list[_Failure]) -> Sequence[_Invocation]:
-        """Return what concerns the request as it came; note what cannot be applied."""
+        """Return the invocations for the original request; add those that cannot be applied to `failures`."""
         found: list[_Invocation] = []
         for policy, info in list(self._index.matching(inputs.attributes)):
             try:
@@ -174,7 +172,7 @@ class MutatingPolicies:
     async def _bound(
         self, policy: IndexedPolicy[Mutator], binding: Binding, info: ResourceInfo, inputs: RequestInputs
     ) -> Sequence[Tree | None]:
-        """Return the parameters that a binding has a policy applied with; none, if it is not about the request."""
+        """Return the parameters of a binding; empty if the binding does not match the request."""
         attributes = inputs.attributes
         if binding.criteria is not None and self._matcher.match(binding.criteria, attributes) is None:
             return ()
@@ -182,7 +180,7 @@ class MutatingPolicies:
         return await self._parameters.collect(policy.param_kind, binding.parameters, attributes.namespace)
 
     async def _invoke(self, inputs: RequestInputs, invocations: Sequence[_Invocation]) -> Sequence[_Failure]:
-        """Make the invocations one after the other, and the object what they leave; return what went wrong."""
+        """Run the invocations in order and update the object; return the failures."""
         attributes = inputs.attributes
         again = attributes.reinvocation.kept.setdefault(NAME, _Again())
         if attributes.reinvocation.again and again.output != attributes.object:
@@ -228,7 +226,7 @@ class MutatingPolicies:
 
 
 class _Session:
-    """The invocations for one request: whose object they change, and what went wrong."""
+    """The state of the invocations for one request: the current object and the failures."""
 
     def __init__(self, inputs: RequestInputs, again: _Again, parts: AdmissionParts) -> None:
         self.inputs = inputs
@@ -239,7 +237,7 @@ class _Session:
         self._frame: list[Any] | None = None
 
     def excludes(self, invocation: _Invocation) -> bool:
-        """Return whether match conditions exclude the request as it is now, as far as that is known quickly."""
+        """Return whether cheap match conditions exclude the request in its current state."""
         exclusion = invocation.program.exclusion
         if exclusion is None or invocation.info is not self.inputs.attributes.kind:
             return False
@@ -260,16 +258,16 @@ class _Session:
         self._last, self._frame = info, None
 
     def fail(self, invocation: _Invocation, why: str) -> None:
-        """Note that an invocation went wrong."""
+        """Record the failure of an invocation."""
         self.failures.append(_Failure(invocation.policy, invocation.binding, why, _Denied))
 
     def changed(self) -> None:
-        """Have plugins asked again, since the object has changed."""
+        """Request reinvocation because the object has changed."""
         self.again.changed()
         self.inputs.attributes.reinvocation.ask()
 
     async def finish(self) -> None:
-        """Make the object of the request what the last mutation has left. Raises what a conversion does."""
+        """Store the result of the last mutation as the object of the request. Raises the errors of conversion."""
         if self._last is None:
             return
         self.changed()
@@ -283,14 +281,14 @@ class _Session:
 
 
 class _Metrics:
-    """What is counted."""
+    """The metrics of the plugin."""
 
     def __init__(self, registry: Registry) -> None:
         self._checks = Counters(_CHECKS, registry)
         self._seconds = Histograms(_SECONDS, registry)
 
     def tell(self, invocation: _Invocation, problem: str, seconds: float) -> None:
-        """Count a mutation that was made, or what went wrong with it."""
+        """Count a mutation, or its error."""
         error = "no_error"
         if problem:
             error = next((told for begins, told in _ERROR_TYPES.items() if problem.startswith(begins)), "invalid_error")
@@ -312,7 +310,7 @@ def mutating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def _compiled(spec: Tree) -> Mutator:
-    from apiserver_stub.admission.policies.mutator import MutatingProgram  # CEL, which a server can do without
+    from apiserver_stub.admission.policies.mutator import MutatingProgram  # loads CEL, which many servers do not need
 
     return MutatingProgram(spec)
 
@@ -322,7 +320,7 @@ def _shown(target: MutationTarget) -> str:
 
 
 def _refusal(attributes: Attributes, failures: Sequence[_Failure]) -> ApiError:
-    """Return the refusal that tells of the first failure, and has all for causes."""
+    """Return the error with the message of the first failure, and all failures as causes."""
     kind = attributes.kind
     causes = tuple(Cause(message=failure.message) for failure in failures)
     details = Details(name=subject_of(attributes), group=kind.group, kind=kind.plural, causes=causes)

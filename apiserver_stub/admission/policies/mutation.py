@@ -1,4 +1,4 @@
-"""What a mutation of a policy is about, and how it fails, as plain values."""
+"""Target and errors of policy mutations, as plain values."""
 
 from typing import NamedTuple, Protocol
 
@@ -13,11 +13,11 @@ from controller_manager.common.api.tree import Tree
 
 
 class MutationError(Exception):
-    """A policy cannot be applied to an object; the message is told to users."""
+    """A policy cannot be applied to an object; the message is shown to users."""
 
 
 class MutationTarget(NamedTuple):
-    """What is mutated: an object of a resource in the version that was matched, or of its subresource."""
+    """The target of a mutation: an object of a resource in the matched version, or of its subresource."""
 
     info: ResourceInfo
     attributes: Attributes
@@ -44,15 +44,14 @@ class MutationTarget(NamedTuple):
 
     @property
     def is_described(self) -> bool:
-        """Return whether the description of the group and version has the type, without which nothing is applied."""
+        """Return whether the OpenAPI document of the group version contains the type, which mutations require."""
         mine = (self.kind.group, self.kind.version) == (self.info.group, self.info.version)
         return mine and self.attributes.operation != "connect"
 
 
 class Mutator(Protocol):
-    """The compiled expressions of a mutating policy: `mutations` of them change the object, one after the other.
-    `again` says that the policy is asked a second time when others have changed the object behind it; `exclusion` is
-    what may be said of its match conditions quickly.
+    """The compiled expressions of a mutating policy: `mutations` of them change the object in order. `again` means that
+    the policy allows reinvocation; `exclusion` is the cheap part of its match conditions.
     """
 
     mutations: int
@@ -60,7 +59,7 @@ class Mutator(Protocol):
     exclusion: Exclusion | None
 
     async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner) -> bool:
-        """Return whether the match conditions hold. Raises `MutationError` if that cannot be said."""
+        """Return whether the match conditions hold. Raises `MutationError` if they cannot be evaluated."""
 
     async def mutate(
         self,
@@ -71,6 +70,6 @@ class Mutator(Protocol):
         params: Tree | None,
         run: StepRunner,
     ) -> Tree:
-        """Return the object of `versioned` as a mutation leaves it, with its defaults, as a tree of its own. Raises
-        `MutationError`, and `InternalError` for what is no object of the kind any more.
+        """Return a new tree of the object after a mutation, with defaults. Raises `MutationError`, and `InternalError`
+        if the result is not a valid object of the kind.
         """

@@ -1,4 +1,4 @@
-"""The expressions of a mutating policy as one program, and what it makes of objects."""
+"""The compiled expressions of a mutating policy, and their effect on objects."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,14 +26,14 @@ _APPLY = "ApplyConfiguration"
 
 
 class _Mutation(NamedTuple):
-    """A mutation: its expression, and whether that makes a configuration to apply; otherwise it makes a patch."""
+    """A mutation: its expression, and whether the result is an apply configuration or a JSON patch."""
 
     expression: Expression
     applies: bool
 
 
 class MutatingProgram:
-    """The compiled expressions of the `spec` of a policy. Each mutation has a budget of its own."""
+    """The compiled expressions of a policy `spec`. Each mutation has its own budget."""
 
     def __init__(self, spec: Tree) -> None:
         has_params = "paramKind" in spec
@@ -74,7 +74,7 @@ class MutatingProgram:
         if error:
             raise MutationError(error)
         tree = versioned.object
-        assert tree is not None  # there is nothing to mutate otherwise
+        assert tree is not None  # a delete has nothing to mutate
         trees = (tree, versioned.old_object, params, versioned.request, inputs.namespace)
         step = partial(_applied if mutation.applies else _patched, tree, value, target, trees)
         return await run(step) if is_large(orjson.dumps(tree)) else step()
@@ -124,7 +124,7 @@ def _patched(tree: Tree, value: Any, target: MutationTarget, _trees: tuple[Any, 
 
 
 def _fitted(tree: Tree, target: MutationTarget) -> Report:
-    """Fit an object to its schema, in place; values of custom objects are judged later."""
+    """Validate an object against its schema, in place; values of custom objects are validated later."""
     if not isinstance(tree.get("metadata"), dict):
         tree["metadata"] = {}
     return fit_tree(tree, target.schema, nulls=True)

@@ -14,18 +14,18 @@ from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.selectors import LabelSelectorSpec
 from controller_manager.common.api.tree import Tree
 
-_MOST_READ = 1024  # parameters that are kept as trees
+_MOST_READ = 1024  # cached parameters
 _NEEDS_NAMESPACE = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
 _HAS_NONE = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
 _MISSING = "no params found for policy binding with `Deny` parameterNotFoundAction"
 
 
 class ConfigurationError(Exception):
-    """A policy or a binding cannot be applied; the message, which is told to users, says why."""
+    """A policy or a binding cannot be applied; the message is shown to users."""
 
 
 class Parameters:
-    """Finds parameters; `kinds` says what there is."""
+    """Finds parameters; `kinds` are the served resources."""
 
     def __init__(self, store: WatchCache, kinds: ResourceRegistry) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Parameters:
         self._read: dict[tuple[int, Row], Tree] = {}
 
     def resource(self, kind: ParamKind) -> ResourceInfo:
-        """Return the resource of a kind of parameters. Raises `ConfigurationError` if there is none."""
+        """Return the resource of a parameter kind. Raises `ConfigurationError` if it is not served."""
         if self._kinds.generation != self._generation:
             self._found.clear()
             self._generation = self._kinds.generation
@@ -50,8 +50,8 @@ class Parameters:
         return found
 
     async def collect(self, kind: ParamKind | None, reference: Tree | None, namespace: str) -> Sequence[Tree | None]:
-        """Return what a policy is evaluated with in turn for a request in a namespace (empty: in none), in the order of
-        their names: its parameters, or None once where it has no kind of them, or its binding refers to none. Raises
+        """Return the parameters for a request in a namespace (empty: cluster scope), sorted by name: the objects of the
+        reference, or a single None if the policy has no parameter kind or the binding no reference. Raises
         `ConfigurationError`.
         """
         if kind is None or reference is None:
@@ -82,7 +82,7 @@ class Parameters:
         return [row for row in rows if not isinstance(row, CorruptRow) and selector.matches(row.labels)]
 
     async def _tree(self, info: ResourceInfo, row: Row) -> Tree:
-        """Return a row in the version of the policy; nobody may change it."""
+        """Return a row in the version of the policy; read-only."""
         key = info.serial, row
         found = self._read.get(key)
         if found is None:

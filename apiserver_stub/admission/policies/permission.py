@@ -1,12 +1,12 @@
-"""Nobody has policies read for them what they may not read themselves: the check of parameters of policies that are
+"""Prevents users from reading objects through policies: checks the parameters of policies and bindings that are
 written.
 
-| written   | allowed to whom                                                                                        |
+| written   | allowed for                                                                                            |
 |-----------|--------------------------------------------------------------------------------------------------------|
-| a policy  | who may get all objects of its kind of parameters                                                        |
-| a binding | who may get the parameter that it names, or list what it selects                                         |
+| a policy  | users who may get all objects of its parameter kind                                                    |
+| a binding | users who may get the named parameter, or list the selected ones                                       |
 
-What stays as it was is not asked about again, nor are members of `system:masters`.
+Unchanged references are not checked again. Members of `system:masters` are exempt.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class ParameterPermission:
         self._store = store
 
     async def check_policy(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for a policy with a kind of parameters that its author may not read."""
+        """Raises `Invalid` for a policy whose parameter kind its author may not read."""
         tree = get_in(attributes.tree, _KIND)
         if _is_exempt(attributes) or tree is None or tree == get_in(attributes.old_object, _KIND):
             return
@@ -55,7 +55,7 @@ class ParameterPermission:
             raise _forbidden(attributes, "spec.paramKind", why)
 
     async def check_binding(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for a binding that refers to parameters which its author may not read."""
+        """Raises `Invalid` for a binding with parameters that its author may not read."""
         spec, old = attributes.tree["spec"], get_in(attributes.old_object, ("spec",)) or {}
         reference, policy = spec.get("paramRef"), spec["policyName"]
         if _is_exempt(attributes) or reference is None:
@@ -75,7 +75,7 @@ class ParameterPermission:
         raise _forbidden(attributes, "spec.paramRef", why)
 
     def _referred(self, resource: str, policy: str) -> tuple[tuple[str, str, str], str]:
-        """Return group, version and resource of the parameters of a policy, and why these are not known."""
+        """Return group, version and resource of the parameters of a policy, or the reason why they are unknown."""
         row = self._store.get(resource, policy)
         if row is None or isinstance(row, CorruptRow):
             return _EVERYTHING, f"unable to get policy {policy}"
@@ -87,7 +87,7 @@ class ParameterPermission:
         return found, f"unable to resolve paramKind {kind.api_version}, Kind={kind.kind}" if found[2] == "*" else ""
 
     def _resource(self, kind: ParamKind) -> tuple[str, str, str]:
-        """Return group, version and resource of a kind; `*` for a resource that there is none of."""
+        """Return group, version and resource of a kind; the resource is `*` if the kind is not served."""
         group, _, version = kind.api_version.rpartition("/")
         infos = (info for info in self._kinds.all() if (info.api_version, info.kind) == kind)
         return group, version, next((info.plural for info in infos), "*")
@@ -98,7 +98,7 @@ class ParameterPermission:
 
 
 def parameter_permission(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return what belongs to policies and their bindings."""
+    """Return the plugin of policies and their bindings."""
     check = ParameterPermission(parts.authorizer, parts.kinds, parts.store)
     return AdmissionPlugin(
         "",

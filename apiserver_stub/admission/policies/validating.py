@@ -1,9 +1,8 @@
-"""The plugin ValidatingAdmissionPolicy: requests are held to policies in CEL (KEP-3488).
+"""The plugin ValidatingAdmissionPolicy: CEL policies validate requests (KEP-3488).
 
-Policies are asked in the order of their names, and for each of them its bindings and their parameters likewise. All are
-asked, since each may warn and annotate; the first refusal is told. What keeps a policy from being applied at all (no
-kind of parameters, no parameters where there must be some) refuses the request too, unless its failure policy is
-`Ignore`.
+Policies, their bindings and parameters are evaluated in the order of their names. All are evaluated, because each may
+add warnings and annotations; the first rejection is returned. A policy that cannot be applied (unknown parameter kind,
+missing required parameters) also rejects the request, unless its failure policy is `Ignore`.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -55,14 +54,14 @@ _ESCAPES: Mapping[str, str] = MappingProxyType({"&": "\\u0026", "<": "\\u003c", 
 _LABELS = ("policy", "policy_binding", "error_type", "enforcement_action")
 _CHECKS = Family(
     "apiserver_validating_admission_policy_check_total",
-    "Validations that did not hold or failed, by what followed.",
+    "Number of failed validations, by enforcement action.",
     "counter",
     _LABELS,
     stability="BETA",
 )
 _SECONDS = Family(
     "apiserver_validating_admission_policy_check_duration_seconds",
-    "How long validations took that did not hold or failed, by what followed.",
+    "Seconds spent in failed validations, by enforcement action.",
     "histogram",
     _LABELS,
     (0.0000005, 0.001, 0.01, 0.1, 1.0),
@@ -111,7 +110,7 @@ class ValidatingPolicies:
         inputs: RequestInputs,
         consequences: "_Consequences",
     ) -> None:
-        """Apply a policy whose constraints a request meets, by each of its bindings."""
+        """Apply a policy that matches a request, with each of its bindings."""
         try:
             if policy.param_kind is not None:
                 self._parameters.resource(policy.param_kind)
@@ -140,7 +139,7 @@ class ValidatingPolicies:
 
 
 class _Consequences:
-    """What follows from the policies for a request: `refusal` is the first there is."""
+    """The effects of policies on a request: `refusal` is the first rejection."""
 
     def __init__(self, attributes: Attributes, metrics: "_Metrics") -> None:
         self.refusal: ApiError | None = None
@@ -148,12 +147,12 @@ class _Consequences:
         self._metrics = metrics
 
     def misconfigured(self, policy: IndexedPolicy[Judge], binding: Binding | None, why: str) -> None:
-        """Refuse the request for a policy or a binding that cannot be applied, unless that is to be ignored."""
+        """Reject the request because a policy or binding cannot be applied, unless the failure policy is `Ignore`."""
         if policy.fails:
             self._refuse(policy, binding, f"failed to configure {'policy' if binding is None else 'binding'}: {why}")
 
     def follow(self, policy: IndexedPolicy[Judge], binding: Binding, judgement: Judgement) -> None:
-        """Do what a binding says about validations that do not hold; annotations that fail refuse the request."""
+        """Apply the actions of a binding for failed validations. Failed audit annotations reject the request."""
         for index, decision in enumerate(judgement.decisions):
             if not decision.admits:
                 for action in binding.actions:
@@ -214,13 +213,13 @@ def validating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def _compiled(spec: Tree) -> Judge:
-    from apiserver_stub.admission.policies.validator import ValidatingProgram  # CEL, which a server can do without
+    from apiserver_stub.admission.policies.validator import ValidatingProgram  # loads CEL, which may not be needed
 
     return ValidatingProgram(spec)
 
 
 def _refusal(attributes: Attributes, why: str, reason: str) -> ApiError:
-    """Return a refusal in the words of one that is forbidden, whatever its reason."""
+    """Return an error with the message of Forbidden and the given reason."""
     kind, name = attributes.kind, subject_of(attributes)
     message = forbidden(kind.group, kind.plural, name, why).message
     details = Details(name=name, group=kind.group, kind=kind.plural, causes=(Cause(message=why),))

@@ -1,4 +1,4 @@
-"""The expressions of a validating policy as one program, and the decisions that it makes."""
+"""The compiled expressions of a validating policy, and their decisions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,15 +20,15 @@ from controller_manager.common.cel.admission import (
 )
 from controller_manager.common.cel.types import BOOL, NULL, STRING
 
-_LONGEST_MESSAGE = 5 * 1024  # bytes of a message that an expression makes
-_OVERSHOOT = 2  # times its bound that an expression may have cost when it is ended
+_LONGEST_MESSAGE = 5 * 1024  # bytes of a message computed by an expression
+_OVERSHOOT = 2  # factor by which an expression may exceed its cost limit before it is stopped
 
 
 _NO_CONCERN = Judgement()
 
 
 class _Validation(NamedTuple):
-    """A validation: its expression, that of its message, and what is said without that."""
+    """A validation: its expression, its message expression, and the static message."""
 
     expression: Expression
     message_expression: Expression | None
@@ -62,8 +62,8 @@ class ValidatingProgram:
     async def judge(
         self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: StepRunner
     ) -> Judgement:
-        """Return what the policy says. What takes long is done by `run`. Raises `NotFound` if the namespace of the
-        request is gone.
+        """Return the result of the policy. Long evaluations use `run`. Raises `NotFound` if the namespace of the
+        request does not exist.
         """
         return await evaluated(inputs, versioned, params, self._judge, run)
 
@@ -94,8 +94,8 @@ class ValidatingProgram:
     def _decisions(
         self, scope: PolicyScope, timed: Sequence[tuple[ExpressionResult, float]], remaining: int
     ) -> Sequence[ValidationDecision]:
-        """Return the decision of each validation; none where all admit the request, and their messages, which nobody
-        needs then, cannot use up the budget either.
+        """Return the decisions of all validations; empty if all admit the request. Then the messages are not evaluated,
+        and need no budget.
         """
         if self._most_of_messages <= remaining and all(outcome.value is True for outcome, _ in timed):
             return ()
@@ -125,7 +125,7 @@ class ValidatingProgram:
             return [None] * len(self._validations), f"failed messageExpression: {error}"
 
     def _annotated(self, scope: PolicyScope) -> Sequence[Annotation]:
-        """Return the annotations that have a value, and those that should. Raises `OutOfBudget`."""
+        """Return annotations with values, and those that failed. Raises `OutOfBudget`."""
         if not self._annotations:
             return ()
         evaluation = scope.evaluation(self._variables, authorizer=False)
@@ -153,7 +153,7 @@ def _validation(composition: Composition, tree: Tree) -> _Validation:
 
 
 def _told(validation: _Validation, spoken: ExpressionResult | None) -> str:
-    """Return the message of a validation that does not hold: what its expression made, if that can be shown."""
+    """Return the message of a failed validation: the result of its message expression, if valid."""
     if spoken is not None and isinstance(spoken.value, str):
         text = spoken.value.strip()
         if text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE:

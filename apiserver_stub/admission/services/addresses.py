@@ -1,11 +1,11 @@
-"""A Service is given the cluster IPs and node ports it asks for, or free ones, as the last step of its write, in
-families of addresses that follow from its wishes and what the cluster offers (KEP-563).
+"""Allocates the cluster IPs and node ports of a Service as the last step of its write, requested or free ones, in IP
+families that depend on the Service and the cluster (KEP-563).
 
-What decides                                            The families
-  headless without a selector                             those asked for; without a wish both, whatever is offered
-  the policy SingleStack                                  the one asked for, else the cluster's first
-  PreferDualStack, RequireDualStack                       those asked for, and the other one where it is offered
-An update that wants dual stack as before keeps what it has, however the cluster has changed meanwhile.
+  Condition                                               IP families
+  headless without a selector                             those requested; both without a request, even if not offered
+  the policy SingleStack                                  the requested one, else the cluster's first
+  PreferDualStack, RequireDualStack                       those requested, and the other one where it is offered
+  An update that keeps a dual-stack policy keeps its families, even if the cluster has changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,14 +43,14 @@ def family(address: str) -> str:
 
 
 def wrong(field: str, value: Any, why: str) -> Cause:
-    """Return the cause that a value can't be had here."""
+    """Return the cause for a value that is not available."""
     return Cause(reason="FieldValueInvalid", message=f"Invalid value: {shown(value)}: {why}", field=field)
 
 
 def choose(spec: Tree, old: Tree, offered: Sequence[str]) -> list[Cause]:
-    """Settle `ipFamilyPolicy`, `ipFamilies` and how many `clusterIPs` there may be, in place; returns all problems.
+    """Set `ipFamilyPolicy`, `ipFamilies` and the number of `clusterIPs`, in place; return all errors.
 
-    `old` is the spec before, empty for a new Service; what the cluster offers begins with its first choice.
+    `old` is the previous spec, empty for a new Service; `offered` are the families of the cluster, its default first.
     """
     if not needs_addresses(spec):
         return []
@@ -93,7 +93,7 @@ def _prefers_as_before(spec: Tree, before: Tree) -> bool:
 
 
 def _shrink(spec: Tree, before: Tree) -> None:
-    """Whoever wants a single stack and says nothing else means the first family."""
+    """Reduce unchanged lists to the first family when an update selects SingleStack."""
     for name in ("clusterIPs", "ipFamilies"):
         if before and spec.get(name) == before.get(name) and spec.get(name):
             spec[name] = spec[name][:1]
@@ -116,7 +116,7 @@ def _counts(policy: str, addresses: list[Any], families: list[Any], before: Tree
 
 
 def _matches(addresses: list[Any], families: list[Any], offered: Sequence[str]) -> list[Cause]:
-    """Return the problems of addresses given: each is one, of the family in its place."""
+    """Return the errors of requested addresses: each must be valid, and of the family at its index."""
     found, seen = [], []
     for i, address in enumerate(addresses):
         field = f"spec.clusterIPs[{i}]"
@@ -157,7 +157,7 @@ _FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods 
 
 
 class ServiceAddresses:
-    """A plugin of the allocation phase. It is asked about deletions too, which give back what the service had."""
+    """A plugin of the allocation phase. It also handles deletions, which release the allocations."""
 
     def __init__(self, store: WatchCache, networks: Sequence[Network], node_ports: range) -> None:
         self.allocations = Allocations(store, {str(networks[0].network_address + 1): _FIRST_HOLDER})
@@ -166,8 +166,8 @@ class ServiceAddresses:
         self._follows = False
 
     async def allocate(self, attributes: Attributes) -> Sequence[Write]:
-        """Fill in what the service is given; returns the rows that are written with it. Raises `Invalid` for what
-        can't be had, and `InternalError` when nothing is left to give.
+        """Set the allocated values of the service; return the rows to write with it. Raises `Invalid` for values that
+        are not available, and `InternalError` if a range is exhausted.
         """
         self._follow()
         key, old = f"{attributes.namespace}/{attributes.name}", attributes.old_object or {}
@@ -190,8 +190,8 @@ class ServiceAddresses:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAllocation:
-    """Decides what a Service is given: `networks` of each family, those families the cluster chose first, and of a
-    family the network to draw from first; pure but for chance.
+    """Decides the allocations of a Service. `networks` by family, the cluster's default family first, and the preferred
+    network of a family first; pure except for random numbers.
     """
 
     networks: Mapping[str, Sequence[Network]]
@@ -199,9 +199,10 @@ class ServiceAllocation:
     allocations: Allocations
 
     def allot(self, spec: Tree, old: Tree, key: str) -> list[Cause]:
-        """Fill in, in place, what the Service `key` needs; returns what it asks for and can't have.
+        """Set, in place, the allocations of the Service `key`; return the errors of requested values that are not
+        available.
 
-        `old` is its spec before, empty if it is new.
+        `old` is its previous spec, empty if it is new.
         """
         found = choose(spec, old, tuple(self.networks))
         if not found and needs_addresses(spec) and not is_headless(spec):
@@ -240,7 +241,7 @@ class ServiceAllocation:
         raise _full("a serviceIP")
 
     def _give_ports(self, spec: Tree, key: str) -> list[Cause]:
-        """Ports of the same number share their node port: a service over TCP and UDP is one."""
+        """Allocate node ports. Ports with the same number share a node port, as for a service over TCP and UDP."""
         wanted = [dict(port) for _, port in dicts(spec.get("ports"))]
         asked = [(f"spec.ports[{i}].nodePort", port.get("nodePort")) for i, port in enumerate(wanted)]
         mine, health = {n for _, n in asked if n}, spec.get("healthCheckNodePort")
@@ -278,7 +279,7 @@ class ServiceAllocation:
         return ""
 
     def _drawn_at_once(self, key: str, mine: set[int], needed: int) -> list[int]:
-        """Return the ports that a service draws, if it needs many: to look for each by itself takes quadratic time."""
+        """Return random ports for a service with many ports; searching for each one separately takes quadratic time."""
         if needed - len(mine) <= _FEW_PORTS:
             return []
         spare = partial(self.allocations.is_spare, service=key)

@@ -1,12 +1,12 @@
-"""Cluster IPs and node ports as rows: each is taken and given back in the transaction that writes its service.
+"""Cluster IPs and node ports as rows, allocated and released in the transaction that writes the service.
 
-| what        | row                                                        | taken by                           |
-|-------------|------------------------------------------------------------|------------------------------------|
-| a cluster IP | an IPAddress object named like it, as everybody sees it   | the service its `parentRef` names  |
-| a node port  | a row of `servicenodeports`, which is no kind of the API  | the service that is written there  |
+| what         | row                                                        | owner                              |
+|--------------|------------------------------------------------------------|------------------------------------|
+| a cluster IP | an IPAddress object named like it, visible to clients      | the service in its `parentRef`     |
+| a node port  | a row of `servicenodeports`, which is not an API kind      | the service stored in the row      |
 
-Two writers who draw the same number, on one server or on two, both write its row as new: one of them loses, and draws
-again. Nothing is promised that is not written, so nothing has to be taken back when a write fails.
+Two writers that draw the same number, on one server or two, both create its row: one of them conflicts and draws again.
+Nothing is reserved before the write, so a failed write needs no cleanup.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ SERVICES = "services"
 ADDRESSES, NODE_PORTS = f"ipaddresses.networking.{GROUP_DOMAIN}", "servicenodeports"
 _FAMILY, _MANAGED_BY = (f"ipaddress.{PLATFORM_DOMAIN}/{name}" for name in ("ip-family", "managed-by"))
 _ALLOCATOR = "ipallocator.k8s.io"
-_AT_ONCE = 500  # rows that are looked at before others have their turn
-# What the server says of an IPAddress it makes, as the one who manages these fields (KEP-555).
+_AT_ONCE = 500  # rows to check before the loop yields
+# The field ownership of an IPAddress created by the server (KEP-555).
 _OWNED: Mapping[str, Any] = MappingProxyType({
     "f:metadata": {"f:labels": {".": {}, f"f:{_FAMILY}": {}, f"f:{_MANAGED_BY}": {}}},
     "f:spec": {"f:parentRef": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}}},
@@ -66,7 +66,7 @@ _STORED = msgspec.json.Decoder(_Service)
 
 
 class Allocations:
-    """The rows that say which service has what. `reserved` are items that only ever go to the one service named."""
+    """The rows that record the allocations of services. `reserved` items are only available to the named service."""
 
     def __init__(self, store: WatchCache, reserved: Mapping[Item, str] = MappingProxyType({})) -> None:
         self._store = store
@@ -74,31 +74,31 @@ class Allocations:
         self._read: tuple[Row | None, frozenset[Item]] = (None, frozenset())  # the service that was read last
 
     def is_free(self, item: Item, service: str) -> bool:
-        """Return whether the service (`namespace/name`) may have an item: nobody else has it."""
+        """Return whether the service (`namespace/name`) may have an item: no other service has it."""
         if self._reserved.get(item, service) != service:
             return False
         row = self._store.get(*_place(item))
         return row is None or _holder(row) == service
 
     def is_spare(self, item: Item, service: str) -> bool:
-        """Return whether the item is free, and nobody here is about to take it: one to draw."""
+        """Return whether the item is free and no pending write takes it."""
         return self.is_free(item, service) and not self._store.is_pending(*_place(item))
 
     def holds(self, item: Item, service: str) -> bool:
-        """Return whether an item is that of the service; its row may have been deleted by hand."""
+        """Return whether the service has an item; its row may have been deleted manually."""
         row = self._store.get(*_place(item))
         return self._is_wanted(item, service) if row is None else _holder(row) == service
 
     def writes(self, service: str, before: Sequence[Item], after: Sequence[Item]) -> list[Write]:
-        """Return what is to be written with a service that had and will have these items."""
+        """Return the writes for a service whose items change from `before` to `after`."""
         taken = [_taken(item, service) for item in after if not self._has_row(item, service)]
         kept = set(after)
         given_back = (self._given_back(item, service) for item in before if item not in kept)
         return [*taken, *(write for write in given_back if write is not None)]
 
     async def repair(self, remove: Remove) -> None:
-        """Write what is missing and remove what no service has: rows of before there were any, and what somebody
-        deleted by hand. What changes meanwhile, or cannot be written, is left to the next time.
+        """Create missing rows and delete rows without a service: of data older than these rows, and after manual
+        changes. Conflicting or failed writes are left to the next run.
         """
         wanted: dict[Item, str] = {}
         async for row in self._rows(SERVICES):
@@ -114,7 +114,7 @@ class Allocations:
                 await remove(row.key)
 
     def _given_back(self, item: Item, service: str) -> Write | None:
-        """Return the removal of a row; None if it is not that of the service, or somebody else holds it back."""
+        """Return the deletion of a row; None if it does not belong to the service or has finalizers."""
         row = self._store.get(*_place(item))
         if row is None or _holder(row) != service:
             return None
@@ -146,7 +146,7 @@ class Allocations:
 
 
 def items_of(service: bytes | None) -> tuple[Item, ...]:
-    """Return addresses and node ports of a Service (JSON), each in one form and once; none of no service."""
+    """Return the addresses and node ports of a Service (JSON), in canonical form without duplicates; empty for None."""
     if service is None:
         return ()
     spec = _STORED.decode(service).spec
@@ -174,7 +174,7 @@ def _place(item: Item) -> tuple[str, str]:
 
 
 def _holder(row: Row) -> str:
-    """Return the service whose row it is (`namespace/name`); empty if it is nobody's that is a service."""
+    """Return the service that owns a row (`namespace/name`), or an empty string."""
     with suppress(Corrupt):
         if row.resource == NODE_PORTS:
             return row.field("spec.service")

@@ -1,4 +1,4 @@
-"""The ranges that addresses of services come from (flags, ServiceCIDR objects), and the choice of numbers in them."""
+"""The ranges of service addresses (flags, ServiceCIDR objects), and the choice of numbers in them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.common.api.model import Model
 from controller_manager.common.api.platform import GROUP_DOMAIN
 
-# Numbers given out by chance: the lower band of a range is left, while there is room, to who asks by number.
+# Random allocation: the lower band of a range is used last, to keep it free for static requests.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,9 @@ class NumberRange:
         return 0 <= number - self.first < self.size
 
     def draw(self, is_free: Callable[[int], bool], below: Callable[[int], int]) -> int | None:
-        """Return a free number, looked for onwards from where `below(count)` says, round each band; None when all are
-        taken.
+        """Return a free number, searched from a random offset in each band; None if all are taken.
 
-        `below` gives a number from 0 to less than what it is asked.
+        `below(n)` returns a number from 0 to n-1.
         """
         for start, count in ((self.first + self.band, self.size - self.band), (self.first, self.band)):
             offset = below(count) if count else 0
@@ -41,8 +40,8 @@ class NumberRange:
         return None
 
     def draw_many(self, count: int, is_free: Callable[[int], bool], below: Callable[[int], int]) -> list[int]:
-        """Return that many free numbers, those of the lower band last; fewer if there are no more. It looks at each
-        number once.
+        """Return `count` free numbers, those of the lower band last; fewer if there are no more. Checks each number
+        once.
         """
         found: list[int] = []
         for start, size in ((self.first + self.band, self.size - self.band), (self.first, self.band)):
@@ -66,11 +65,11 @@ def ports(numbers: range) -> NumberRange:
 
 
 def _band(size: int, share: int, most: int) -> int:
-    """Return a share of a range within bounds; none of a small range, where nothing would be left to draw from."""
+    """Return a share of a range within bounds; 0 for a small range."""
     return 0 if size <= 16 else min(max(16, share), most)
 
 
-# The ranges services' addresses come from: those of the flags, and those of ServiceCIDR objects that are ready.
+# The ranges of service addresses: those of the flags, and those of ready ServiceCIDR objects.
 
 Network = IPv4Network | IPv6Network
 _RANGES = f"servicecidrs.networking.{GROUP_DOMAIN}"
@@ -103,8 +102,8 @@ _STORED = msgspec.json.Decoder(_ServiceCidr)
 
 
 class ServiceRanges:
-    """Follows the store. `by_family` are the networks of each family the flags name, those of the flags first, then
-    by the name of their object; it is the same mapping all the time.
+    """Follows the store. `by_family` maps the families of the flags to their networks: those of the flags first, then
+    by object name. The mapping object stays the same.
     """
 
     def __init__(self, store: WatchCache, first: Sequence[Network]) -> None:
@@ -120,7 +119,7 @@ class ServiceRanges:
         return self._by_family
 
     def follow(self) -> None:
-        """Read what is stored, and follow it from there on."""
+        """Read the stored ranges and subscribe to changes."""
         for row in self._store.snapshot(_RANGES).items():
             with suppress(Corrupt):
                 self._note(row)
@@ -147,7 +146,7 @@ class ServiceRanges:
 
 
 def networks_of(data: bytes) -> tuple[Network, ...]:
-    """Return the networks of a ServiceCIDR (JSON); none while it is not ready, or on its way out."""
+    """Return the networks of a ServiceCIDR (JSON); empty if it is not ready or is being deleted."""
     found = _STORED.decode(data)
     ready = [condition.status for condition in found.status.conditions or () if condition.type == "Ready"]
     if found.metadata.deletion_timestamp or ready not in ([], ["True"]):

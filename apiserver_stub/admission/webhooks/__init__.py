@@ -1,6 +1,4 @@
-"""Admission by webhooks: other servers are shown requests, may change objects and refuse them (Dynamic Admission
-Control).
-"""
+"""Admission webhooks: external servers that may change or reject requests (Dynamic Admission Control)."""
 
 from apiserver_stub.admission.webhooks.plugins import mutating_admission_webhook, validating_admission_webhook
 

@@ -1,4 +1,4 @@
-"""Calls of admission webhooks: what is asked, what comes of failures, and what is counted and told of both."""
+"""Calls of admission webhooks: requests, failures, metrics and audit annotations."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -34,12 +34,12 @@ from controller_manager.common.base.random import random_source
 
 T = TypeVar("T")
 Phase = Literal["admit", "validating"]
-"""The type of webhooks, as metrics have it."""
+"""The webhook type in metrics."""
 
 _UNAVAILABLE = 503
 _NO_SPAN: AbstractContextManager[None] = nullcontext()
 _NULL = msgspec.Raw(b"null")
-# Times that programs in Go always tell, by version and kind.
+# Time fields that Go always serializes, by version and kind.
 _TIMES: Mapping[tuple[str, str], Mapping[str, None]] = MappingProxyType({
     ("v1", "Event"): dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime")),
     (f"events.{GROUP_DOMAIN}/v1", "Event"): dict.fromkeys(
@@ -49,9 +49,7 @@ _TIMES: Mapping[tuple[str, str], Mapping[str, None]] = MappingProxyType({
 
 
 class CallFailed(Exception):
-    """Raised when a webhook could not be asked, or its answer is of no use; the message says why, `code` is that of the
-    failure.
-    """
+    """Raised if a webhook call failed or its response is invalid; `code` is the status code of the failure."""
 
     def __init__(self, message: str, code: int = _UNAVAILABLE) -> None:
         super().__init__(message)
@@ -89,7 +87,7 @@ class Question:
 
 
 class Calls:
-    """Asks the webhooks of one phase."""
+    """Calls the webhooks of one phase."""
 
     def __init__(
         self, phase: Phase, client: WebhookClient, offload: Offload, metrics: WebhookMetrics, log: Logger
@@ -133,8 +131,8 @@ class Calls:
     async def perform(
         self, webhook: Webhook, attributes: Attributes, work: Awaitable[T], failed_open: Callable[[], T]
     ) -> T:
-        """Return what the work with a webhook returns, or what `failed_open` does if the webhook could not be asked and
-        its failures are ignored. Raises `ApiError`.
+        """Return the result of `work`, or of `failed_open` if the call failed and the failure policy is Ignore. Raises
+        `ApiError`.
         """
         began, outcome = monotonic(), (200, "")
         try:
@@ -149,7 +147,7 @@ class Calls:
             outcome = 0, INTERNAL
             raise
         except BaseException:
-            outcome = 0, ""  # who asked is gone
+            outcome = 0, ""  # the request was canceled
             raise
         finally:
             if outcome[0] or outcome[1]:

@@ -1,4 +1,4 @@
-"""Match conditions of admission webhooks (KEP-3716): expressions that must all hold for a webhook to be asked."""
+"""Match conditions of admission webhooks (KEP-3716): a webhook is called only if all of them hold."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ _MOST_COMPILED = 1024
 
 
 class Conditions:
-    """Evaluates the match conditions of the webhooks of one phase; what takes long is done by `run`."""
+    """Evaluates the match conditions of the webhooks of one phase; long evaluations use `run`."""
 
     def __init__(
         self, phase: Phase, store: WatchCache, authorizer: Authorizer, metrics: ConditionMetrics, run: StepRunner
@@ -30,13 +30,13 @@ class Conditions:
         self._run = run
 
     async def match(self, webhook: Webhook, question: Question) -> bool:
-        """Return whether all conditions of a webhook hold; one that ignores failures is not asked where that cannot be
-        told. Raises `Forbidden` for others then.
+        """Return whether all match conditions of a webhook hold. If they cannot be evaluated, a webhook that ignores
+        failures is skipped, and others raise `Forbidden`.
         """
         return not webhook.conditions or await self._match(webhook, question)
 
     async def _match(self, webhook: Webhook, question: Question) -> bool:
-        from apiserver_stub.admission.policies.evaluation import evaluated  # CEL, which is loaded when it is needed
+        from apiserver_stub.admission.policies.evaluation import evaluated  # loads CEL on first use
 
         attributes, asked, began = question.attributes, question.attributes.kind, monotonic()
         versioned = Versioned(question.object, question.old_object, ExpressionInput(attributes, question.info))

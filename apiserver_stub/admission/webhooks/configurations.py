@@ -25,11 +25,11 @@ _TIMEOUT = 10  # seconds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Webhook:
-    """A webhook of a configuration; `id` tells it from others of the same name.
+    """A webhook of a configuration; `id` distinguishes webhooks of the same name.
 
-    `review_version` is the version of reviews that it is asked in, empty if it takes none that is known. One that
-    `ignores` failures lets requests through when it cannot be asked; `dry_run` says that it may be asked about requests
-    that are not to have any effect, `reinvoked` that it wants to see what others make of an object after it.
+    `review_version` is the version of AdmissionReview to send, empty if it accepts no known one. One that `ignores`
+    failures admits requests when the call fails; `dry_run` means that it may be called for dry-run requests,
+    `reinvoked` that it runs again after later changes of the object.
     """
 
     name: str
@@ -78,8 +78,8 @@ _Entry = tuple[MatchCriteria, Webhook]
 
 
 class WebhookIndex:
-    """The webhooks of one kind of configurations: those by name, and of each in its order. What they are is read when
-    a request first needs it; where there are no configurations, nothing is.
+    """The webhooks of one kind of configurations, sorted by configuration name and in their order there. They are read
+    on first use.
     """
 
     def __init__(self, store: WatchCache, matcher: Matcher, resource: str) -> None:
@@ -102,8 +102,8 @@ class WebhookIndex:
         return bool(self._index)
 
     def matching(self, attributes: Attributes) -> Iterator[tuple[Webhook, ResourceInfo]]:
-        """Yield the webhooks that a request concerns, each with the resource in the version that it wants to see, as
-        `MatchIndex.matching` does.
+        """Yield the webhooks that match a request, with the resource in the version of the rule, like
+        `MatchIndex.matching`.
         """
         return self._index.matching(attributes) if self else iter(())
 
@@ -112,7 +112,7 @@ class WebhookIndex:
             self._is_current = False
 
     def _renew(self) -> None:
-        """Read what has changed."""
+        """Read changed configurations."""
         before, self._read = self._read, {}
         for row in self._store.snapshot(self._resource).items():
             if not isinstance(row, CorruptRow):

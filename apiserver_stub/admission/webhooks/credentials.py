@@ -30,7 +30,7 @@ CONFIGURATION_TYPES = {f"apiserver.config.{GROUP_DOMAIN}/v1": WebhookAdmissionCo
 
 
 def check(configuration: WebhookAdmissionConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors = ErrorList()
     at: FieldPath = (None, "kubeConfigFile")
     if configuration.kube_config_file and not Path(configuration.kube_config_file).is_absolute():
@@ -43,8 +43,8 @@ def check(configuration: WebhookAdmissionConfiguration) -> ErrorList:
 
 
 def credentials_of(parts: AdmissionParts, plugin: str) -> Identify | None:
-    """Return what tells the identity to show to a webhook by its host and port; None where there is no file. Raises
-    `ConfigFileError`, and `ConfigError` for a kubeconfig file that cannot be used.
+    """Return the function that finds the client identity for a webhook by host and port; None without a file. Raises
+    `ConfigFileError`, and `ConfigError` for an unusable kubeconfig file.
     """
     found = parts.configuration.document(plugin, CONFIGURATION_TYPES, check)
     if found is None or not found.kube_config_file:
@@ -60,8 +60,8 @@ def credentials_of(parts: AdmissionParts, plugin: str) -> Identify | None:
 
 
 def identity_for(target: str, users: Mapping[str, T], current: str) -> T | None:
-    """Return the user for a webhook, by host and port: the one of that name, or of one with `*` for its first labels,
-    the same without the port of HTTPS, the one of `*`, or that of the current context.
+    """Return the user for a webhook by host and port: the one of that name, or with `*` for its first labels, the same
+    without port 443, the user `*`, or that of the current context.
     """
     return next((users[name] for name in (*_names(target), "*", current) if name in users), None)
 

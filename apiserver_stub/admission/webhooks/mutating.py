@@ -41,8 +41,8 @@ _NO_OPERATION = "operation must be `Apply` or `Update`"
 
 
 class _Rounds:
-    """What is kept of a request between its rounds: which webhooks want to see what others made of the object, those
-    of them that something changed since, and the object as the last webhook left it.
+    """The state of a request between rounds: webhooks that allow reinvocation, those of them with later changes, and
+    the object after the last webhook.
     """
 
     __slots__ = ("again", "asked", "output")
@@ -53,7 +53,7 @@ class _Rounds:
         self.output: Tree | None = None
 
     def changed(self) -> None:
-        """Note that the object is another than all webhooks so far have seen."""
+        """Mark that the object has changed since the previous webhooks ran."""
         self.again |= self.asked
         self.asked.clear()
 
@@ -67,7 +67,7 @@ class MutatingWebhooks:
         self._conditions = conditions
 
     def admit(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Have the object changed, if there are webhooks. Raises `ApiError`."""
+        """Call the mutating webhooks, if there are any. Raises `ApiError`."""
         return self._admit(attributes) if self._index and not is_exempt(attributes.kind) else None
 
     async def _admit(self, attributes: Attributes) -> None:
@@ -93,7 +93,7 @@ class MutatingWebhooks:
             note_latency("mutating-webhook", monotonic() - began)
 
     async def _ask(self, webhook: Webhook, question: Question, number: int) -> bool:
-        """Ask a webhook, the one of that number, and do what it says; returns whether that changed the object."""
+        """Call the webhook with index `number` and apply its response; return whether the object changed."""
         attributes = question.attributes
         place = f"round_{int(attributes.reinvocation.again)}_index_{number}"
 
@@ -136,7 +136,7 @@ class MutatingWebhooks:
 
 
 def _operations(verdict: WebhookReview) -> list[Any]:
-    """Return the operations of a patch. Raises `CallFailed` for what is none."""
+    """Return the operations of a JSON patch. Raises `CallFailed` if the patch is invalid."""
     if not verdict.patch:
         return []
     try:
@@ -178,8 +178,8 @@ def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[
 
 
 def _keep_type(patched: Tree, tree: Tree, *, custom: bool) -> None:
-    """Give an object that lost its type that again. Raises `InternalError` for one of another type; of a custom object,
-    the kind is left to be judged.
+    """Restore a removed type of an object. Raises `InternalError` for another type; the kind of custom objects is
+    validated later.
     """
     if custom:
         if not patched.get("kind"):
@@ -197,7 +197,7 @@ def _keep_type(patched: Tree, tree: Tree, *, custom: bool) -> None:
 
 
 def _keep_record(patched: Tree, tree: Tree, notes: Notes) -> None:
-    """Give an object its managed fields again if those that it was given are none."""
+    """Restore the managed fields of an object if the patched ones are invalid."""
     metadata, record = patched["metadata"], (tree.get("metadata") or {}).get("managedFields")
     told = metadata.get("managedFields")
     if told is None or told == record:

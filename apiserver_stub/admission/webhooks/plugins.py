@@ -1,4 +1,4 @@
-"""The two plugins, put together."""
+"""Builds the two plugins."""
 
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Operation, Rule
 from apiserver_stub.admission.matching import Matcher

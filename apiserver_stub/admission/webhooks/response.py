@@ -1,4 +1,4 @@
-"""The answers of admission webhooks: read, and held to what was asked (AdmissionReview of admission.k8s.io)."""
+"""The responses of admission webhooks: decoding and validation (AdmissionReview of admission.k8s.io)."""
 
 import re
 from base64 import b64decode
@@ -20,11 +20,11 @@ _JSON_PATCH = "JSONPatch"
 _LEAST_CODE = 400
 _MOST_WARNINGS = 100
 _LONGEST_WARNING = 4096  # characters
-_CONTROL = re.compile("[\x00-\x1f\x7f]")  # what no header may have
+_CONTROL = re.compile("[\x00-\x1f\x7f]")  # not allowed in headers
 
 
 class InvalidResponse(Exception):
-    """Raised for a review that does not answer what was asked; the message says why."""
+    """Raised for a review that does not match the request; the message is the reason."""
 
 
 class _Response(msgspec.Struct, rename="camel", frozen=True):
@@ -47,12 +47,12 @@ class _Review(msgspec.Struct, rename="camel", frozen=True):
 
 _RESPONSE = Decoder(_Response)
 _REVIEW = msgspec.json.Decoder(_Review)
-_SHORT = 4096  # bytes of an answer that cannot hold too much of anything
+_SHORT = 4096  # bytes of a response that needs no size checks
 
 
 class WebhookReview(msgspec.Struct, frozen=True):
-    """What a webhook says of a request: whether it is allowed, why not, the JSON of a patch (of a type that may be
-    unknown), and what callers and audit are to be told.
+    """The result of a webhook: whether it allows the request, the status, the JSON of a patch (of a type that may be
+    unknown), warnings and audit annotations.
     """
 
     allowed: bool
@@ -64,7 +64,7 @@ class WebhookReview(msgspec.Struct, frozen=True):
 
 
 def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> WebhookReview:
-    """Return the verdict in the answer to a review of a version. Raises `WebhookError` for what is no review, and
+    """Return the result in the response to a review of a version. Raises `WebhookError` for an invalid review, and
     `InvalidResponse`.
     """
     got, response = _read(answer, version)
@@ -88,7 +88,7 @@ def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> We
 
 
 def _read(answer: bytes, version: str) -> tuple[str, _Response]:
-    """Return what a review says that it is of, and its response. Raises as `read_verdict` does."""
+    """Return the type and the response of a review. Raises like `read_verdict`."""
     expected = f"{GROUP}/{version}"
     if len(answer) <= _SHORT:
         with suppress(msgspec.DecodeError, RecursionError):
@@ -97,7 +97,7 @@ def _read(answer: bytes, version: str) -> tuple[str, _Response]:
                 return f"{expected}, Kind={KIND}", usual.response
     others = [other for other in _VERSIONS if other != version]
     if answer.strip() == b"null":
-        answer = b"{}"  # as decoders in Go have it
+        answer = b"{}"  # like decoders in Go
     review = decode_review(answer, GROUP, (version, *others), KIND)
     said = review.get("response")
     if said is None:
@@ -134,7 +134,7 @@ def _check(got: str, response: _Response, uid: str, *, mutating: bool) -> None:
 
 
 class Denied(ApiError):
-    """Raised for a request that a webhook does not allow; code, reason and details are those of its status."""
+    """Raised for a request that a webhook denies, with code, reason and details of its status."""
 
     def __init__(self, webhook: str, told: Status | None) -> None:
         told = told or Status()

@@ -1,4 +1,4 @@
-"""The plugin ValidatingAdmissionWebhook: webhooks that judge objects, all at the same time."""
+"""The plugin ValidatingAdmissionWebhook: calls all matching webhooks concurrently."""
 
 from collections.abc import Awaitable
 
@@ -19,7 +19,7 @@ _FAILED_OPEN = f"failed-open.validating.webhook.admission.{GROUP_DOMAIN}/round_0
 
 
 class ValidatingWebhooks:
-    """Shows objects to webhooks, and refuses what one of them refuses."""
+    """Calls validating webhooks and rejects requests that one of them denies."""
 
     def __init__(self, index: WebhookIndex, calls: Calls, conditions: Conditions) -> None:
         self._index = index
@@ -27,7 +27,7 @@ class ValidatingWebhooks:
         self._conditions = conditions
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raises the refusal that came first, if there are webhooks."""
+        """Raises the first rejection, if there are webhooks."""
         return self._validate(attributes) if self._index and not is_exempt(attributes.kind) else None
 
     async def _validate(self, attributes: Attributes) -> None:
@@ -42,7 +42,7 @@ class ValidatingWebhooks:
         if not relevant:
             return
         began = monotonic()
-        refusals: list[ApiError] = []  # in the order in which they come
+        refusals: list[ApiError] = []  # in order of arrival
         await all_of(*(self._ask(*one, number, refusals) for number, one in enumerate(relevant)))
         note_latency("validating-webhook", monotonic() - began)
         if refusals:

@@ -1,1 +1,1 @@
-"""Callers known by JSON Web Tokens of OpenID providers, and the file that says which (KEP-3331)."""
+"""Authentication by JSON Web Tokens of OpenID providers, and its configuration file (KEP-3331)."""

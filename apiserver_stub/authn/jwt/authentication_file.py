@@ -1,4 +1,4 @@
-"""What flags and the file of `--authentication-config` say of JSON Web Tokens and of the anonymous, and its changes."""
+"""The configuration of JWT and anonymous authentication, from flags or `--authentication-config`, and its reloading."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
@@ -28,19 +28,19 @@ from apiserver_stub.common.offload import Offload
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks, all_of, keep_running
 
-_PATIENCE = 60.0  # seconds that new issuers have to be found
-_GRACE = 60.0  # seconds that tokens under way have with issuers that are no longer configured
+_PATIENCE = 60.0  # seconds for the discovery of new issuers
+_GRACE = 60.0  # seconds after which removed issuers are dropped, for requests in flight
 
 
 class JWTAuthentication:
-    """The authenticators that are configured; `run` keeps the keys of their issuers, and follows the file.
+    """The configured JWT authenticators. `run` refreshes the keys of their issuers and reloads the file.
 
-    | a new file                                    | becomes of it                                             |
+    | a new file                                    | result                                                    |
     |-----------------------------------------------|-----------------------------------------------------------|
-    | cannot be read, or breaks a rule              | the one before stays; counted and logged once             |
-    | changes `anonymous`                           | the same: that is only read at the start                  |
-    | names an issuer that is not found for 1m      | the one before stays, and it is tried again               |
-    | names issuers that were there before          | they keep their keys, found or not                        |
+    | is unreadable or invalid                      | the current configuration is kept; counted, logged once   |
+    | changes `anonymous`                           | the same: it is read only at the start                    |
+    | has an issuer not discovered within 1m        | the current configuration is kept; the file is retried    |
+    | has issuers of the current configuration      | their keys are kept, even if discovery fails              |
     """
 
     def __init__(self, options: AuthenticationOptions, terms: Terms, runtime: Runtime, offload: Offload) -> None:
@@ -51,7 +51,7 @@ class JWTAuthentication:
         configuration = parse(self._data, self._path) if self._path else from_flags(options)
         compiled = self._compiled(configuration)
         self.anonymous: AnonymousAuthConfig | None = configuration.anonymous
-        """Who may stay unknown; None if the file does not say."""
+        """The configuration of anonymous requests; None if the file does not set it."""
         self.authenticators = JWTAuthenticators(terms, offload, self._log, runtime.registry)
         self.authenticators.use(compiled, self.authenticators.connections_for(compiled))
         self._metrics = ReloadMetrics("authentication", runtime.registry) if self._path else None
@@ -95,7 +95,7 @@ class JWTAuthentication:
             self._running.pop(one).cancel()
 
     async def _apply(self, tasks: Tasks, data: bytes) -> None:
-        """Use what the file says now. Raises `ConfigFileError`."""
+        """Apply the new content of the file. Raises `ConfigFileError`."""
         assert self._path is not None
         assert self._metrics is not None
         configuration = parse(data, self._path)
@@ -113,7 +113,7 @@ class JWTAuthentication:
         self.authenticators.use(compiled, connections)
         self._data = data
         self._metrics.succeeded(data)
-        self._log.info("the authentication configuration was read again", file=str(self._path))
+        self._log.info("reloaded the authentication configuration", file=str(self._path))
         tasks.start(self._retire(before - set(connections.values())), name="issuers that are gone")
 
     async def _retire(self, connections: Collection[ProviderConnection]) -> None:
@@ -123,11 +123,11 @@ class JWTAuthentication:
     def _failed(self, error: ConfigFileError) -> None:
         assert self._metrics is not None
         self._metrics.failed()
-        self._log.error("the authentication configuration cannot be used; the one before stays", error=str(error))
+        self._log.error("failed to reload the authentication configuration; keeping the current one", error=str(error))
 
 
 async def _not_found(added: Sequence[ProviderConnection]) -> str:
-    """Return which of the issuers is not found in time, and why; empty if all are."""
+    """Return the issuers whose discovery failed, with reasons; empty if all succeeded."""
     found = await all_of(*(one.provider.discovered(_PATIENCE) for one in added)) if added else []
     missing = [one.provider for one, is_there in zip(added, found, strict=True) if not is_there]
     return "; ".join(f"the issuer {one.issuer.url} is not found: {one.trouble}" for one in missing)

@@ -1,4 +1,4 @@
-"""One JWT authenticator: from a token of its issuer to the user it makes, distributed claims included."""
+"""One JWT authenticator: maps a token of its issuer to a user, including distributed claims."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -38,10 +38,10 @@ async def _verified(
 
 
 class DistributedClaims:
-    """Asks others for a claim that a token says they have (OpenID Connect Core 1.0, section 5.6.2).
+    """Fetches distributed claims from the sources in a token (OpenID Connect Core 1.0, section 5.6.2).
 
-    Their answers are tokens, too: of any issuer over TLS, at most sixteen, which are found when first needed. Sources
-    that hang keep nobody from fetching keys.
+    The responses are tokens of any issuer over TLS, at most sixteen, which are discovered on first use. Slow sources do
+    not delay the fetching of keys.
     """
 
     def __init__(self, fetcher: Fetcher, log: Logger) -> None:
@@ -64,8 +64,8 @@ class DistributedClaims:
     async def resolve(
         self, name: str, registered: RegisteredClaims, algorithms: Sequence[str], audiences: Collection[str]
     ) -> Claims:
-        """Return the claim by its name; nothing if the token does not say who has it. Raises `FetchError`,
-        `MalformedToken`, `NotVerified` and `ClaimError`.
+        """Return the claim `name`; empty if the token has no source for it. Raises `FetchError`, `MalformedToken`,
+        `NotVerified` and `ClaimError`.
         """
         source = (registered.claim_sources or {}).get((registered.claim_names or {}).get(name, ""))
         if source is None or not source.endpoint:
@@ -96,7 +96,7 @@ class DistributedClaims:
 
 
 class ProviderConnection:
-    """The way to one provider, which authenticators before and after a change share."""
+    """The connection to one provider, shared by authenticators before and after a reload."""
 
     def __init__(self, issuer: Issuer, dialer: Dialer | None, log: Logger) -> None:
         self._fetcher = Fetcher(issuer.certificate_authority, dialer)
@@ -112,7 +112,7 @@ class ProviderConnection:
 
 
 class IssuerTokens:
-    """Knows the tokens of one issuer."""
+    """Verifies the tokens of one issuer."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class IssuerTokens:
         self._offload = offload
 
     async def owner(self, token: UnverifiedToken) -> Owner:
-        """Return whose token it is. Raises `TokenRefused`."""
+        """Return the user of a token. Raises `TokenRefused`."""
         try:
             claims, registered = await _verified(token, self._connection.provider, self._algorithms)
             expires = expiry(registered, self._audiences, wall_seconds())

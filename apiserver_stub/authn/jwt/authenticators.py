@@ -1,4 +1,4 @@
-"""All JWT authenticators of a server: the token of each issuer goes to its own; the issuers may change."""
+"""The JWT authenticators of a server, by issuer. The issuers may change at run time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -22,20 +22,20 @@ from controller_manager.common.transport.dialer import Dialer
 
 _LATENCY = Family(
     "apiserver_authentication_jwt_authenticator_latency_seconds",
-    "Seconds that it took to authenticate a token of an issuer, by result.",
+    "Seconds spent authenticating a token of an issuer, by result.",
     "histogram",
     ("result", "jwt_issuer_hash"),
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
 _FETCHED = Family(
     "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
-    "When the keys of an issuer were last fetched (seconds since the epoch), by result.",
+    "Time of the last key fetch of an issuer (seconds since the epoch), by result.",
     "gauge",
     ("result", "jwt_issuer_hash", "apiserver_id_hash"),
 )
 _KEY_SET = Family(
     "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info",
-    "The digest of the keys of an issuer as they were last fetched.",
+    "Digest of the last fetched keys of an issuer.",
     "gauge",
     ("jwt_issuer_hash", "apiserver_id_hash", "hash"),
 )
@@ -45,9 +45,8 @@ Compiled = Sequence[tuple[JWTAuthenticator, Expressions]]
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What holds for all issuers of a server: the algorithms that tokens may be signed with, what tokens call the
-    server, the issuers that are its own, which no other may be, and by `egressSelectorType` the dialers of networks
-    that may be named; None for one that is reached directly.
+    """The settings common to all issuers: allowed signing algorithms, audiences of this server, its own issuers, which
+    no other may use, and the dialers by `egressSelectorType`; None for a direct connection.
     """
 
     algorithms: Sequence[str]
@@ -57,7 +56,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class JWTAuthenticators:
-    """Knows the tokens of issuers; `use` has it know those of others."""
+    """Verifies tokens of the configured issuers; `use` replaces the configuration."""
 
     def __init__(self, terms: Terms, offload: Offload, log: Logger, registry: Registry) -> None:
         self._terms = terms
@@ -70,11 +69,11 @@ class JWTAuthenticators:
 
     @property
     def connections(self) -> Mapping[Issuer, ProviderConnection]:
-        """The providers in use, by what there is to know for reaching them."""
+        """The connections to providers in use, by their issuer settings."""
         return self._connections
 
     def connections_for(self, compiled: Compiled) -> Mapping[Issuer, ProviderConnection]:
-        """Return the ways to the providers of these authenticators, new where there is none yet."""
+        """Return the connections to the providers of these authenticators; existing ones are reused."""
         reached = [replace(rules.issuer, audiences=(), audience_match_policy="") for rules, _ in compiled]
         return {one: self._connections.get(one) or self._connection(one) for one in reached}
 
@@ -82,7 +81,7 @@ class JWTAuthenticators:
         return ProviderConnection(issuer, self._terms.dialers.get(issuer.egress_selector_type), self._log)
 
     def use(self, compiled: Compiled, connections: Mapping[Issuer, ProviderConnection]) -> None:
-        """Know the tokens of these authenticators from now on, over connections that are theirs."""
+        """Use these authenticators and connections from now on."""
         self._connections = connections
         by_url = {issuer.url: connection for issuer, connection in connections.items()}
         self._tokens = {
@@ -93,7 +92,7 @@ class JWTAuthenticators:
         }
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """See `FindToken`. A token belongs to the issuer that it names, before anything of it is verified."""
+        """See `FindToken`. The unverified issuer of a token selects its authenticator."""
         parts = take_apart(token)
         issuer = self._tokens.get(parts.issuer) if parts is not None else None
         meant = shared(audiences, self._terms.audiences)

@@ -1,4 +1,4 @@
-"""The claims of a token whose signature is good: whether they hold, and the user that they make."""
+"""The claims of a verified token: validation, and mapping to a user."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from controller_manager.common.serving.authentication import User
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 LEEWAY = 60.0
-"""Seconds that the clock of an issuer may be ahead; one that is behind has no leeway, as upstream."""
+"""Seconds that the clock of an issuer may be ahead; no leeway if it is behind, as in kube-apiserver."""
 _FARTHEST = float(2**63)
 _STRINGS_WANTED = "expression must return a string or a list of strings"
 
@@ -26,11 +26,11 @@ Claims = dict[str, Any]
 
 
 class ClaimError(ValueError):
-    """The claims of a token do not hold, or make no user; the message says why."""
+    """The claims of a token are invalid or map to no user; the message is the reason."""
 
 
 class Source(msgspec.Struct):
-    """The place where a claim can be asked for (OpenID Connect Core 1.0, section 5.6.2)."""
+    """The source of a distributed claim (OpenID Connect Core 1.0, section 5.6.2)."""
 
     endpoint: str | None = None
     access_token: str | None = None
@@ -51,8 +51,8 @@ class RegisteredClaims(msgspec.Struct):
 
 
 def read_claims(payload: bytes) -> tuple[Claims, RegisteredClaims]:
-    """Return all claims, and those that are registered. Of a name that is there twice the last counts (RFC 7519,
-    section 4). Raises `ClaimError`.
+    """Return all claims and the registered ones. The last of duplicate names counts (RFC 7519, section 4). Raises
+    `ClaimError`.
     """
     try:
         claims = orjson.loads(payload)
@@ -67,8 +67,8 @@ def read_claims(payload: bytes) -> tuple[Claims, RegisteredClaims]:
 
 
 def expiry(registered: RegisteredClaims, audiences: Collection[str], now: float) -> float:
-    """Return until when (seconds since the epoch) the claims hold for one of the audiences. Raises `ClaimError` if they
-    do not hold now.
+    """Return the expiry of a token (seconds since the epoch) for one of the audiences. Raises `ClaimError` if it is not
+    valid now.
     """
     meant = registered.aud if isinstance(registered.aud, list) else [registered.aud]
     if not any(one in audiences for one in meant):
@@ -86,7 +86,7 @@ def expiry(registered: RegisteredClaims, audiences: Collection[str], now: float)
 
 
 def make_user(claims: Claims, rules: JWTAuthenticator, expressions: Expressions) -> User:
-    """Return the user whom claims make. Raises `ClaimError`."""
+    """Map claims to a user. Raises `ClaimError`."""
     try:
         return _Mapping(claims, rules.claim_mappings, expressions).user(rules)
     except ExpressionError as error:
@@ -96,7 +96,7 @@ def make_user(claims: Claims, rules: JWTAuthenticator, expressions: Expressions)
 
 
 class _Mapping:
-    """Maps the claims of one token; what expressions see of them is made when the first of these is asked."""
+    """Maps the claims of one token. The CEL value of the claims is created on first use."""
 
     def __init__(self, claims: Claims, mappings: ClaimMappings, expressions: Expressions) -> None:
         self._claims = claims
@@ -154,7 +154,7 @@ class _Mapping:
         return found
 
     def _text(self, name: str) -> str:
-        """Return a claim that must be there, and be a string; `null` is the empty one."""
+        """Return a required string claim; `null` is an empty string."""
         if name not in self._claims:
             raise ClaimError(f"the token has no claim {name}")
         found = self._claims[name]
@@ -189,7 +189,7 @@ def _strings(what: str, value: Any) -> tuple[str, ...]:
 
 
 def _seconds(value: float | str) -> float:
-    """Return a moment in whole seconds since the epoch; a number may be written as a text. Raises `ValueError`."""
+    """Return a time in whole seconds since the epoch; numbers may be strings. Raises `ValueError`."""
     if isinstance(value, str):
         value = int(value) if value.removeprefix("-").isdecimal() and value.isascii() else float(value)
     if value != value or value in (float("inf"), float("-inf")):

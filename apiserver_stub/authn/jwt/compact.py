@@ -1,4 +1,4 @@
-"""Tokens in the compact form (RFC 7515, section 3.1), taken apart before anything of them is believed."""
+"""Parses tokens in the compact form (RFC 7515, section 3.1) before verification."""
 
 import base64
 import json
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 LONGEST = 128 * 1024
-"""Characters of a token that is looked at."""
+"""Maximum number of characters of a token."""
 _LONGEST_HEADER = 16 * 1024
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _GOOGLE = "accounts.google.com"
 
 
 class MalformedToken(ValueError):
-    """The token of a known issuer is not one that could be verified; the message says why."""
+    """The token of a known issuer has an invalid format; the message is the reason."""
 
 
 class UnverifiedToken(NamedTuple):
-    """A token of three parts; `issuer` is what it says of itself, and proves nothing."""
+    """A token of three parts; `issuer` is not verified."""
 
     issuer: str
     header: str
@@ -29,7 +29,7 @@ class UnverifiedToken(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The algorithm of a signature, and the key that it names; empty if it names none."""
+    """The signing algorithm and the key id; the latter may be empty."""
 
     algorithm: str
     key: str
@@ -43,7 +43,7 @@ _ISSUER = msgspec.json.Decoder(_Issuer)
 
 
 def take_apart(token: str) -> UnverifiedToken | None:
-    """Return the parts of a token; None for what is no JSON Web Token with a signature, or names no issuer."""
+    """Return the parts of a token; None if it is not a signed JSON Web Token or has no issuer."""
     if len(token) > LONGEST or token.count(".") != 2 or not token.isascii():
         return None
     header, body, signature = token.split(".")
@@ -66,9 +66,8 @@ def decode_part(part: str) -> bytes:
 
 
 def read_header(part: str) -> Header:
-    """Return the header of a token (RFC 7515, section 4). Keys that come within it, or that it says where to find, are
-    nobody's, and are not looked at. Raises `MalformedToken` for one with names twice, and for extensions that must be
-    understood.
+    """Return the header of a token (RFC 7515, section 4). Embedded keys and key URLs are ignored because they are not
+    trusted. Raises `MalformedToken` for duplicate names, and for critical extensions.
     """
     try:
         if len(part) > _LONGEST_HEADER:

@@ -1,4 +1,4 @@
-"""The file of `--authentication-config`, as types; and the `--oidc-*` flags as what they mean there."""
+"""The types of the `--authentication-config` file, and the `--oidc-*` flags converted to them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ KIND = "AuthenticationConfiguration"
 
 
 class Issuer(ConfigModel):
-    """An OpenID provider: who it says it is, where it is found, and for whom its tokens must be meant."""
+    """An OpenID provider: its issuer URL, its discovery URL, and the required audiences of its tokens."""
 
     url: str = ""
     discovery_url: str = msgspec.field(name="discoveryURL", default="")
@@ -25,7 +25,7 @@ class Issuer(ConfigModel):
 
 
 class ClaimValidationRule(ConfigModel):
-    """A claim that must have a value, or an expression over claims that must hold."""
+    """A claim with a required value, or an expression over claims that must be true."""
 
     claim: str = ""
     required_value: str = ""
@@ -56,7 +56,7 @@ class ExtraMapping(ConfigModel):
 
 
 class ClaimMappings(ConfigModel):
-    """The attributes of a user as claims tell them."""
+    """The mapping of claims to user attributes."""
 
     username: PrefixedClaimOrExpression = PrefixedClaimOrExpression()
     groups: PrefixedClaimOrExpression = PrefixedClaimOrExpression()
@@ -65,7 +65,7 @@ class ClaimMappings(ConfigModel):
 
 
 class UserValidationRule(ConfigModel):
-    """An expression over the user that must hold."""
+    """An expression over the user that must be true."""
 
     expression: str = ""
     message: str = ""
@@ -81,20 +81,20 @@ class JWTAuthenticator(ConfigModel):
 
 
 class AnonymousAuthCondition(ConfigModel):
-    """A path on which callers may stay unknown."""
+    """A path that allows anonymous requests."""
 
     path: str = ""
 
 
 class AnonymousAuthConfig(ConfigModel):
-    """Whether callers may stay unknown: everywhere, or where one of the conditions is met."""
+    """Whether anonymous requests are allowed: on all paths, or on those of the conditions."""
 
     enabled: bool = False
     conditions: tuple[AnonymousAuthCondition, ...] = ()
 
 
 class AuthenticationConfiguration(ConfigDocument):
-    """The whole file; all its versions have the same fields."""
+    """The whole file; all versions have the same fields."""
 
     jwt: tuple[JWTAuthenticator, ...] = ()
     anonymous: AnonymousAuthConfig | None = None
@@ -105,21 +105,21 @@ VERSIONS: Mapping[str, type[AuthenticationConfiguration]] = MappingProxyType(
         f"apiserver.config.{GROUP_DOMAIN}/v1": AuthenticationConfiguration,
         f"apiserver.config.{GROUP_DOMAIN}/v1beta1": AuthenticationConfiguration,
         f"apiserver.config.{GROUP_DOMAIN}/v1alpha1": AuthenticationConfiguration,
-        f"apiserver.{GROUP_DOMAIN}/v1beta1": AuthenticationConfiguration,  # as documented; servers know the first three
+        f"apiserver.{GROUP_DOMAIN}/v1beta1": AuthenticationConfiguration,  # documented; servers accept the first three
     }
 )
 
 
 def parse(data: bytes, path: Path) -> AuthenticationConfiguration:
-    """Return the configuration that the bytes of a file say. Raises `ConfigFileError`."""
+    """Parse the bytes of a configuration file. Raises `ConfigFileError`."""
     return parse_config(data, path, KIND, VERSIONS)
 
 
 def from_flags(options: AuthenticationOptions) -> AuthenticationConfiguration:
-    """Return what the `--oidc-*` flags say: one authenticator, or none without an issuer. Raises `ConfigFileError` if
-    the file of authorities cannot be read.
+    """Return the configuration of the `--oidc-*` flags: one authenticator, or none without an issuer. Raises
+    `ConfigFileError` if the CA file cannot be read.
 
-    | --oidc-username-prefix | --oidc-username-claim | prefix before names |
+    | --oidc-username-prefix | --oidc-username-claim | username prefix     |
     |------------------------|-----------------------|---------------------|
     | `-`                    | any                   | none                |
     | other text             | any                   | that                |

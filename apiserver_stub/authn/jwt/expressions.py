@@ -1,4 +1,4 @@
-"""Expressions in CEL over the claims of a token (`claims`) and over the user it makes (`user`)."""
+"""CEL expressions over the claims of a token (`claims`) and the mapped user (`user`)."""
 
 from functools import lru_cache
 from typing import Any
@@ -23,7 +23,7 @@ _BY_NAME = (_OPTIONAL_FIELD, "_[_]", "_[?_]")
 
 
 class ExpressionError(ValueError):
-    """An expression is none, or has no value for a token; `internal` if it fails only when it is planned."""
+    """An expression is invalid, or failed for a token; `internal` if it failed only during planning."""
 
     def __init__(self, message: str, *, internal: bool = False) -> None:
         super().__init__(message)
@@ -40,13 +40,11 @@ class Expression:
         self._fields = fields
 
     def selects(self, field: str) -> bool:
-        """Tell whether the text selects this field of the variable itself, as in `claims.email`."""
+        """Return whether the expression selects this field of the variable, as in `claims.email`."""
         return field in self._fields
 
     def evaluate(self, value: dict[str, Any]) -> Any:
-        """Return the value for claims as `claims_value` makes them, or a user as `user_value` does. Raises
-        `ExpressionError`.
-        """
+        """Evaluate for claims from `claims_value`, or a user from `user_value`. Raises `ExpressionError`."""
         try:
             return self._program.evaluate({self._variable: value}, CostBudget())
         except (EvaluationError, CostExceeded) as error:
@@ -54,17 +52,17 @@ class Expression:
 
 
 def compile_mapping(text: str) -> Expression:
-    """Return an expression over claims of any type. Raises `ExpressionError`."""
+    """Compile an expression over claims with a result of any type. Raises `ExpressionError`."""
     return _compile(text, CLAIMS)
 
 
 def compile_claim_rule(text: str) -> Expression:
-    """Return an expression over claims that is true or false. Raises `ExpressionError`."""
+    """Compile a boolean expression over claims. Raises `ExpressionError`."""
     return _compile(text, CLAIMS, BOOL)
 
 
 def compile_user_rule(text: str) -> Expression:
-    """Return an expression over a user that is true or false. Raises `ExpressionError`."""
+    """Compile a boolean expression over a user. Raises `ExpressionError`."""
     return _compile(text, USER, BOOL)
 
 
@@ -130,7 +128,7 @@ def _is(node: Node, variable: str) -> bool:
 
 
 def _unescape(tree: Node) -> None:
-    """Have names of entries mean what they are escaped for, as those of declared fields do: `claims.a__dot__b`."""
+    """Unescape the names of map entries like those of declared fields: `claims.a__dot__b`."""
     for node in walk(tree):
         if isinstance(node, Select) and node.operand.type.kind is not Kind.STRUCT:
             node.field = unescaped(node.field) or node.field

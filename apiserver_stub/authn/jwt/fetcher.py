@@ -1,4 +1,4 @@
-"""Documents that providers publish, fetched over TLS: bounded in time, bytes and redirects."""
+"""Fetches documents of providers over TLS, with limits of time, bytes and redirects."""
 
 import asyncio
 from copy import copy
@@ -20,12 +20,12 @@ _HTTPS = 443
 
 
 class FetchError(Exception):
-    """A document could not be fetched; the message names its URL and says why."""
+    """A document could not be fetched; the message contains its URL and the reason."""
 
 
 class Fetcher:
-    """Fetches from any host whose certificate the authorities `ca` (PEM) signed, or those of the system; directly, or
-    by a dialer.
+    """Fetches from any host with a certificate signed by the authorities `ca` (PEM), or those of the system; directly
+    or through a dialer.
     """
 
     def __init__(self, ca: str, dialer: Dialer | None = None) -> None:
@@ -34,7 +34,7 @@ class Fetcher:
         self._pool = self._new_pool()
 
     def apart(self) -> Self:
-        """Return one that believes the same authorities, over connections of its own."""
+        """Return a fetcher with the same authorities and separate connections."""
         other = copy(self)
         other._pool = self._new_pool()
         return other
@@ -50,7 +50,7 @@ class Fetcher:
             raise FetchError(f"{url}: {error}") from None
 
     def close(self) -> None:
-        """End every connection; fetches under way fail."""
+        """Close all connections; running fetches fail."""
         self._pool.close()
 
     def _new_pool(self) -> ConnectionPool:

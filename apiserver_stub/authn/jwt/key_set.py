@@ -37,7 +37,7 @@ _SECRET = frozenset({"d", "p", "q", "k"})
 
 
 class UnusableKeys(ValueError):
-    """A document is no set of keys; the message says why."""
+    """A document is not a valid key set; the message is the reason."""
 
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
@@ -59,8 +59,8 @@ _KEY_SET = msgspec.json.Decoder(_KeySet)
 
 
 def parse_keys(document: bytes) -> tuple[VerificationKey, ...]:
-    """Return the keys of a set that signatures can be verified with, at most 64; the others are left out, as the
-    standard asks (section 5). Raises `UnusableKeys`.
+    """Return the usable verification keys of a set, at most 64; others are ignored as the standard requires (section
+    5). Raises `UnusableKeys`.
     """
     try:
         described = _KEY_SET.decode(document).keys
@@ -70,8 +70,8 @@ def parse_keys(document: bytes) -> tuple[VerificationKey, ...]:
 
 
 def _key(described: Mapping[str, Any]) -> VerificationKey | None:
-    """Return a key; None for one of another use, weaker than 2048 bits, or of which more than the public half is told:
-    whoever reads that could sign.
+    """Return a key; None for another use, for less than 2048 bits, or if private parts are included, because then every
+    reader could sign.
     """
     if described.get("use", "sig") != "sig" or _SECRET & described.keys():
         return None
@@ -86,7 +86,7 @@ def _key(described: Mapping[str, Any]) -> VerificationKey | None:
 
 
 def _public_key(public: dict[str, Any]) -> tuple[PublicKey, frozenset[str]]:
-    """Return a key and the algorithms it is for. Raises what libraries raise for one that is none, and `ValueError`."""
+    """Return a key and its algorithms. Raises `ValueError` and errors of the library for an invalid key."""
     found: object = None
     if public["kty"] == "RSA":
         found = RSAAlgorithm.from_jwk(public)
@@ -104,7 +104,7 @@ def _public_key(public: dict[str, Any]) -> tuple[PublicKey, frozenset[str]]:
 
 
 def is_signed(token: UnverifiedToken, header: Header, keys: Sequence[VerificationKey]) -> bool:
-    """Tell whether one of the keys signed a token; only that which it names, if it names one."""
+    """Return whether one of the keys signed a token; if the token names a key, only that key."""
     try:
         signature = decode_part(token.signature)
     except ValueError:

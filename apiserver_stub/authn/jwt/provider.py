@@ -1,4 +1,4 @@
-"""One OpenID provider: where it publishes its keys (OpenID Connect Discovery 1.0), and its keys as they change."""
+"""One OpenID provider: discovery of its key URL (OpenID Connect Discovery 1.0), and refreshing of its keys."""
 
 import asyncio
 import re
@@ -18,20 +18,20 @@ from controller_manager.common.base.log import Logger
 _WELL_KNOWN = "/.well-known/openid-configuration"
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between attempts
 _FRESH = (60.0, 3600.0)  # seconds after which keys are fetched again, at the earliest and at the latest
-_USUALLY_FRESH = 300.0  # seconds, where the provider does not say
+_USUALLY_FRESH = 300.0  # seconds, if the provider does not set max-age
 _PATIENCE = 10.0  # seconds that a token waits for keys
 _MOST_WAITING = 32  # tokens that wait for keys
-_FETCHES, _BURST = 0.2, 3  # fetches of keys in a second that tokens may ask for, and at once
+_FETCHES, _BURST = 0.2, 3  # fetches per second that tokens may trigger, and their burst
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})(?:$|[\s,])", re.IGNORECASE)
 
 
 class NotVerified(ValueError):
-    """A token could not be verified; the message says why."""
+    """A token could not be verified; the message is the reason."""
 
 
 class KeyFetches(msgspec.Struct):
-    """The last fetches of keys: when they succeeded and failed (seconds since the epoch; 0 is never), and the SHA-256
-    of what was fetched.
+    """The last key fetches: times of success and failure (seconds since the epoch; 0 is never), and the SHA-256 of the
+    response.
     """
 
     succeeded: float = 0.0
@@ -45,17 +45,17 @@ class _Discovered(msgspec.Struct):
 
 
 class Provider:
-    """Keeps the keys of one issuer: `run` fetches them, again when they are old, and when a token cannot be verified
-    with those that are known, which happens every five seconds at most.
+    """The keys of one issuer. `run` fetches them, and refreshes them when they are old or when a token cannot be
+    verified with them, the latter every five seconds at most.
 
-    A provider that is down costs nothing but new keys: those that are known stay.
+    If the provider is down, the current keys are kept.
     """
 
     def __init__(self, issuer: Issuer, fetcher: Fetcher, log: Logger) -> None:
         self.issuer = issuer
         self.fetches = KeyFetches()
         self.trouble = "it is not discovered yet"
-        """Why the provider was not found; empty once it was."""
+        """The reason why discovery failed; empty after it succeeded."""
         self._fetcher = fetcher
         self._log = log.bind(issuer=issuer.url)
         self._keys: tuple[VerificationKey, ...] = ()
@@ -98,16 +98,14 @@ class Provider:
             raise NotVerified(f"its issuer is not found: {self.trouble}" if self.trouble else "its signature is wrong")
 
     async def discovered(self, patience: float) -> bool:
-        """Tell whether the provider is found, within so many seconds."""
+        """Return whether discovery succeeds within `patience` seconds."""
         end = monotonic() + patience
         while self.trouble and monotonic() < end:
             await self._next_attempt(end - monotonic())
         return not self.trouble
 
     async def _newer_keys(self) -> None:
-        """Wait for a fetch of keys that is under way, or begun if the rate allows it; not for a provider that was not
-        found.
-        """
+        """Wait for a running fetch of keys, or start one if the rate limit allows it; not if discovery failed."""
         if (self.trouble and self._tried) or self._waiting >= _MOST_WAITING:
             return
         if self._attempt is None or self._attempt.done():
@@ -139,7 +137,9 @@ class Provider:
         self._wanted.clear()
 
     async def _refresh(self) -> float:
-        """Fetch the keys; return the seconds after which they are old. What fails begins with discovery next time."""
+        """Fetch the keys; return the seconds until the next refresh. After a failure, the next refresh starts with
+        discovery.
+        """
         if not self._keys_url:
             self._keys_url = await self._discover()
             self.trouble = ""
@@ -176,11 +176,11 @@ class Provider:
         return found.jwks_uri
 
     def _tell(self, trouble: str) -> None:
-        """Log what is wrong once, and once more when it is over."""
+        """Log a failure once, and the recovery once."""
         if trouble and trouble != self._told:
-            self._log.warning("the issuer of tokens cannot be asked; it will be tried again", error=trouble)
+            self._log.warning("failed to reach the token issuer; retrying", error=trouble)
         elif not trouble and self._told:
-            self._log.info("the issuer of tokens answers again")
+            self._log.info("token issuer is reachable again")
         self._told = trouble
 
 

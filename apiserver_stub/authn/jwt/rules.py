@@ -1,4 +1,4 @@
-"""The rules of authentication configurations (document 2): all problems at once, and the expressions compiled."""
+"""Validation of authentication configurations (document 2): reports all errors and compiles the expressions."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -49,14 +49,14 @@ _UNVERIFIED = (
 
 @dataclass(frozen=True, slots=True)
 class ClaimCondition:
-    """An expression that must be true, and what is said if it is not."""
+    """An expression that must be true, and the message if it is not."""
 
     expression: Expression
     message: str = ""
 
 
 class Expressions(msgspec.Struct, frozen=True):
-    """The expressions of one authenticator."""
+    """The compiled expressions of one authenticator."""
 
     username: Expression | None = None
     groups: Expression | None = None
@@ -69,8 +69,8 @@ class Expressions(msgspec.Struct, frozen=True):
 def check(
     configuration: AuthenticationConfiguration, disallowed: Collection[str], errors: ErrorList
 ) -> tuple[Expressions, ...]:
-    """Return the expressions of each authenticator; they are of use only if nothing is wrong. The `disallowed` issuers
-    are those of service account tokens.
+    """Compile the expressions of each authenticator; use them only if there are no errors. The `disallowed` issuers are
+    those of service account tokens.
     """
     root: FieldPath = (None, "jwt")
     if len(configuration.jwt) > _MOST:
@@ -94,7 +94,7 @@ def check(
 
 
 def _once(seen: set[str], value: str, at: FieldPath, errors: ErrorList) -> bool:
-    """Report a value that was seen before; tell whether it was not."""
+    """Report a duplicate value; return whether the value is new."""
     if value in seen:
         errors.duplicate(at, value)
         return False
@@ -163,13 +163,13 @@ def _check_audiences(issuer: Issuer, at: FieldPath, errors: ErrorList) -> None:
 
 
 class _Rules(msgspec.Struct):
-    """One check of one authenticator."""
+    """Validates one authenticator."""
 
     errors: ErrorList
     found: Expressions = msgspec.field(default_factory=Expressions)
 
     def authenticator(self, one: JWTAuthenticator, disallowed: Collection[str], at: FieldPath) -> Expressions:
-        """Report what is wrong; return the expressions."""
+        """Report validation errors; return the compiled expressions."""
         _check_issuer(one.issuer, disallowed, (at, "issuer"), self.errors)
         rules = self._claim_rules(one.claim_validation_rules, (at, "claimValidationRules"))
         self.found = replace(self.found, claim_rules=rules)
@@ -279,7 +279,7 @@ class _Rules(msgspec.Struct):
 
 
 def _check_key(key: str, at: FieldPath, errors: ErrorList) -> None:
-    """A key of extra is a path behind a domain, in lower case, and no domain of the platform's own."""
+    """Check that an extra key is a lower-case, domain-prefixed path, not in a Kubernetes domain."""
     domain, _, path = key.partition("/")
     if not key:
         errors.required(at)

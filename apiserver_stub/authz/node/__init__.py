@@ -1,4 +1,4 @@
-"""The authorizer of the mode Node: what the agents of nodes may do, by what runs on their node."""
+"""The authorizer of the mode Node: permissions of kubelets, based on the pods of their node."""
 
 from apiserver_stub.authz.node.authorizer import NodeAuthorizer
 

@@ -1,7 +1,7 @@
-"""What agents of nodes may do: read what the pods on their node need, and look after what is theirs.
+"""The permissions of kubelets: read the objects that pods on their node need, and manage their own objects.
 
-What they write is held to their own node by admission, which sees the objects. A refusal is never a denial: another
-authorizer may allow more.
+Admission restricts writes to the own node, because it sees the objects. This authorizer never denies, so another one
+may allow more.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ _OF_SLICE = frozenset({"get", "update", "patch", "delete"})
 _UNLISTED = Rules(incomplete=True, error="node authorizer does not support user rule resolution")
 
 _CERTIFICATES, _STORAGE = f"certificates.{GROUP_DOMAIN}", f"storage.{GROUP_DOMAIN}"
-# What all nodes may do, by group and resource: what is not looked at any closer.
+# The permissions of all nodes, by group and resource, without further checks.
 _OF_ALL: Mapping[tuple[str, str], frozenset[str]] = {
     (f"authentication.{GROUP_DOMAIN}", "tokenreviews"): frozenset({"create"}),
     (f"authorization.{GROUP_DOMAIN}", "subjectaccessreviews"): frozenset({"create"}),
@@ -58,7 +58,7 @@ _OF_ALL: Mapping[tuple[str, str], frozenset[str]] = {
 
 
 def node_of(user: User) -> str | None:
-    """Return the name of the node that a user is the agent of, be it empty; None for all others."""
+    """Return the node name of a kubelet user, which may be empty; None for other users."""
     is_node = user.name.startswith(_USER) and NODES_GROUP in user.groups
     return user.name.removeprefix(_USER) if is_node else None
 
@@ -68,14 +68,14 @@ def _refused(reason: str) -> Authorization:
 
 
 def _narrowed(attributes: AuthorizerAttributes, path: str, node: str) -> bool:
-    """Tell whether a field selector lets only what is of a node through."""
+    """Return whether a field selector restricts the request to objects of a node."""
     selector = attributes.selectors.fields
     terms = () if selector is None else selector.terms
     return any(term.equal and (term.path, term.value) == (path, node) for term in terms)
 
 
 class NodeAuthorizer:
-    """Decides about requests of nodes; about others it has no opinion."""
+    """Decides requests of nodes; has no opinion about others."""
 
     def __init__(self, graph: NodeGraph) -> None:
         self._graph = graph
@@ -97,8 +97,8 @@ class NodeAuthorizer:
         }
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return ALLOW, or NO_OPINION and why. The first node that is not allowed something has the graph read, which
-        clusters without kubelets never need.
+        """Return ALLOW, or NO_OPINION with a reason. The graph is read on the first request that is not allowed, so
+        clusters without kubelets never need it.
         """
         found = self._decide(attributes)
         if found.decision is Decision.ALLOW or self._graph.complete or node_of(attributes.user) is None:
@@ -121,7 +121,7 @@ class NodeAuthorizer:
         return ALLOWED if allowed else NO_OPINION
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return that what nodes may do cannot be listed; nothing for others."""
+        """Return that the permissions of a node cannot be listed; no permissions for other users."""
         return NO_RULES if node_of(user) is None else _UNLISTED
 
     def _related(self, kind: str, node: str, of: AuthorizerAttributes) -> Authorization:

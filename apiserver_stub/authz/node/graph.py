@@ -1,7 +1,7 @@
-"""Which nodes are related to which objects: read from the watch cache when a node first asks, and kept from then on.
+"""The relations between nodes and objects, read from the watch cache on first use and then kept up to date.
 
-An object leads to a node if a pod on the node needs it, or if it names the node itself. Persistent volumes and their
-secrets lead where the claim does that the volume is bound to.
+An object is related to a node if a pod on the node needs it, or if it names the node. Persistent volumes and their
+secrets are related to the nodes of the bound claim.
 """
 
 import sys
@@ -30,17 +30,17 @@ _NAMING_A_NODE: Mapping[str, str] = {
 _OPERATIONS: Mapping[str, str] = {POD: "Pod", VOLUME: "PV", **_NAMING_A_NODE}
 _DURATION = Family(
     "node_authorizer_graph_actions_duration_seconds",
-    "Seconds of changes of the graph of nodes and objects.",
+    "Seconds spent updating the graph of nodes and objects.",
     "histogram",
     ("operation",),
     tuple(0.0001 * 2**step for step in range(12)),
 )
 _NOWHERE: Mapping[str, int] = {}
-_PIECE = 20  # rows that are read before others may run; a pod takes some ten microseconds
+_PIECE = 20  # rows read before the loop yields; a pod takes some ten microseconds
 
 
 class _Edges(msgspec.Struct, gc=False, frozen=True):
-    """The objects that one object makes lead to a node besides itself, and by what it was judged."""
+    """The relations that one object creates to its node, and the signature of the data they were computed from."""
 
     node: str
     references: frozenset[Reference]
@@ -53,15 +53,15 @@ class _Volume(NamedTuple):
 
 
 class NodeGraph:
-    """The nodes that objects lead to, as soon as it is `complete`."""
+    """The relations of objects to nodes; usable when `complete`."""
 
     def __init__(self, store: WatchCache, registry: Registry) -> None:
         self.complete = False
         """Whether all that there is has been taken in."""
         self._store = store
-        self._unread: Iterator[Row] | None = None  # until it is to be read
+        self._unread: Iterator[Row] | None = None  # None until the first read
         self._duration = Histograms(_DURATION, registry)
-        self._edges: dict[tuple[str, str], _Edges] = {}  # by resource and key of what makes them
+        self._edges: dict[tuple[str, str], _Edges] = {}  # by resource and key of the object that creates them
         self._nodes: dict[Reference, dict[str, int]] = {}  # how many make an object lead to a node
         self._volumes: dict[str, _Volume] = {}
         self._of_secret: dict[Reference, set[str]] = {}  # the volumes that need a secret
@@ -72,9 +72,7 @@ class NodeGraph:
         }
 
     async def read(self) -> None:
-        """Take in what there is, a piece at a time, by all who wait for it, and hear of all changes meanwhile and
-        afterwards.
-        """
+        """Read the existing objects in steps, shared by all waiting callers, and subscribe to changes."""
         if self._unread is None:
             self._store.subscribe(self._hear)
             self._unread = chain.from_iterable([self._store.snapshot(resource).items() for resource in self._put])
@@ -83,7 +81,7 @@ class NodeGraph:
             self._grow(self._unread)
 
     def leads(self, kind: str, namespace: str, name: str, node: str) -> bool:
-        """Tell whether an object leads to a node."""
+        """Return whether an object is related to a node."""
         if kind == VOLUME:
             return self._volume_leads(name, node)
         if kind == POD:
@@ -101,7 +99,7 @@ class NodeGraph:
         return volume is not None and node in self._nodes.get(volume.claim, _NOWHERE)
 
     def _grow(self, unread: Iterator[Row]) -> None:
-        """Take in the next rows but those that changed meanwhile, of which it has heard."""
+        """Read the next rows, except those that changed meanwhile, because the subscription handles them."""
         rows = list(islice(unread, _PIECE))
         for row in rows:
             if self._store.get(row.resource, row.key) is row:
@@ -123,7 +121,7 @@ class NodeGraph:
             self._duration.observe(monotonic() - began, operation)
 
     def _guarded(self, put: Callable[[Row], None], row: Row) -> None:
-        """Take in a row; one that is no object of its kind leads nowhere."""
+        """Add a row; an invalid object has no relations."""
         try:
             put(row)
         except (Corrupt, msgspec.DecodeError, KeyError, AttributeError, TypeError):
@@ -139,7 +137,7 @@ class NodeGraph:
             self._link(row, _Edges(sys.intern(state.node), references, state.signature))
 
     def _put_named(self, row: Row) -> None:
-        """Take in an object that names a node, or none any more."""
+        """Add an object that names a node, or remove it if it no longer names one."""
         node = row.field("spec.nodeName")
         kind = row.resource.partition(".")[0]
         if node:
@@ -170,7 +168,7 @@ class NodeGraph:
             nodes[edges.node] = nodes.get(edges.node, 0) + 1
 
     def _forget(self, row: Row) -> None:
-        """Take away what an object made."""
+        """Remove the relations of an object."""
         if row.resource == VOLUME:
             volume = self._volumes.pop(row.name, None)
             for secret in volume.secrets if volume is not None else ():

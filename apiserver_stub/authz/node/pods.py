@@ -1,7 +1,7 @@
-"""What of a pod decides where the objects lead that it needs; pure.
+"""The parts of a pod that determine its related objects; pure.
 
-Pods of one template need the same. So what a spec needs is remembered by the bytes of the parts that say it, without
-the name that the volume of its token got by chance.
+Pods of one template need the same objects. So the result is cached by the bytes of these parts, without the random name
+of the token volume.
 """
 
 from functools import lru_cache
@@ -11,7 +11,7 @@ import msgspec
 
 from apiserver_stub.authz.node.references import MIRROR, Reference, needs, pod_references, references
 
-_REMEMBERED = 256  # sets of parts; pods of one template follow one another
+_REMEMBERED = 256  # cached sets of parts; pods of one template are usually consecutive
 _FROM = b'From"'  # the names of all fields of a container that name objects end like this
 _TOKEN_VOLUME, _PROJECTED = b'{"name":"kube-api-access-', b'","projected":{'
 _EPHEMERAL = b'"ephemeral"'
@@ -40,7 +40,7 @@ class _Container(TypedDict, total=False):
 
 
 class _ReferringSpec(TypedDict, total=False):
-    """What refers to other objects in the spec of a pod; to leave out the rest takes a third of the time."""
+    """The fields of a pod spec that refer to other objects; decoding only these takes a third of the time."""
 
     nodeName: str | None
     serviceAccountName: str | None
@@ -89,8 +89,8 @@ _TREES = msgspec.json.Decoder(_Trees)
 
 
 class PodState:
-    """What a pod is about, of its bytes: `node` is empty without one, `signature` is another one where it may need
-    other objects than before. Raises what msgspec does for bytes that are no pod.
+    """The decoded parts of a pod: `node` may be empty, `signature` changes if the pod may need other objects. Raises
+    the errors of msgspec for invalid bytes.
     """
 
     __slots__ = ("_data", "_pod", "node", "signature")
@@ -102,7 +102,7 @@ class PodState:
         self.signature = _signature(pod)
 
     def references(self, namespace: str, name: str) -> frozenset[Reference]:
-        """Return what the pod of this name needs on its node."""
+        """Return the objects that the pod needs on its node."""
         pod, parts = self._pod, self._pod.spec
         volumes = bytes(parts.volumes)
         has_claims = parts.resource_claims or _EPHEMERAL in volumes
@@ -114,7 +114,7 @@ class PodState:
 
 
 def _signature(pod: _Pod) -> Any:
-    """Return what changes when references of a pod may have changed: all else in its spec never does."""
+    """Return a value that changes if references of a pod may have changed; the rest of its spec is immutable."""
     ephemeral, status = len(pod.spec.ephemeral_containers or ()), pod.status
     claims = bytes(status.resource_claim_statuses), bytes(status.extended_resource_claim_status)
     uid = pod.metadata.uid
@@ -150,7 +150,7 @@ def _naming(containers: msgspec.Raw) -> bytes:
 
 
 def _alike(volumes: bytes) -> bytes:
-    """Return the volumes with the same name for that of the token in all pods; names of volumes refer to nothing."""
+    """Return the volumes with a fixed name for the token volume; nothing refers to names of volumes here."""
     at = volumes.find(_TOKEN_VOLUME)
     if at < 0:
         return volumes

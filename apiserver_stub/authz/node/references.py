@@ -1,4 +1,4 @@
-"""What pods and volumes refer to: secrets, config maps, claims and service accounts, by plain trees; pure."""
+"""References of pods and volumes to secrets, config maps, claims and service accounts; works on plain trees, pure."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -17,16 +17,16 @@ _NAMING: Mapping[str, tuple[str, str]] = {
     "configMap": (CONFIG_MAP, "name"),
     "persistentVolumeClaim": (CLAIM, "claimName"),
 }
-"""Sources of volumes that name an object: of which kind, in which field."""
+"""Volume sources that name an object: its kind and the field with the name."""
 _WITH_SECRET = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
-# Secrets of volumes without a namespace of their own are those of the claim.
+# Volumes whose secret is in the namespace of the claim unless they set one.
 _BESIDE_CLAIM = ("cephfs", "flexVolume", "rbd", "scaleIO", "iscsi")
 _NAMESPACED = ("cinder", "storageos")
 _OF_NODES = ("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef")
 
 
 class Reference(NamedTuple):
-    """An object, by the plural of its kind; without a namespace where it has none."""
+    """An object by plural, namespace (empty if cluster-scoped) and name."""
 
     kind: str
     namespace: str
@@ -34,8 +34,8 @@ class Reference(NamedTuple):
 
 
 def pod_references(namespace: str, name: str, pod: FrozenTree) -> frozenset[Reference]:
-    """Return what a pod needs on its node. A mirror pod needs nothing: a node could make one that grants it what it
-    likes. Pods of one template and namespace have the same set.
+    """Return the objects that a pod needs on its node. Mirror pods need none: a node could create one to gain access to
+    any object. Pods of one template and namespace share the same set.
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if MIRROR in (metadata.get("annotations") or {}):
@@ -46,12 +46,12 @@ def pod_references(namespace: str, name: str, pod: FrozenTree) -> frozenset[Refe
 
 @lru_cache(maxsize=4096)
 def references(namespace: str, named: tuple[tuple[str, str], ...]) -> frozenset[Reference]:
-    """Return objects of a namespace, of which kind and name are given; the same ones for the same."""
+    """Return references to objects of a namespace by kind and name; equal arguments return the same set."""
     return frozenset(Reference(kind, namespace, name) for kind, name in named)
 
 
 def needs(spec: FrozenTree, pod: str) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of what the spec of a pod of that name refers to, but for its resource claims."""
+    """Yield kind and name of the objects that a pod spec refers to, without resource claims."""
     named = (
         (SERVICE_ACCOUNT, spec.get("serviceAccountName")),
         *((SECRET, each.get("name")) for each in spec.get("imagePullSecrets") or ()),
@@ -105,7 +105,7 @@ def _of_volume(volume: FrozenTree, pod: str) -> Iterator[tuple[str, Any]]:
 
 
 def _resource_claims(spec: FrozenTree, status: FrozenTree) -> Iterator[Any]:
-    """Yield the names of the claims of a pod, of which those made from templates are told in its status."""
+    """Yield the names of the resource claims of a pod; the status has the names of generated ones."""
     made = {each.get("name"): each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()}
     for claim in spec.get("resourceClaims") or ():
         yield claim.get("resourceClaimName") or made.get(claim.get("name"))

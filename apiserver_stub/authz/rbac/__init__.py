@@ -1,4 +1,4 @@
-"""RBAC: roles and bindings, kept from the changes that the watch cache tells, and what they allow."""
+"""RBAC: roles and bindings, kept up to date from the watch cache, and their permissions."""
 
 from apiserver_stub.authz.rbac.authorizer import RBACAuthorizer
 from apiserver_stub.authz.rbac.bindings import Bindings

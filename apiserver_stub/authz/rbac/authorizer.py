@@ -1,4 +1,4 @@
-"""The authorizer of the mode RBAC: decides from roles and bindings in memory, without waiting for anything."""
+"""The authorizer of the mode RBAC: decides from roles and bindings in memory, without blocking."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ from controller_manager.common.serving.authorization import (
 )
 
 MOST_REMEMBERED = 200_000
-"""Views of users, decisions and names in them that are remembered; then all are forgotten at once."""
+"""The maximum number of cached views, decisions and names; then the caches are cleared."""
 
 _NOBODY: Mapping[str, Authorization] = {}
 # The decision on objects of all names, and those on some.
@@ -27,7 +27,7 @@ _Known = tuple[Authorization | None, Mapping[str, Authorization]]
 
 
 class _View:
-    """The roles that one user has in one namespace or in the cluster, and what they were found to allow."""
+    """The roles of one user in one namespace or in the cluster, with cached decisions."""
 
     __slots__ = ("_paths", "errors", "grants", "known")
 
@@ -58,7 +58,7 @@ _NOTHING = _View(())
 
 
 class RBACAuthorizer:
-    """Allows what roles allow that are bound to the user or to a group of it; it denies nothing."""
+    """Allows what the roles of the user and its groups allow; never denies."""
 
     def __init__(self, store: WatchCache) -> None:
         self._bindings = Bindings(store, self._forget)
@@ -66,15 +66,15 @@ class RBACAuthorizer:
         self._remembered = 0
 
     def read(self) -> None:
-        """Take in the roles and bindings in the watch cache, and hear of all changes from now on."""
+        """Read the roles and bindings in the watch cache and subscribe to changes."""
         self._bindings.read()
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return ALLOW and by which binding, or NO_OPINION and which roles there are none of."""
+        """Return ALLOW with the binding, or NO_OPINION with the missing roles."""
         return self.decide(attributes)
 
     def decide(self, attributes: AuthorizerAttributes) -> Authorization:
-        """Return the same at once."""
+        """Return the same synchronously."""
         user, namespace = attributes.user, attributes.namespace
         everywhere, here = self._view(user, ""), _NOTHING
         found = self._decision(everywhere, attributes) if everywhere.grants else None
@@ -88,7 +88,7 @@ class RBACAuthorizer:
         return Authorization(Decision.NO_OPINION, f"RBAC: {all_errors([*everywhere.errors, *here.errors])}")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return all that is allowed in a namespace."""
+        """Return all permissions in a namespace."""
         rules = self.rules_of(user, namespace)
         return Rules(
             tuple(
@@ -105,11 +105,11 @@ class RBACAuthorizer:
         return [rule for view in self._both(user, namespace) for role, _ in view.grants for rule in role.rules]
 
     def errors_of(self, user: User, namespace: str) -> Sequence[str]:
-        """Return what is wrong with the bindings of a user."""
+        """Return the errors of the bindings of a user."""
         return [error for view in self._both(user, namespace) for error in view.errors]
 
     def role_rules(self, reference: RoleRef, namespace: str) -> Sequence[RoleRule] | None:
-        """Return the rules of the role that a binding in a namespace refers to; None if there is none."""
+        """Return the rules of the role that a binding in a namespace refers to; None if it does not exist."""
         role = self._bindings.role(reference, namespace)
         return None if role is None else role.rules
 
@@ -127,7 +127,7 @@ class RBACAuthorizer:
         return decision or named.get(attributes.name)
 
     def _view(self, user: User, namespace: str) -> _View:
-        """Return what a user has in a namespace (empty: in the cluster)."""
+        """Return the roles of a user in a namespace (empty: in the cluster)."""
         views = self._views.get(namespace)
         if views is None:
             if not self._bindings.is_bound(namespace):
@@ -150,7 +150,7 @@ class RBACAuthorizer:
             self._forget(None)
 
     def _forget(self, namespace: str | None) -> None:
-        """Forget what was found out about a namespace (empty: about the cluster), or about all."""
+        """Drop cached decisions of a namespace (empty: of the cluster), or all."""
         if namespace is None:
             self._views.clear()
             self._remembered = 0

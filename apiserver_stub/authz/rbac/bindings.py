@@ -1,4 +1,4 @@
-"""Roles and bindings as they are now, read from the watch cache: which rules are given to whom, and by what."""
+"""Current roles and bindings, read from the watch cache: the roles of each subject."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -33,14 +33,14 @@ _NOBODY: Mapping[str, "_Binding"] = MappingProxyType({})
 
 
 class Grant(NamedTuple):
-    """A role that a user has, and the decision that it makes."""
+    """A role of a user, and the resulting decision."""
 
     role: RoleRules
     decision: Authorization
 
 
 class _Binding(NamedTuple):
-    """A binding: its row's key, its role, its subjects by how they are found, and decisions that were made for them."""
+    """A binding: row key, role, subjects by lookup key, and cached decisions."""
 
     key: str
     role: RoleRef
@@ -49,31 +49,31 @@ class _Binding(NamedTuple):
 
 
 class Bindings:
-    """The roles and bindings in the watch cache, by subject. `changed` is told the namespace in which users may do
-    other things than before, or None if that may be anywhere.
+    """The roles and bindings in the watch cache, by subject. `changed` is called with the namespace in which
+    permissions changed, or None if that may be any.
     """
 
     def __init__(self, store: WatchCache, changed: Callable[[str | None], None]) -> None:
         self._store = store
         self._changed = changed
-        self._roles: dict[str, RoleRules] = {}  # by the keys of rows, of which those of cluster roles have no slash
+        self._roles: dict[str, RoleRules] = {}  # by row key; those of cluster roles have no slash
         self._bindings: dict[tuple[str, str], _Binding] = {}  # by resource and key
         self._by_subject: dict[_Subject, dict[str, _Binding]] = {}
         self._namespaces: dict[str, int] = {}  # how many bindings there are in each
 
     def read(self) -> None:
-        """Take in what is there, and hear of all changes from now on."""
+        """Read the existing rows and subscribe to changes."""
         for resource in _DECODERS:
             for row in self._store.snapshot(resource).items():
                 self._put(row)
         self._store.subscribe(self._hear)
 
     def is_bound(self, namespace: str) -> bool:
-        """Tell whether there is any binding in a namespace (empty: in the cluster)."""
+        """Return whether a namespace (empty: the cluster) has any binding."""
         return namespace in self._namespaces
 
     def role(self, reference: RoleRef, namespace: str) -> RoleRules | None:
-        """Return the role that a binding in a namespace refers to; None if there is none."""
+        """Return the role that a binding in a namespace refers to; None if it does not exist."""
         match reference.kind:
             case "Role":
                 return self._roles.get(f"{namespace}/{reference.name}")
@@ -82,8 +82,8 @@ class Bindings:
         return None
 
     def granted(self, user: User, namespace: str) -> Iterator[Grant | str]:
-        """Yield what the bindings in a namespace (empty: in the cluster) give a user, in the order of their names; in
-        place of a role that there is none of, what is wrong.
+        """Yield the roles that bindings in a namespace (empty: in the cluster) grant to a user, in the order of binding
+        names; for a missing role, an error text.
         """
         found: dict[str, tuple[_Binding, _Subject]] = {}
         for subject in ((namespace, "User", user.name), *((namespace, "Group", group) for group in user.groups)):
@@ -147,16 +147,14 @@ class Bindings:
 
 
 def missing(reference: RoleRef) -> str:
-    """Return what is said of a role that there is none of."""
+    """Return the error text for a missing role."""
     if reference.kind not in ("Role", "ClusterRole"):
         return f"unsupported role reference kind: {quote(reference.kind)}"
     return f"{reference.kind.lower()}.{GROUP} {quote(reference.name)} not found"
 
 
 def _decoded(row: Row) -> Any:
-    """Return the rules of a role, or a binding; None if it cannot be read, which the log tells of when the store is
-    opened.
-    """
+    """Return the rules of a role, or a binding; None if it cannot be decoded (logged when the store is opened)."""
     try:
         return _read(row.resource, row.data)
     except (Corrupt, msgspec.DecodeError):
@@ -183,7 +181,7 @@ def _binding(row: Row, found: RoleBinding) -> _Binding:
 
 
 def _allowed(binding: _Binding, found: _Subject) -> Authorization:
-    """Return the decision of a binding, which says to whom it gives what."""
+    """Return the decision of a binding, whose reason names the binding, the role and the subject."""
     namespace, _, name = binding.key.rpartition("/")
     kind, named = ("RoleBinding", f"{name}/{namespace}") if namespace else ("ClusterRoleBinding", name)
     subject = binding.subjects[found]

@@ -1,4 +1,4 @@
-"""The rules of roles, compiled: what they allow, and which parts of other rules they cover."""
+"""The compiled rules of roles: permission checks, and whether they cover other rules."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,30 +18,30 @@ class _Permit(Struct, frozen=True, gc=False):
     names: frozenset[str] | None
 
     def covers(self, verb: str, group: str) -> bool:
-        """Tell whether the permit is for a verb and a group."""
+        """Return whether verb and group match."""
         verbs, groups = self.verbs, self.groups
         return (verb in verbs or ALL in verbs) and (group in groups or ALL in groups)
 
 
 class _Paths(Struct, frozen=True, gc=False):
-    """Verbs of a rule on paths, and on all that begin with `beginnings`."""
+    """Verbs of a rule on paths and path prefixes (`beginnings`)."""
 
     verbs: frozenset[str]
     exact: frozenset[str]
     beginnings: tuple[str, ...]
 
     def covers(self, verb: str, path: str) -> bool:
-        """Tell whether the rule is for a verb and a path."""
+        """Return whether verb and path match."""
         return (verb in self.verbs or ALL in self.verbs) and (path in self.exact or path.startswith(self.beginnings))
 
 
 def meant_by(resource: str) -> tuple[str, ...]:
-    """Return the resources of rules that are for one; for a subresource also that of all resources."""
+    """Return the resource names in rules that match a resource: itself, `*`, and `*/subresource` for a subresource."""
     return (resource, ALL, f"*/{resource.partition('/')[2]}") if "/" in resource else (resource, ALL)
 
 
 class RoleRules:
-    """The rules of a role, found by what is asked for."""
+    """The rules of a role, indexed for lookup."""
 
     __slots__ = ("_paths", "_resources", "rules")
 
@@ -64,7 +64,7 @@ class RoleRules:
             self._paths.append(_Paths(verbs, frozenset(urls), beginnings))
 
     def names(self, verb: str, group: str, resource: str) -> frozenset[str] | None:
-        """Return the names of the objects on which a verb is allowed, None for all; `resource` may be `*` or name a
+        """Return the names of objects on which a verb is allowed, None for all; `resource` may be `*` or include a
         subresource (`pods/log`, `*/scale`).
         """
         return self.names_by(verb, group, meant_by(resource))
@@ -87,11 +87,11 @@ class RoleRules:
         return bool(self._paths)
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Tell whether a verb is allowed on a path."""
+        """Return whether a verb is allowed on a path."""
         return any(paths.covers(verb, path) for paths in self._paths)
 
     def covers(self, part: RoleRule) -> bool:
-        """Tell whether one rule allows all of a part as `parts` makes them."""
+        """Return whether a single rule allows a part created by `parts`."""
         (verb,) = part.verbs
         if part.non_resource_urls:
             return self.allows_path(verb, part.non_resource_urls[0])
@@ -99,7 +99,7 @@ class RoleRules:
         return names is None or (bool(part.resource_names) and part.resource_names[0] in names)
 
     def covers_all(self, rule: RoleRule) -> bool:
-        """Tell whether it is clear without looking at its parts that a rule is covered: everything is allowed."""
+        """Return whether a rule is covered without looking at its parts, because everything is allowed."""
         return all(self._is_allowed_everywhere(verb, rule) for verb in rule.verbs)
 
     def _is_allowed_everywhere(self, verb: str, rule: RoleRule) -> bool:
@@ -120,8 +120,8 @@ def count_parts(rules: Iterable[RoleRule]) -> int:
 
 
 def parts(rules: Iterable[RoleRule]) -> Iterator[RoleRule]:
-    """Yield rules in parts of a verb each on one resource of one group, of one name or of all, or on one path: what one
-    rule of another role covers whole or not at all.
+    """Split rules into parts: one verb on one resource of one group, for one name or all, or on one path. A single rule
+    covers a part completely or not at all.
     """
     for rule in rules:
         named: list[tuple[str, ...]] = [(name,) for name in rule.resource_names] or [()]
@@ -136,7 +136,7 @@ def parts(rules: Iterable[RoleRule]) -> Iterator[RoleRule]:
 
 
 def compact(rules: Iterable[RoleRule]) -> list[RoleRule]:
-    """Return parts of rules with the verbs of each resource and name put together; those about paths stay apart."""
+    """Merge parts of rules with the same resource and name; those for paths are not merged."""
     paths: list[RoleRule] = []
     merged: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for rule in rules:

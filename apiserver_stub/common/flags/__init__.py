@@ -1,4 +1,4 @@
-"""The flags of the API server, by the names its users know; a file for each group of them."""
+"""The flags of the API server, one file per group."""
 
 from apiserver_stub.common.flags.admission import AdmissionOptions
 from apiserver_stub.common.flags.aggregation import AggregationOptions

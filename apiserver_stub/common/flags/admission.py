@@ -1,4 +1,4 @@
-"""Flags of admission: which plugins are asked before a change is carried out."""
+"""Flags of admission: which plugins are enabled."""
 
 from collections.abc import Set
 from importlib.metadata import entry_points
@@ -51,7 +51,7 @@ ORDERED = (
     "ResourceQuota",
     "AlwaysDeny",
 )
-"""The plugins of 1.36, in the order in which they are asked."""
+"""The admission plugins of Kubernetes 1.36, in order of execution."""
 ENTRY_POINTS = "apiserver_stub.admission"
 """The group of entry points by which packages add plugins."""
 DEFAULT_ON = frozenset(
@@ -68,31 +68,37 @@ DEFAULT_ON = frozenset(
 
 
 class AdmissionOptions(Options):
-    """Admission of requests that change something."""
+    """Admission of write requests."""
 
     title: ClassVar[str] = "Admission"
 
     enable_admission_plugins: StringList = flag(
-        (), "Plugins that are on besides those that are by default, of installed packages too; their order is fixed."
+        (),
+        "Admission plugins to enable in addition to the default ones, including those of installed packages. The "
+        "order of plugins is fixed.",
     )
-    disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
+    disable_admission_plugins: StringList = flag(
+        (), "Admission plugins to disable although they are enabled by default."
+    )
     default_not_ready_toleration_seconds: int = flag(
-        300, "Seconds that pods stay on a node that is not ready, unless they say themselves for how long."
+        300, "Default tolerationSeconds of the not-ready:NoExecute toleration added to pods that do not have one."
     )
     default_unreachable_toleration_seconds: int = flag(
-        300, "Seconds that pods stay on a node that cannot be reached, unless they say themselves for how long."
+        300, "Default tolerationSeconds of the unreachable:NoExecute toleration added to pods that do not have one."
     )
 
     admission_control: StringList | None = flag(
-        None, "The plugins that are on, and no others. Deprecated: name those that differ from the usual ones instead."
+        None,
+        "The only admission plugins to enable. Deprecated: use --enable-admission-plugins and "
+        "--disable-admission-plugins.",
     )
     admission_control_config_file: str = flag(
-        "", "File of an AdmissionConfiguration: what plugins are told, each in its own kind."
+        "", "File with an AdmissionConfiguration: the configuration of each plugin."
     )
 
     @property
     def enabled(self) -> Set[str]:
-        """The names of the plugins that are on."""
+        """The names of the enabled plugins."""
         if self.admission_control is not None:
             return frozenset(self.admission_control)
         return (DEFAULT_ON - set(self.disable_admission_plugins)) | set(self.enable_admission_plugins)
@@ -101,7 +107,7 @@ class AdmissionOptions(Options):
     @classmethod
     def _are_known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         unknown = [name for name in value or () if name not in ORDERED]
-        if unknown:  # to look for what is installed takes a while
+        if unknown:  # checked last, because loading entry points is slow
             installed = entry_points(group=ENTRY_POINTS).names
             unknown = [name for name in unknown if name not in installed]
         if unknown:

@@ -9,26 +9,26 @@ from controller_manager.common.options import flag
 
 
 class AggregationOptions(RequestHeaderOptions):
-    """Aggregated APIs: how this server speaks for its callers to servers of others, and who speaks so to this one."""
+    """Aggregated APIs: how this server authenticates to extension servers as a proxy, and which proxies it trusts."""
 
     title: ClassVar[str] = "Aggregated APIs"
 
     requestheader_client_ca_file: str = flag(
         "",
-        "File of the authorities of proxies that say in headers for whom they speak; read again when it changes. "
-        "Without it no proxy is believed, and of the following flags none has an effect.",
+        "File with the authorities of proxies that name users in headers; reloaded when it changes. Without it no"
+        " proxy is trusted, and the following flags have no effect.",
     )
     proxy_client_cert_file: str = flag(
         "",
-        "File of the certificate shown to the servers of others that requests are passed on to; read again when it "
-        "changes. One of the server's own authority for proxies when empty.",
+        "File with the client certificate for requests forwarded to extension servers; reloaded when it changes. "
+        "Issued by the front-proxy authority of the server when empty.",
     )
-    proxy_client_key_file: str = flag("", "File of the key of --proxy-client-cert-file.")
+    proxy_client_key_file: str = flag("", "File with the key of --proxy-client-cert-file.")
     enable_aggregator_routing: bool = flag(
-        False, "Whether requests for servers of others go to an endpoint of their service instead of its cluster IP."
+        False, "Whether requests for extension servers go to an endpoint of their service instead of its cluster IP."
     )
     aggregator_reject_forwarding_redirect: bool = flag(
-        True, "Whether a redirect that such a server answers is refused with 502 instead of handed on."
+        True, "Whether a redirect response of an extension server is rejected with 502 instead of forwarded."
     )
 
     @model_validator(mode="after")

@@ -47,9 +47,9 @@ class ApiOptions(Options):
         return value
 
     def serves(self, group: str, version: str, plural: str) -> bool:
-        """Return whether a resource is served as far as this flag goes; the narrowest of what was said counts.
+        """Return whether `--runtime-config` enables a resource; the most specific setting applies.
 
-        The core group is the empty one, which the flag may leave out: `/v1` or `v1/pods` is not meant by it.
+        The core group is the empty string: its keys are `/v1` and `/v1/<resource>`.
         """
         served = bool(_STABLE.fullmatch(version))
         for stage, is_of in _STAGES.items():

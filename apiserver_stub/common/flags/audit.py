@@ -1,4 +1,4 @@
-"""Flags of the audit: which requests are told of, where, and how."""
+"""Flags of the audit: policy, backends and their settings."""
 
 from typing import Any, ClassVar, Self
 
@@ -9,10 +9,10 @@ from controller_manager.common.options import Duration, Options, flag
 _MODES = ("batch", "blocking", "blocking-strict")
 _VERSIONS = ("audit.k8s.io/v1",)
 _MODE = (
-    "When a request goes on: batch, once its events are in the buffer; blocking, once they have been delivered; "
-    "blocking-strict, the same, and it is refused if the event of its arrival cannot be."
+    "When a request continues: batch, after its events are buffered; blocking, after they are delivered; "
+    "blocking-strict, the same, and it is rejected if its RequestReceived event is not."
 )
-_BUFFER = "Events that are buffered before more are lost; for batch only."
+_BUFFER = "Maximum number of buffered events, further ones are dropped; for batch mode only."
 _EVENT, _BATCH = 100 * 1024, 10 * 1024 * 1024  # bytes
 
 
@@ -21,50 +21,68 @@ class AuditOptions(Options):
 
     title: ClassVar[str] = "Audit"
 
-    audit_policy_file: str = flag("", "File of the policy that says what is told of which requests (audit.k8s.io/v1).")
+    audit_policy_file: str = flag(
+        "", "File with the audit policy (audit.k8s.io/v1), which sets the audit level of requests."
+    )
 
-    audit_log_path: str = flag("", "File that events are appended to, a line for each; - is standard output.")
-    audit_log_maxage: int = flag(366, "Days that old files are kept; 0 keeps them for good.", minimum=0)
-    audit_log_maxbackup: int = flag(100, "Old files that are kept; 0 keeps all.", minimum=0)
-    audit_log_maxsize: int = flag(100, "Megabytes of a file after which another one begins; 0: never.", minimum=0)
-    audit_log_compress: bool = flag(False, "Whether old files are compressed with gzip.")
-    audit_log_format: str = flag("json", "json, or legacy for lines of text.", choices=("legacy", "json"))
+    audit_log_path: str = flag("", "File that audit events are appended to, one per line; - is standard output.")
+    audit_log_maxage: int = flag(366, "Maximum age in days of old log files; 0 keeps them forever.", minimum=0)
+    audit_log_maxbackup: int = flag(100, "Maximum number of old log files; 0 keeps all.", minimum=0)
+    audit_log_maxsize: int = flag(
+        100, "Size in megabytes at which the log file is rotated; 0 disables rotation.", minimum=0
+    )
+    audit_log_compress: bool = flag(False, "Whether old log files are compressed with gzip.")
+    audit_log_format: str = flag(
+        "json", "Format of the events: json, or legacy for lines of text.", choices=("legacy", "json")
+    )
     audit_log_version: str = flag("audit.k8s.io/v1", "API version of the events.", choices=_VERSIONS)
     audit_log_mode: str = flag("blocking", _MODE, choices=_MODES)
     audit_log_batch_buffer_size: int = flag(10_000, _BUFFER)
-    audit_log_batch_max_size: int = flag(1, "Events that are written together at most; for batch only.")
-    audit_log_batch_max_wait: Duration = flag("0s", "How long an event waits for others; for batch only.", minimum=0)
-    audit_log_batch_throttle_enable: bool = flag(False, "Whether the following two flags bound batches.")
-    audit_log_batch_throttle_qps: float = flag(0.0, "Batches a second on average; for batch only.")
-    audit_log_batch_throttle_burst: int = flag(0, "Batches at once when there were fewer before; for batch only.")
-    audit_log_truncate_enabled: bool = flag(False, "Whether events and batches are bounded in bytes.")
-    audit_log_truncate_max_event_size: int = flag(
-        _EVENT, "Bytes of an event; a larger one loses its objects, and is lost if it is too large even then."
+    audit_log_batch_max_size: int = flag(1, "Maximum number of events in a batch; for batch mode only.")
+    audit_log_batch_max_wait: Duration = flag(
+        "0s", "How long to wait before a batch that is not full is written; for batch mode only.", minimum=0
     )
-    audit_log_truncate_max_batch_size: int = flag(_BATCH, "Bytes of events in a batch; what is more is divided.")
+    audit_log_batch_throttle_enable: bool = flag(False, "Whether batches are limited by the following two flags.")
+    audit_log_batch_throttle_qps: float = flag(
+        0.0, "Maximum average number of batches per second; for batch mode only."
+    )
+    audit_log_batch_throttle_burst: int = flag(0, "Maximum burst of batches; for batch mode only.")
+    audit_log_truncate_enabled: bool = flag(False, "Whether the sizes of events and batches are limited.")
+    audit_log_truncate_max_event_size: int = flag(
+        _EVENT,
+        "Maximum size of an event in bytes; a larger one is stored without objects, and dropped if it is still "
+        "too large.",
+    )
+    audit_log_truncate_max_batch_size: int = flag(_BATCH, "Maximum size of a batch in bytes; a larger one is split.")
 
-    audit_webhook_config_file: str = flag("", "Kubeconfig file of the server that events are sent to.")
+    audit_webhook_config_file: str = flag("", "Kubeconfig file of the server that audit events are sent to.")
     audit_webhook_initial_backoff: Duration = flag(
         "10s",
-        "Pause after the first failed attempt to send; each further one is half as long again.",
+        "Delay after the first failed attempt; it grows by half with each further attempt.",
         aliases=("audit-webhook-batch-initial-backoff",),
         minimum=0,
     )
     audit_webhook_version: str = flag("audit.k8s.io/v1", "API version of the events.", choices=_VERSIONS)
     audit_webhook_mode: str = flag("batch", _MODE, choices=_MODES)
     audit_webhook_batch_buffer_size: int = flag(10_000, _BUFFER)
-    audit_webhook_batch_max_size: int = flag(400, "Events that are sent together at most; for batch only.")
+    audit_webhook_batch_max_size: int = flag(400, "Maximum number of events in a batch; for batch mode only.")
     audit_webhook_batch_max_wait: Duration = flag(
-        "30s", "How long an event waits for others; for batch only.", minimum=0
+        "30s", "How long to wait before a batch that is not full is sent; for batch mode only.", minimum=0
     )
-    audit_webhook_batch_throttle_enable: bool = flag(True, "Whether the following two flags bound batches.")
-    audit_webhook_batch_throttle_qps: float = flag(10.0, "Batches a second on average; for batch only.")
-    audit_webhook_batch_throttle_burst: int = flag(15, "Batches at once when there were fewer before; for batch only.")
-    audit_webhook_truncate_enabled: bool = flag(False, "Whether events and batches are bounded in bytes.")
+    audit_webhook_batch_throttle_enable: bool = flag(True, "Whether batches are limited by the following two flags.")
+    audit_webhook_batch_throttle_qps: float = flag(
+        10.0, "Maximum average number of batches per second; for batch mode only."
+    )
+    audit_webhook_batch_throttle_burst: int = flag(15, "Maximum burst of batches; for batch mode only.")
+    audit_webhook_truncate_enabled: bool = flag(False, "Whether the sizes of events and batches are limited.")
     audit_webhook_truncate_max_event_size: int = flag(
-        _EVENT, "Bytes of an event; a larger one loses its objects, and is lost if it is too large even then."
+        _EVENT,
+        "Maximum size of an event in bytes; a larger one is sent without objects, and dropped if it is still too "
+        "large.",
     )
-    audit_webhook_truncate_max_batch_size: int = flag(_BATCH, "Bytes of events in a batch; what is more is divided.")
+    audit_webhook_truncate_max_batch_size: int = flag(
+        _BATCH, "Maximum size of a batch in bytes; a larger one is split."
+    )
 
     @model_validator(mode="after")
     def _make_sense(self) -> Self:
@@ -75,7 +93,7 @@ class AuditOptions(Options):
         return self
 
     def _check(self, backend: str) -> None:
-        """Raise ValueError for a flag of a backend that is in use; one that has no effect may be anything."""
+        """Raise ValueError for an invalid flag of a backend. Flags without effect are not checked."""
         if self.of(backend, "mode") == "batch":
             positive = ["batch_buffer_size", "batch_max_size"]
             if self.of(backend, "batch_throttle_enable"):

@@ -7,7 +7,7 @@ from pydantic import model_validator
 from controller_manager.common.options import Options, StringList, StringPairs, flag
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
-"""The algorithms that tokens of others may be signed with."""
+"""The allowed signing algorithms of OIDC tokens."""
 
 
 class AuthenticationOptions(Options):
@@ -17,7 +17,7 @@ class AuthenticationOptions(Options):
 
     client_ca_file: str = flag(
         "",
-        "File of certificate authorities whose client certificates are accepted beside the server's own; read again "
+        "File with certificate authorities for client certificates, in addition to the server's own; reloaded "
         "when it changes.",
     )
     token_auth_file: str = flag("", 'File of bearer tokens; lines of token,user,uid and optionally "group1,group2".')
@@ -46,11 +46,11 @@ class AuthenticationOptions(Options):
         "of claims other than email.",
     )
     oidc_groups_claim: str = flag("", "The claim of the groups, a string or a list of strings; no groups when empty.")
-    oidc_groups_prefix: str = flag("", "Put before the names of groups.")
+    oidc_groups_prefix: str = flag("", "Prefix added to group names.")
     oidc_signing_algs: StringList = flag(
         ("RS256",), f"Algorithms that its tokens may be signed with, of {', '.join(SIGNING_ALGORITHMS)}."
     )
-    oidc_required_claim: StringPairs = flag({}, "A claim=value that its tokens must have; repeatable.")
+    oidc_required_claim: StringPairs = flag({}, "A claim=value pair that tokens must have; repeatable.")
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -69,5 +69,5 @@ class AuthenticationOptions(Options):
 
     @property
     def names_issuers(self) -> bool:
-        """Whether tokens of OpenID providers are accepted, or may be when the file changes."""
+        """Whether OIDC tokens are accepted, now or after a change of the file."""
         return bool(self.authentication_config or self.oidc_issuer_url)

@@ -32,21 +32,21 @@ class AuthorizationOptions(Options):
 
     authorization_config: str = flag(
         "",
-        "File of an AuthorizationConfiguration, which says which authorizers are asked in place of "
-        "--authorization-mode and --authorization-webhook-*; followed while the server runs.",
+        "File with an AuthorizationConfiguration, used instead of --authorization-mode and "
+        "--authorization-webhook-*; reloaded when it changes.",
     )
-    authorization_policy_file: str = flag("", "File of policies, one in JSON a line, for the mode ABAC.")
+    authorization_policy_file: str = flag("", "File with ABAC policies, one JSON object per line; for the mode ABAC.")
     authorization_webhook_config_file: str = flag(
-        "", "File in kubeconfig format of the server that is asked in the mode Webhook."
+        "", "Kubeconfig file of the authorization webhook; for the mode Webhook."
     )
     authorization_webhook_version: str = flag(
-        "v1beta1", "API version of the SubjectAccessReviews that the webhook is sent.", choices=("v1", "v1beta1")
+        "v1beta1", "API version of the SubjectAccessReviews sent to the webhook.", choices=("v1", "v1beta1")
     )
     authorization_webhook_cache_authorized_ttl: Duration = flag(
-        "5m", "How long answers of the webhook that allow something are remembered; 0 remembers none.", minimum=0
+        "5m", "How long allowed responses of the webhook are cached; 0 disables caching.", minimum=0
     )
     authorization_webhook_cache_unauthorized_ttl: Duration = flag(
-        "30s", "How long other answers of the webhook are remembered; 0 remembers none.", minimum=0
+        "30s", "How long other responses of the webhook are cached; 0 disables caching.", minimum=0
     )
 
     @field_validator("authorization_mode")
@@ -77,5 +77,5 @@ class AuthorizationOptions(Options):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The authorizers that are asked, in order."""
+        """The authorization modes in order of evaluation."""
         return self.authorization_mode or ("AlwaysAllow",)

@@ -1,15 +1,15 @@
-"""Flags of egress: how this server reaches others."""
+"""Flags of egress: connections from this server."""
 
 from controller_manager.common.options import Options, flag
 
 
 class EgressOptions(Options):
-    """Connections of this server to others."""
+    """Connections from this server."""
 
     title = "Egress"
 
     egress_selector_config_file: str = flag(
         "",
-        "File of an EgressSelectorConfiguration, which says through which proxies webhooks and aggregated APIs are "
-        "reached; all connections are direct without it.",
+        "File with an EgressSelectorConfiguration: the proxies for webhooks and aggregated APIs; without it all "
+        "connections are direct.",
     )

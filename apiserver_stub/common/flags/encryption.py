@@ -14,10 +14,10 @@ class EncryptionOptions(Options):
 
     encryption_provider_config: str = flag(
         "",
-        "File with an EncryptionConfiguration: which resources are kept encrypted, and by which providers.",
+        "File with an EncryptionConfiguration: the resources to encrypt, and the providers.",
     )
     encryption_provider_config_automatic_reload: bool = flag(
-        False, "Whether --encryption-provider-config is read again when it changes; one that is broken changes nothing."
+        False, "Whether --encryption-provider-config is reloaded when it changes; an invalid file is ignored."
     )
 
     @model_validator(mode="after")

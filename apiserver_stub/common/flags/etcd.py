@@ -14,10 +14,12 @@ class EtcdServersOptions(Options):
 
     title = "etcd"
 
-    etcd_servers: StringList = flag((), "URLs of the members of the etcd, such as https://10.0.0.1:2379.")
-    etcd_prefix: str = flag("/registry", "The prefix of all keys in etcd; API servers of one cluster have the same.")
-    etcd_cafile: str = flag("", "File with the authorities of the certificates of etcd.")
-    etcd_certfile: str = flag("", "File with the certificate by which this server is known to etcd.")
+    etcd_servers: StringList = flag((), "URLs of the etcd members, such as https://10.0.0.1:2379.")
+    etcd_prefix: str = flag(
+        "/registry", "Prefix of all keys in etcd; all API servers of a cluster must use the same one."
+    )
+    etcd_cafile: str = flag("", "File with the certificate authorities of etcd.")
+    etcd_certfile: str = flag("", "File with the client certificate for etcd.")
     etcd_keyfile: str = flag("", "File with the key of --etcd-certfile.")
 
     @model_validator(mode="after")
@@ -32,31 +34,27 @@ class EtcdOptions(EtcdServersOptions):
 
     etcd_compaction_interval: Duration = flag(
         "5m",
-        "How often etcd is compacted by one of the servers that use it, up to where their --watch-cache-window ends; 0 "
-        "leaves that to others.",
+        "How often one of the API servers compacts etcd, up to the end of its --watch-cache-window; 0 disables "
+        "compaction by API servers.",
         minimum=0,
     )
     etcd_count_metric_poll_period: Duration = flag(
-        "1m", "0 shows no metrics of how many objects there are; else they are counted when asked for.", minimum=0
+        "1m", "0 disables the metrics of object counts; otherwise objects are counted at each scrape.", minimum=0
     )
     etcd_db_metric_poll_interval: Duration = flag(
-        "30s", "How often the members are asked for the size of their databases; 0 asks never.", minimum=0
+        "30s", "How often the database size of etcd members is polled; 0 disables polling.", minimum=0
     )
-    etcd_healthcheck_timeout: Duration = flag(
-        "2s", "How long etcd may take to answer until it counts as not healthy.", minimum=0.1
-    )
-    etcd_readycheck_timeout: Duration = flag(
-        "2s", "How long etcd may take to answer until it counts as not ready.", minimum=0.1
-    )
+    etcd_healthcheck_timeout: Duration = flag("2s", "Timeout of the etcd health check.", minimum=0.1)
+    etcd_readycheck_timeout: Duration = flag("2s", "Timeout of the etcd readiness check.", minimum=0.1)
     etcd_servers_overrides: StringList = flag(
-        (), "Resources in an etcd of their own; refused, since all objects have one order of revisions."
+        (), "Separate etcd servers for resources; rejected, because all objects share one sequence of revisions."
     )
     lease_reuse_duration_seconds: int = flag(
         60,
-        "For how many seconds events are given the same lease of etcd, a twentieth of --event-ttl at most.",
+        "How many seconds an etcd lease is reused for events, at most a twentieth of --event-ttl.",
         minimum=0,
     )
-    storage_media_type: str = flag(_JSON, "How objects are kept; they are kept as JSON on every storage.")
+    storage_media_type: str = flag(_JSON, "Media type of stored objects; objects are always stored as JSON.")
 
     @field_validator("etcd_servers_overrides")
     @classmethod

@@ -1,4 +1,4 @@
-"""Features that are not on, or can be off."""
+"""Feature gates of the API server."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -44,41 +44,41 @@ _READ: Mapping[str, str] = MappingProxyType(
         **COMMON,
         COMPRESSION: "compresses large answers for clients that take gzip",
         CBOR: "reads and writes CBOR",
-        UNSAFE_DELETION: "lets objects that cannot be read be deleted",
+        UNSAFE_DELETION: "allows deleting objects that cannot be decoded",
         SHARDS: "lists and watches the part of a collection that shardSelector names",
-        STREAMING_LISTS: "sends lists as the beginning of a watch to clients that ask for that",
+        STREAMING_LISTS: "sends initial events in watches (streaming lists)",
         REMOTE_UID: "allows --requestheader-uid-headers",
-        CONSTRAINED_IMPERSONATION: "lets users act as others only for some requests, by rules for that",
-        SCALE_TO_ZERO: "lets autoscalers scale to zero",
+        CONSTRAINED_IMPERSONATION: "restricts impersonation to some requests by separate permissions",
+        SCALE_TO_ZERO: "allows minReplicas 0 in HorizontalPodAutoscalers",
         IDENTITY: "keeps a lease for each API server in the system namespace",
-        STORAGE_VERSIONS: "tells in which versions objects are stored, where --runtime-config serves that",
-        STORAGE_MIGRATION: "serves storagemigration.k8s.io/v1beta1 where --runtime-config says so",
-        TRUST_BUNDLES: "serves cluster trust bundles where --runtime-config says so",
-        DEVICE_TAINT_RULES: "serves rules that taint devices where --runtime-config says so",
-        DEVICE_POOL_STATUS: "serves requests for the status of pools of devices where --runtime-config says so",
-        PASSED_ON_WEBSOCKETS: "leaves WebSockets of commands and forwarded ports to kubelets that speak them",
-        TRANSLATION: "speaks WebSocket with clients that run commands, for kubelets that do not",
-        TUNNELS: "speaks WebSocket with clients that forward ports, for kubelets that do not",
-        STREAM_CREATION: "lets only those have commands and forwarded ports who may create them, however they ask",
-        LOG_STREAMS: "lets one of the two streams of a container's log be asked for",
-        POD_CERTIFICATES: "lets pods mount certificates, and serves requests for them where --runtime-config says so",
-        STOP_SIGNALS: "lets objects have signals that containers are stopped by",
-        CROSS_NAMESPACE_SOURCES: "lets objects have claims filled from another namespace",
-        NODE_ALLOCATABLE: "lets objects have devices that are resources of their nodes",
-        WORKLOADS: "lets objects have pods that are scheduled in groups",
-        STATEFUL_MAX_UNAVAILABLE: "lets objects have maxUnavailable, of stateful sets",
-        PROJECTED_BUNDLES: "lets objects have cluster trust bundles in projected volumes",
-        TOLERATION_COMPARISON: "lets tolerations compare numbers",
-        LIST_ATTRIBUTES: "lets devices have attributes of several values",
-        VOLUME_LIMITS: "lets objects have preventPodSchedulingIfMissing, of CSI drivers",
-        SELINUX_MOUNT: "lets pods have the SELinux change policy MountOption",
-        COORDINATED_ELECTION: "lets leases have a strategy and a preferred holder",
+        STORAGE_VERSIONS: "publishes StorageVersions if --runtime-config serves them",
+        STORAGE_MIGRATION: "serves storagemigration.k8s.io/v1beta1 if --runtime-config enables it",
+        TRUST_BUNDLES: "serves ClusterTrustBundles if --runtime-config enables them",
+        DEVICE_TAINT_RULES: "serves DeviceTaintRules if --runtime-config enables them",
+        DEVICE_POOL_STATUS: "serves requests for the status of device pools if --runtime-config enables them",
+        PASSED_ON_WEBSOCKETS: "forwards WebSockets of exec and port-forward to kubelets that support them",
+        TRANSLATION: "translates WebSockets of exec for kubelets without support",
+        TUNNELS: "translates WebSockets of port-forward for kubelets without support",
+        STREAM_CREATION: "requires the verb create for exec and port-forward over WebSocket",
+        LOG_STREAMS: "allows selecting stdout or stderr of container logs",
+        POD_CERTIFICATES: "allows certificates in pods; serves PodCertificateRequests if --runtime-config enables them",
+        STOP_SIGNALS: "allows stop signals of containers",
+        CROSS_NAMESPACE_SOURCES: "allows volume data sources of other namespaces",
+        NODE_ALLOCATABLE: "allows devices that map to node resources",
+        WORKLOADS: "allows pods in scheduling groups",
+        STATEFUL_MAX_UNAVAILABLE: "allows maxUnavailable in StatefulSets",
+        PROJECTED_BUNDLES: "allows cluster trust bundles in projected volumes",
+        TOLERATION_COMPARISON: "allows numeric comparison in tolerations",
+        LIST_ATTRIBUTES: "allows list-type attributes of devices",
+        VOLUME_LIMITS: "allows preventPodSchedulingIfMissing in CSIDrivers",
+        SELINUX_MOUNT: "allows the SELinux change policy MountOption in pods",
+        COORDINATED_ELECTION: "allows a strategy and a preferred holder in Leases",
     }
 )
 
 
 class ServerFeatureOptions(features.FeatureOptions):
-    """Features that are not on, or can be off."""
+    """Feature gates of the API server."""
 
     effects: ClassVar[Mapping[str, str]] = _READ
 

@@ -1,4 +1,4 @@
-"""Flags of flow control: how many requests are answered at a time."""
+"""Flags of flow control: limits of concurrent requests."""
 
 from typing import Self
 
@@ -8,25 +8,24 @@ from controller_manager.common.options import Options, flag
 
 
 class FlowControlOptions(Options):
-    """Limits on how many requests are answered at a time."""
+    """Limits of concurrent requests."""
 
     title = "Flow control"
 
     enable_priority_and_fairness: bool = flag(
         True,
-        "Whether requests take part in priority and fairness: FlowSchemas and PriorityLevelConfigurations say who is "
-        "answered first, and who waits.",
+        "Whether FlowSchemas and PriorityLevelConfigurations control the order and concurrency of requests.",
     )
     max_requests_inflight: int = flag(
         400,
-        "With priority and fairness, this and --max-mutating-requests-inflight together are the seats of the server. "
-        "Without it, the most requests that only read and are answered at a time; 0 sets no limit.",
+        "With priority and fairness, the sum of this and --max-mutating-requests-inflight is the number of seats "
+        "of the server. Without it, the maximum number of concurrent reading requests; 0 disables the limit.",
         minimum=0,
     )
     max_mutating_requests_inflight: int = flag(
         200,
-        "With priority and fairness, this and --max-requests-inflight together are the seats of the server. Without "
-        "it, the most requests that write and are answered at a time; 0 sets no limit.",
+        "With priority and fairness, the sum of this and --max-requests-inflight is the number of seats of the "
+        "server. Without it, the maximum number of concurrent mutating requests; 0 disables the limit.",
         minimum=0,
     )
 

@@ -13,23 +13,21 @@ class KubeletOptions(Options):
     title: ClassVar[str] = "Kubelets"
 
     kubelet_client_certificate: str = flag(
-        "", "File of the certificate that kubelets are shown; read again when it changes."
+        "", "File with the client certificate for kubelets; reloaded when it changes."
     )
-    kubelet_client_key: str = flag("", "File of the key of --kubelet-client-certificate.")
+    kubelet_client_key: str = flag("", "File with the key of --kubelet-client-certificate.")
     kubelet_certificate_authority: str = flag(
         "",
-        "File of the authorities of kubelets' serving certificates; read again when it changes. Certificates are not "
-        "verified without it.",
+        "File with the certificate authorities of kubelets; reloaded when it changes. Without it certificates are"
+        " not verified.",
     )
     kubelet_preferred_address_types: StringList = flag(
         ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"),
-        "Types of the addresses of nodes, in the order in which kubelets are reached by them.",
+        "Types of node addresses to use for connections to kubelets, in order of preference.",
     )
-    kubelet_timeout: Duration = flag(
-        "5s", "The most that a connection to a kubelet may take until it is there.", minimum=0.001
-    )
+    kubelet_timeout: Duration = flag("5s", "Timeout for connecting to a kubelet.", minimum=0.001)
     kubelet_port: int = flag(
-        10250, "Deprecated: port of kubelets whose nodes do not say theirs.", minimum=1, maximum=65535
+        10250, "Deprecated: port of kubelets whose nodes do not report one.", minimum=1, maximum=65535
     )
     kubelet_read_only_port: int = flag(
         10255, "Deprecated.", minimum=0, maximum=65535, inert="no kubelet is asked by it"

@@ -15,11 +15,10 @@ class NetworkOptions(Options):
 
     service_cluster_ip_range: str = flag(
         "10.0.0.0/24",
-        "Range of the addresses of services, in CIDR form; two ranges of different families, divided by a comma, "
-        "for services that have an address of each.",
+        "CIDR range of service cluster IPs; two comma-separated ranges of different families for dual-stack services.",
     )
     service_node_port_range: str = flag(
-        "30000-32767", "Ports that are given to services to be reached at on every node, both ends included."
+        "30000-32767", "Range of ports for services of type NodePort, both ends included."
     )
 
     @field_validator("service_cluster_ip_range")
@@ -41,7 +40,7 @@ class NetworkOptions(Options):
 
     @property
     def services(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """The ranges of service addresses, the family of services that do not say theirs first."""
+        """The service IP ranges; the first one determines the default IP family."""
         return _networks(self.service_cluster_ip_range)
 
     @property

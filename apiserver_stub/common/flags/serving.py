@@ -18,33 +18,35 @@ class ServingOptions(SecureServingOptions):
 
     workers: int = flag(
         1,
-        "How many processes serve requests, on one port and one store, which cannot be --storage-backend=memory. "
-        "Limits on requests under way are for all together; sizes of caches, numbers of connections, and rates of the "
-        "plugin EventRateLimit are for each.",
+        "Number of processes that serve requests, on one port and one store; not with --storage-backend=memory. "
+        "Limits of concurrent requests apply to all together; cache sizes, numbers of connections, and the rates "
+        "of the plugin EventRateLimit apply to each process.",
         minimum=1,
         maximum=64,
     )
-    secure_port: int = flag(6443, "Port to serve HTTPS on; 0 takes a free one.", minimum=0, maximum=65535)
-    cert_dir: str = flag("", "Folder of the server's own certificate authorities; the data folder when empty.")
+    secure_port: int = flag(6443, "Port to serve HTTPS on; 0 selects a free one.", minimum=0, maximum=65535)
+    cert_dir: str = flag("", "Folder of the server's certificate authorities; the data folder when empty.")
     advertise_address: str = flag(
-        "", "Address at which pods and nodes reach this server; found by the route of the host when empty."
+        "", "Address at which pods and nodes reach this server; determined from the host's default route when empty."
     )
-    request_timeout: Duration = flag("1m", "Longest a write may take; reads have bounds of their own.", minimum=0.001)
+    request_timeout: Duration = flag("1m", "Timeout of write requests; reads have separate limits.", minimum=0.001)
     min_request_timeout: int = flag(
-        1800, "Seconds a watch stays open at least when the client names no time; at most twice that.", minimum=1
+        1800,
+        "Minimum number of seconds a watch stays open if the client sets no timeout; the maximum is twice that.",
+        minimum=1,
     )
-    max_request_bytes: Quantity = flag("3Mi", "Size of the largest request body that is read.", minimum=1024)
+    max_request_bytes: Quantity = flag("3Mi", "Maximum size of a request body.", minimum=1024)
     shutdown_delay_duration: Duration = flag(
         "0s", "How long requests are still served after a termination signal, while /readyz fails.", minimum=0
     )
     livez_grace_period: Duration = flag(
-        "0s", "How long after the start /livez may succeed although the start has not completed.", minimum=0
+        "0s", "How long after the start /livez may succeed although startup is not complete.", minimum=0
     )
 
     strict_transport_security_directives: StringList = flag(
         (),
-        "Directives of the Strict-Transport-Security header of all answers: max-age=SECONDS, includeSubDomains, "
-        "preload. Without any, there is no such header.",
+        "Directives of the Strict-Transport-Security header of all responses: max-age=SECONDS, includeSubDomains,"
+        " preload. Without any, the header is not sent.",
     )
     cors_allowed_origins: StringList = flag(
         (),
@@ -53,8 +55,8 @@ class ServingOptions(SecureServingOptions):
     )
     goaway_chance: float = flag(
         0.0,
-        "The part of answers after which the connection is closed, so that clients behind a load balancer come to "
-        "other servers from time to time; 0.02 at most.",
+        "Fraction of responses after which the connection is closed, so that clients behind a load balancer are "
+        "redistributed; at most 0.02.",
         minimum=0,
         maximum=0.02,
     )

@@ -16,32 +16,34 @@ class StorageOptions(Options):
 
     storage_backend: str = flag(
         "sqlite",
-        "Where objects are kept: in a database of this server, in memory, or in an etcd (--etcd-servers), which etcd3 "
-        "means too.",
+        "Where objects are stored: in a database of this server, in memory, or in etcd (--etcd-servers); etcd3 is"
+        " the same as etcd.",
         choices=("sqlite", "memory", *ETCD),
     )
-    data_dir: str = flag("apiserver-data", "Folder of the database and of what the server makes for itself.")
+    data_dir: str = flag("apiserver-data", "Folder of the database and of generated files.")
     accept_data_loss: bool = flag(
         False,
-        "Start although acknowledged writes are lost, with what is left of the store; revisions jump far ahead, so "
-        "that none is given out again. Without it such a start is refused, and says what is lost.",
+        "Start although acknowledged writes were lost, with the remaining data; revisions skip far ahead so that "
+        "none is used twice. Without this flag the server does not start, and reports the loss.",
     )
     watch_cache_window: Duration = flag(
-        "5m", "How much history is kept for watches and consistent lists to resume from.", minimum=1
+        "5m", "How much history is available for resuming watches and consistent lists.", minimum=1
     )
     watch_cache_size: Quantity = flag(
         "256Mi",
-        "How many bytes of objects this history holds of all kinds together, the oldest going first; of one kind it "
-        "holds 128Mi at most.",
+        "Maximum size of this history for all resources together, the oldest is dropped first; at most 128Mi per "
+        "resource.",
         minimum=1 << 20,
     )
     representation_cache_size: Quantity = flag(
         "256Mi",
-        "How many bytes of objects in protobuf, of rows of tables and of events of watches are kept once they are "
-        "encoded, for all clients; 0 encodes them anew for each.",
+        "Maximum size of cached encodings (protobuf objects, table rows, watch events), shared by all clients; 0 "
+        "disables the cache.",
         minimum=0,
     )
-    event_ttl: Duration = flag("1h", "How long an event is kept after its last write; 0 keeps it for good.", minimum=0)
+    event_ttl: Duration = flag(
+        "1h", "How long an event is stored after its last write; 0 stores it forever.", minimum=0
+    )
 
     @property
     def folder(self) -> Path:

@@ -12,43 +12,42 @@ _ABSTRACT = re.compile(r"@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+")
 
 
 class TokenOptions(Options):
-    """Tokens of service accounts: who issues them, with which keys, and for how long."""
+    """Service account tokens: issuer, keys and lifetime."""
 
     title = "Service account tokens"
 
     service_account_issuer: StringList = flag(
         ("https://kubernetes.default.svc.cluster.local",),
-        "Issuer of tokens, a URL or a name; of several the first issues, and tokens of all are accepted.",
+        "Issuer of tokens, a URL or a name; of several, the first one issues tokens, and tokens of all are accepted.",
     )
     service_account_signing_key_file: str = flag(
-        "", "File of the private key tokens are signed with, RSA or ECDSA; made in --cert-dir as sa.key when empty."
+        "", "File with the private key for signing tokens, RSA or ECDSA; created in --cert-dir as sa.key when empty."
     )
     service_account_signing_endpoint: str = flag(
         "",
-        "Unix socket of a program that signs tokens and tells the keys to verify them with; @name is an abstract one. "
-        "Not together with files of keys.",
+        "Unix socket of an external signer that signs tokens and provides the public keys; @name is an abstract "
+        "socket. Not together with key files.",
     )
     service_account_key_file: StringList = flag(
         (),
-        "File of keys that tokens are also verified with, public or private, RSA or ECDSA; repeatable. Needs "
+        "File with additional keys for verifying tokens, public or private, RSA or ECDSA; repeatable. Requires "
         "--service-account-signing-key-file.",
     )
     service_account_jwks_uri: str = flag(
-        "", "URL at which others find the keys to verify tokens with; that of this server when empty."
+        "", "URL of the public keys for verifying tokens; that of this server when empty."
     )
-    api_audiences: StringList = flag(
-        (), "What this server is called by tokens that are meant for it; the issuers when empty."
-    )
+    api_audiences: StringList = flag((), "Audiences of this server in tokens; the issuers when empty.")
     service_account_max_token_expiration: Duration = flag(
-        "0s", "Longest lifetime of a token, between 1h and 2^32 seconds; what asks for more gets this. 0 sets no bound."
+        "0s",
+        "Maximum lifetime of a token, between 1h and 2^32 seconds; longer requests are shortened. 0 sets no limit.",
     )
     service_account_extend_token_expiration: bool = flag(
         True,
-        "Whether tokens that nodes ask for on behalf of pods last a year, so that programs which read theirs only once "
-        "go on working.",
+        "Whether tokens requested by nodes for pods are valid for a year, so that programs that read their token "
+        "only once keep working.",
     )
     service_account_lookup: bool = flag(
-        True, "Whether the service account of a token, and what the token is bound to, must exist when it is used."
+        True, "Whether the service account and the bound object of a token must exist when it is used."
     )
 
     @model_validator(mode="after")

@@ -10,6 +10,6 @@ class TracingOptions(Options):
 
     tracing_config_file: str = flag(
         "",
-        "File of a TracingConfiguration, which says where spans of requests go (OpenTelemetry, OTLP over gRPC) and how "
-        "many; no request is traced without it.",
+        "File with a TracingConfiguration: the collector of request spans (OpenTelemetry, OTLP over gRPC) and the"
+        " sampling rate; without it requests are not traced.",
     )

@@ -1,4 +1,4 @@
-"""The certificates of the server: its authorities, what it issues and believes, and the names it is reached by."""
+"""The certificates of the server: its authorities, issued certificates, trusted authorities, and server names."""
 
 MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
-"""Files by which a folder is known to be a server's own."""
+"""Files that identify a folder as one of the server."""

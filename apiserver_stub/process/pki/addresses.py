@@ -24,12 +24,14 @@ def server_url(bind: str, port: int) -> str:
 
 
 def reachable_address(bind: str) -> str:
-    """Return the address others reach this machine at: `bind` if it is one, otherwise that of the default route."""
+    """Return the address at which other machines reach this one: `bind` if it is specific, else the address of the
+    default route.
+    """
     if bind not in ALL_INTERFACES and not ip_address(bind).is_loopback:
         return bind
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; an address of documentation (RFC 5737)
+            probe.connect(("192.0.2.1", 9))  # sends nothing; a documentation address (RFC 5737)
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])

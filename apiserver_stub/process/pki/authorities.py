@@ -1,4 +1,4 @@
-"""The server's own certificate authorities, one for each purpose, and what they issue: certificates and kubeconfigs."""
+"""The certificate authorities of the server, one per purpose, and the certificates and kubeconfigs they issue."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ class CertificateIdentity(msgspec.Struct, frozen=True):
 
 
 PROXY = CertificateIdentity("front-proxy-client")
-"""This server as a proxy, to servers of others."""
+"""The client identity of this server as a proxy to extension servers."""
 ADMIN = CertificateIdentity("kubernetes-admin", (ADMIN_GROUP,))
 
 
 class Authority:
-    """A certificate authority in two files of a folder; made there when the folder has none.
+    """A certificate authority in two files of a folder, created if they do not exist.
 
-    Raises OSError, and ValueError for files that are no authority and its key.
+    Raises OSError, and ValueError if the files are not a CA certificate and its key.
     """
 
     def __init__(self, folder: Path, name: str, common_name: str) -> None:
@@ -46,14 +46,14 @@ class Authority:
         self.pair = self._read()
 
     def reload(self) -> bool:
-        """Take over what somebody has put into the files, and tell whether that is another; raises as the constructor
-        does, and then changes nothing.
+        """Reload the files and return whether they changed. Raises like the constructor; then the old pair stays in
+        use.
         """
         before, self.pair = self.pair, self._read(self.pair)
         return self.pair != before
 
     def issued(self, certificate: x509.Certificate) -> bool:
-        """Return whether a certificate is signed by this authority as it is now."""
+        """Return whether the current key of this authority signed the certificate."""
         try:
             certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))
         except (ValueError, TypeError, InvalidSignature):
@@ -71,16 +71,16 @@ class Authority:
 
 
 class Authorities:
-    """The authorities of a cluster in one folder, laid out so that a certificate of one is good for its purpose alone.
+    """The authorities of a cluster in one folder. Each is trusted for one purpose only.
 
-    | files          | signs                                          | believed by                              |
+    | files          | signs                                          | trusted by                               |
     |----------------|------------------------------------------------|------------------------------------------|
     | ca             | the certificate of the API server              | clients of the API server, pods included |
     | client-ca      | certificates of clients of the API server      | the API server and controller managers   |
-    | front-proxy-ca | certificates of proxies that speak for others  | extension servers, controller managers   |
-    | signing-ca     | what is asked for of other signers             | whoever is told to                       |
+    | front-proxy-ca | certificates of authenticating proxies         | extension servers, controller managers   |
+    | signing-ca     | certificates requested from other signers      | clients configured to do so              |
 
-    `lifetime` is that of what they issue. Raises as `Authority` does.
+    `lifetime` applies to issued certificates. Raises like `Authority`.
     """
 
     def __init__(self, folder: Path, lifetime: timedelta = YEAR) -> None:
@@ -93,7 +93,7 @@ class Authorities:
         self.signing = Authority(folder, "signing-ca", "signing-ca")
 
     def reload(self) -> bool:
-        """Take over authorities that somebody has replaced; whether there are any. Raises as `Authority` does."""
+        """Reload authorities whose files were replaced; return whether any changed. Raises like `Authority`."""
         replaced = [one.reload() for one in (self.serving, self.clients, self.front_proxy, self.signing)]
         return any(replaced)
 
@@ -106,7 +106,9 @@ class Authorities:
         return cert_file, key_file
 
     def proxy_pair(self, held: KeyPair | None = None) -> KeyPair:
-        """Return the certificate this server shows as a proxy: `held` while that is good for long, else a new one."""
+        """Return the client certificate of this server as a proxy: `held` while it is valid for long enough, else a new
+        one.
+        """
         if held is not None:
             certificate = x509.load_pem_x509_certificate(held.certificate)
             if self.front_proxy.issued(certificate) and self._lasts(certificate):
@@ -114,9 +116,10 @@ class Authorities:
         return issue(self.front_proxy.pair, PROXY.user, client=True, days=self._days)
 
     def kubeconfig(self, file: Path, server: str, identity: CertificateIdentity, *, trust: bytes = b"") -> None:
-        """Have `file` connect `identity` to the URL `server`; it is left alone while it does, and does for long.
+        """Write a kubeconfig that connects `identity` to the URL `server`. A file that does so for long enough is not
+        changed.
 
-        `trust` replaces the certificate of the serving authority for a server that shows one of another origin.
+        `trust` replaces the serving CA for a server with a certificate of another CA.
         """
         trust = trust or self.serving.pair.certificate
         if not self._connects(file, server, trust):
@@ -126,8 +129,8 @@ class Authorities:
             _write_kubeconfig(file, cluster, key, identity.user)
 
     def renewable_kubeconfig(self, file: Path, server: str, identity: CertificateIdentity) -> None:
-        """Have `file`, in the folder, connect a process that runs on: it names the files of the serving authority and
-        of the certificate and its key, which such a process reads again.
+        """Write a kubeconfig in the folder for a long-running process. It refers to the files of the serving CA and of
+        the client certificate and key, so that the process can reload them.
         """
         held = file.with_suffix(".pem")
         if not self._certifies(_read_certificate(held)):
@@ -166,8 +169,8 @@ class Authorities:
         return certificate is not None and self.clients.issued(certificate) and self._lasts(certificate)
 
     def _lasts(self, certificate: x509.Certificate) -> bool:
-        """Return whether a certificate is valid and more than a third of its time is left. One that becomes valid later
-        was issued before the clock was set back.
+        """Return whether a certificate is valid for more than a third of its lifetime. If it is not valid yet, the
+        clock was set back after it was issued.
         """
         now = utc_now()
         return certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > self._enough
@@ -181,7 +184,7 @@ def _read_certificate(file: Path) -> x509.Certificate | None:
 
 
 def _write_kubeconfig(file: Path, cluster: Mapping[str, str], user: Mapping[str, str], name: str) -> None:
-    """A kubeconfig with one cluster, one user and a context of both; one that says the same is left alone."""
+    """Write a kubeconfig with one cluster, one user and one context. A file with the same content is not changed."""
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,5 +1,5 @@
-"""The certificates of a running server: issued for its addresses and names, renewed in time, and read again when
-somebody replaces them.
+"""The certificates of a running server: issued for its addresses and names, renewed before they expire, and reloaded
+when their files change.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from controller_manager.common.serving.certificates import FilePair
 from controller_manager.common.serving.tls import KeyPair, context_of
 from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust, read_authorities
 
-_LOOK_EVERY = 5.0  # seconds between two looks at whose certificates are believed
-_RENEW_EVERY = 60.0  # seconds between two looks at what was issued
+_LOOK_EVERY = 5.0  # seconds between two checks of the trusted authorities
+_RENEW_EVERY = 60.0  # seconds between two checks for expiring certificates
 _ALLOWED = REQUEST_HEADER_NAMES["allowed_names"]
 
 
 class ServerCertificates:
-    """The certificate a server shows, the authorities it believes, and the kubeconfig of its administrator.
+    """The server certificate, the trusted authorities and the administrator's kubeconfig.
 
-    `trust` is told whose client certificates are believed: those of the own authority for clients, and those of
-    --client-ca-file; of proxies those of --requestheader-client-ca-file. `lifetime` is that of what is issued. One that
-    does not `renew` leaves the files to another process. Raises OSError or ValueError for files of no use.
+    `trust` receives the trusted CAs: of clients, the own client CA and --client-ca-file; of proxies,
+    --requestheader-client-ca-file. `lifetime` applies to issued certificates. Without `renew`, another process
+    maintains the files. Raises OSError or ValueError for unusable files.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ServerCertificates:
         return FilePair(*self._server_files())
 
     def write_kubeconfig(self, port: int) -> str:
-        """Have the kubeconfig connect to the server at `port`; return the URL it names. Raises OSError."""
+        """Write the kubeconfig for the server at `port`; return its URL. Raises OSError."""
         url = server_url(self._options[ServingOptions].bind_address, port)
         given = self._options[ServingOptions].tls_cert_file
         shown = Path(given).read_bytes() if given else b""
@@ -66,9 +66,7 @@ class ServerCertificates:
         return url
 
     def published(self) -> Mapping[str, str]:
-        """Return what servers that leave it to this one who their callers are need to know, as one ConfigMap tells
-        them.
-        """
+        """Return the authentication data for extension servers, published as a ConfigMap."""
         published = {"client-ca-file": self._trust.bundle(CLIENTS).decode()}
         if given := self._trust.bundle(PROXIES):
             stated = self._options[AggregationOptions].header_lists()
@@ -86,12 +84,12 @@ class ServerCertificates:
         }
 
     def proxy_pair(self) -> KeyPair | None:
-        """Return the certificate this server shows to servers of others, and its key."""
+        """Return the client certificate and key for connections to extension servers."""
         return self._proxy_pair
 
     async def keep(self, port: int) -> None:
-        """Take over what others have replaced, and renew what ends before long, until cancelled. What is of no use
-        changes nothing and is told of once.
+        """Reload replaced files and renew expiring certificates, until canceled. Unusable files change nothing and are
+        logged once.
         """
         renewed = monotonic()
         while True:
@@ -106,7 +104,7 @@ class ServerCertificates:
             except (OSError, ValueError) as error:
                 problem = str(error)
             if problem and problem != self._problem:
-                self._log.error("certificates are kept as they were", problem=problem)
+                self._log.error("failed to reload certificates; keeping the current ones", problem=problem)
             self._problem = problem
 
     def _renew(self, port: int) -> None:
@@ -128,7 +126,7 @@ class ServerCertificates:
             self._proxy_pair = self._authorities.proxy_pair(self._proxy_pair)
 
     def _show_as_proxy(self, pair: KeyPair) -> None:
-        """Take over a pair that others have made. Raises OSError or ValueError for one that is none."""
+        """Use a new pair for connections as a proxy. Raises OSError or ValueError for an unusable pair."""
         if pair != self._proxy_pair:
             context_of(pair)
             self._proxy_pair = pair

@@ -1,4 +1,4 @@
-"""The folders of a server, which are its own alone."""
+"""The private folders of a server."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from controller_manager.common.options import Parsed
 
 
 def cert_folder(options: Parsed) -> Path:
-    """Return the folder of what the server issues."""
+    """Return the folder of issued certificates."""
     return Path(options[ServingOptions].cert_dir or options[StorageOptions].data_dir)
 
 
 def close_folders(options: Parsed) -> None:
-    """Make the folders of the server its own alone. Raises OSError, and ValueError for one that is somebody else's."""
+    """Make the folders of the server private. Raises OSError, and ValueError for a folder in use by something else."""
     for folder in {options[StorageOptions].folder, cert_folder(options)}:
         private_folder(folder, MARKS)

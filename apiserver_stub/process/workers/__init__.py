@@ -1,1 +1,1 @@
-"""Several processes that together are one API server: who starts and watches them, and what they tell each other."""
+"""Several worker processes that form one API server: supervision and the messages between them."""

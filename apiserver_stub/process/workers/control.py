@@ -1,4 +1,4 @@
-"""What a supervisor and its processes tell each other, over a pair of sockets for each."""
+"""The messages between the supervisor and its processes, over one socket pair per process."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The place of a process: as its only argument before the flags, as JSON. `number` is None for the owner of the
-    store. `control`, `page` and `listener` are descriptors: of the socket to the supervisor, of the page of the newest
-    revision, and of what listens: for clients, or for those who use the store, who connect at `path`; it is empty where
-    nobody owns the store.
+    """The role of a process, passed as its first argument in JSON. `number` is None for the owner of the store.
+    `control`, `page` and `listener` are descriptors: of the socket to the supervisor, of the shared page with the
+    newest revision, and of the listening socket: for clients, or for users of the store, who connect at `path`. `path`
+    is empty if no process owns the store.
     """
 
     number: int | None
@@ -21,7 +21,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return what the process is called."""
+        """Return the name of the process."""
         return "store" if self.number is None else f"worker-{self.number}"
 
 
@@ -36,7 +36,7 @@ class FamilyReport(NamedTuple):
 
 
 class Begin(msgspec.Struct, tag=1, array_like=True):
-    """To a worker: what it needs is there."""
+    """To a worker: its dependencies are ready."""
 
 
 class Ready(msgspec.Struct, tag=2, array_like=True):
@@ -44,21 +44,21 @@ class Ready(msgspec.Struct, tag=2, array_like=True):
 
 
 class Wanted(msgspec.Struct, tag=3, array_like=True):
-    """A page of metrics is asked for: of one process, or by it of all."""
+    """Requests a page of metrics: of one process, or of all processes."""
 
     number: int
     page: str
 
 
 class Report(msgspec.Struct, tag=4, array_like=True):
-    """The families of that page: of one process, or of all."""
+    """The metric families of that page: of one process, or of all."""
 
     number: int
     families: list[FamilyReport]
 
 
 class Beat(msgspec.Struct, tag=5, array_like=True):
-    """To the supervisor, every second: the event loop of the process goes round."""
+    """To the supervisor, every second: the event loop of the process is alive."""
 
 
 Message = Begin | Ready | Wanted | Report | Beat

@@ -13,7 +13,7 @@ from apiserver_stub.process.workers.control import FamilyReport
 from controller_manager.common.base.metrics import Family, Shown, qualified
 
 _ADDED = frozenset({"counter", "histogram", "summary"})
-# Gauges that all processes show alike, or of which the greatest is what counts.
+# Gauges that are equal in all processes, or whose maximum counts.
 _GREATEST = frozenset({
     "aggregator_unavailable_apiservice", "apiserver_resource_objects", "apiserver_storage_objects",
     "disabled_metrics_total", "hidden_metrics_total", "kubernetes_build_info", "kubernetes_feature_enabled",
@@ -26,7 +26,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 async def report(registry: CollectorRegistry) -> list[FamilyReport]:
-    """Return what a registry shows; however many series there are, other work goes on meanwhile."""
+    """Return the samples of a registry. Yields to the event loop when there are many series."""
     found: list[FamilyReport] = []
     count = 0
     for metric in registry.collect():
@@ -52,7 +52,7 @@ def shown(families: Iterable[FamilyReport]) -> Iterator[Metric]:
 class MetricSums:
     """One page of metrics of several processes; pure.
 
-    What a process has counted stays when it is gone, as far as it was ever reported: nobody has seen more of it.
+    The counters of a process that has ended stay included, up to its last report.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class MetricSums:
         self._former: Sequence[FamilyReport] = ()
 
     def reported(self, process: str, families: Sequence[FamilyReport]) -> None:
-        """Take in what a process has counted so far."""
+        """Store the current metrics of a process."""
         self._reports[process] = families
 
     def gone(self, process: str) -> None:
@@ -89,7 +89,7 @@ def _merged(reports: Iterable[Sequence[FamilyReport]]) -> list[FamilyReport]:
 
 
 def _rule(family: FamilyReport) -> Callable[[float, float], float]:
-    """Return how the values of two processes become one."""
+    """Return the function that combines the values of two processes."""
     if family.shown in _GREATEST or family.shown.endswith(("_info", "_timestamp_seconds")):
         return max
     return min if family.shown in _LEAST else add

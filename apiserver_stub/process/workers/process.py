@@ -38,13 +38,13 @@ from controller_manager.common.component.process_metrics import register_process
 from controller_manager.common.component.signals import end_before_start, obey_signals
 from controller_manager.common.options import Parsed, reported_version
 
-_EVENTS = "events"  # whose rows of earlier versions do not say how long they live
-_PATIENCE = 10.0  # seconds that the supervisor may take to gather metrics
+_EVENTS = "events"  # rows written by earlier versions have no TTL
+_PATIENCE = 10.0  # seconds for the supervisor to collect metrics
 
 
 def main() -> None:
     """Entry point."""
-    gc.disable()  # until the process has started, all that is made stays
+    gc.disable()  # objects created during startup are permanent
     place = msgspec.json.decode(sys.argv[1], type=control.Place)
     end_before_start(place.name)
     options = FLAGS.parse(sys.argv[2:])
@@ -53,22 +53,22 @@ def main() -> None:
 
 
 class SupervisorLink:
-    """The connection of a process to its supervisor: it answers what that asks, and asks for the metrics of all."""
+    """The connection of a process to its supervisor: answers its requests and requests the metrics of all processes."""
 
     def __init__(self) -> None:
         self.registries: dict[str, CollectorRegistry] = {}
         """The metrics of this process, by page."""
         self.begun = asyncio.Event()
-        """It was said that this process may begin."""
+        """Set when the supervisor allows this process to begin."""
         self._tasks = Tasks()
         self._connection = MessageConnection(control.decode, self._take, self._lost)
         self.when_lost: Callable[[], None] = lambda: None
-        """Is called when the supervisor is gone, and so will this process be: its standard input closes."""
+        """Called when the connection to the supervisor is lost; the process must then stop."""
         self._asked: dict[int, asyncio.Future[list[control.FamilyReport]]] = {}
         self._number = 0
 
     async def open(self, descriptor: int) -> None:
-        """Talk over a socket."""
+        """Connect to the supervisor over a socket."""
         await self._tasks.__aenter__()
         link = socket.socket(fileno=descriptor)
         await asyncio.get_running_loop().create_unix_connection(lambda: self._connection, sock=link)
@@ -80,7 +80,7 @@ class SupervisorLink:
         self._connection.close()
 
     def ready(self) -> None:
-        """Say that the process does its work."""
+        """Notify the supervisor that this process is ready."""
         self._connection.send(control.Ready())
 
     async def _beat(self) -> None:
@@ -98,7 +98,7 @@ class SupervisorLink:
             async with asyncio.timeout(_PATIENCE):
                 return list(shown(await answer))
         except TimeoutError:
-            raise ServiceUnavailable("the metrics of the other processes cannot be had") from None
+            raise ServiceUnavailable("failed to collect the metrics of the other processes") from None
         finally:
             self._asked.pop(number, None)
 

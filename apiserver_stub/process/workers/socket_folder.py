@@ -1,5 +1,5 @@
-"""The folder of the socket at which the workers of one server reach their store: outside of data folders, whose paths
-may be too long for a socket.
+"""The folder of the socket between workers and store. It is not in the data folder, whose path may be too long for a
+socket.
 """
 
 import os
@@ -15,10 +15,9 @@ _SOCKET = "store.sock"
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """Have a path for a socket, in a folder of its own that is removed in the end.
+    """Create a private folder and yield a socket path in it; the folder is removed at the end.
 
-    Those that others left behind, who were killed, are removed first: folders of this user with a socket at which
-    nobody listens.
+    Folders of killed processes are removed first: those of this user with a socket that has no listener.
     """
     for other in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_SOCKET}"):
         if _is_left(other):

@@ -1,6 +1,6 @@
-"""Starts the processes of an API server, watches over them, and stops them in order.
+"""Starts, supervises and stops the processes of an API server.
 
-Each is given a pipe as standard input and ends when that closes: whatever ends this process, ends them.
+Each process has a pipe as standard input and ends when it closes, so no process survives the supervisor.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ from controller_manager.common.options import Parsed
 from controller_manager.common.serving.listening import listen
 
 _PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds before a process is started again
-_MOST_DEATHS = 10  # in a row, each before it has lived so many
+_MOST_DEATHS = 10  # consecutive failures, each within the settling time
 _SETTLED = 60.0  # seconds
-_REPORT = 2.0  # seconds that a process has to tell its metrics
+_REPORT = 2.0  # seconds for a process to report its metrics
 _BACKLOG = 128
-_HUNG, _HUNG_AT_START = 20, 300  # beats that a process misses before it is killed; it may have much to read at first
+_HUNG, _HUNG_AT_START = 20, 300  # missed beats before a process is killed; reading the store at the start may take long
 _RESTARTS = Family(
     "apiserver_worker_restarts_total",
-    "Processes of this server that were started again, by why they ended: exited, killed, or hung.",
+    "Number of restarts of server processes, by reason: exited, killed, or hung.",
     "counter",
     ("process", "reason"),
 )
 
 
 def run(program: str, options: Parsed, argv: Sequence[str]) -> int:
-    """Serve with several processes until a signal comes; return the exit status. `argv` are the flags."""
+    """Serve with several processes until a signal arrives; return the exit status. `argv` are the flags."""
     return run_process(program, options, partial(_supervise, options, argv))
 
 
@@ -84,31 +84,31 @@ class Child:
 
     @property
     def name(self) -> str:
-        """Return what the process is called."""
+        """Return the name of the process."""
         return "store" if self.number is None else f"worker-{self.number}"
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process is there."""
+        """Return whether the process is running."""
         return self.process is not None and self.process.returncode is None
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self.process is not None:
             self.process.kill()
 
     def send(self, message: control.Message) -> None:
-        """Tell it something, if it is there."""
+        """Send a message if the process is connected."""
         if self.connection is not None:
             self.connection.send(message)
 
 
 class Supervisor:
-    """The processes, from start to end: the owner of the store, and `count` workers with the flags `argv`.
+    """Supervises the owner of the store and `count` workers with the flags `argv`.
 
-    `listener` takes clients; `store` is the path of the socket of the store, None where nobody is to own it. What dies
-    is started again after a pause; what dies ten times in a row within a minute each, or gives up before it was ever
-    ready, ends everything. What is ready and shows no life for twenty seconds in which this process lived is killed.
+    `listener` accepts clients; `store` is the path of the store's socket, None if no process owns the store. A process
+    that dies is restarted after a pause. Ten deaths in a row, each within a minute, or a failure before it was first
+    ready, end all. A ready process without a beat for twenty seconds (while the supervisor itself ran) is killed.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Supervisor:
         self._tasks = Tasks()
 
     async def run(self) -> int:
-        """Start, watch over and stop all; return the exit status."""
+        """Start, supervise and stop all processes; return the exit status."""
         obey_signals(self._stop, longest=self._longest + LONGEST_STOP)
         try:
             async with Tasks() as self._tasks:
@@ -159,7 +159,7 @@ class Supervisor:
             self._stopping.set_result(reason)
 
     async def _begin(self) -> None:
-        """Let the first worker begin, which makes what all need, and then the others."""
+        """Start the first worker, which creates shared objects, then the others."""
         first, *others = self._workers
         if self._owner is not None:
             await self._owner.ready.wait()
@@ -186,7 +186,7 @@ class Supervisor:
                     child.kill()
 
     async def _keep(self, child: Child) -> None:
-        """Have a process run until all stop. Raises `CannotStart`."""
+        """Restart a process until all stop. Raises `CannotStart`."""
         loop, pause = asyncio.get_running_loop(), _PAUSE
         while not self._stopping.done():
             born = loop.time()
@@ -202,7 +202,7 @@ class Supervisor:
                 raise CannotStart(f"{child.name} {_how(status)}, for the {child.deaths}th time in a row")
             hung = child.missed >= child.patience
             self._restarts.add(child.name, "hung" if hung else "killed" if status < 0 else "exited")
-            self._log.error("a process ended, and is started again", process=child.name, how=_how(status), pause=pause)
+            self._log.error("process exited; restarting it", process=child.name, how=_how(status), pause=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -258,7 +258,7 @@ class Supervisor:
                     waiting.set_result(families)
 
     async def _gather(self, asker: Child, number: int, page: str) -> None:
-        """Answer a process that wants the metrics of all; of those who do not answer in time, what is known."""
+        """Send the metrics of all processes to `asker`. Late processes are included with their last report."""
         children = [child for child in self._children if child.connection is not None]
         sums = self._sums.setdefault(page, MetricSums())
         if page == METRICS:
@@ -281,7 +281,7 @@ class Supervisor:
             sums.reported(child.name, waiting.result())
 
     async def _stop_all(self) -> None:
-        """Workers first, so that they can finish what they began; then the owner of the store."""
+        """Stop the workers first, so that they can finish their requests, then the owner of the store."""
         self._stop("a process failed")
         await all_of(*(self._end(worker) for worker in self._workers))
         if self._owner is not None:
@@ -296,7 +296,7 @@ class Supervisor:
             async with asyncio.timeout(self._longest):
                 await process.wait()
         except TimeoutError:
-            self._log.error("a process does not stop, and is killed", process=child.name)
+            self._log.error("process does not stop; killing it", process=child.name)
             process.kill()
             await process.wait()
 

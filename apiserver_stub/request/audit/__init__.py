@@ -1,4 +1,6 @@
-"""The audit of requests: which are told of, how fully (`policy`), what is told (`record`, `events`), where it goes."""
+"""Audit of requests: which requests are audited at which level (`policy`), the events (`record`, `events`) and where
+they are stored (backends).
+"""
 
 from apiserver_stub.request.audit.auditing import Auditing, open_auditing
 from apiserver_stub.request.audit.auditor import Auditor

@@ -28,12 +28,12 @@ class Auditing:
         self._backends = tuple(backends)
 
     async def run(self) -> None:
-        """Deliver what is buffered, until cancelled."""
+        """Deliver buffered events until canceled."""
         if self._backends:
             await all_of(*(backend.run() for backend in self._backends))
 
     async def close(self) -> None:
-        """Deliver what is left, in a few seconds."""
+        """Deliver the remaining events within a few seconds."""
         if self._backends:
             await all_of(*(backend.close() for backend in self._backends))
 
@@ -45,9 +45,9 @@ def open_auditing(
     webhook: Callable[[str, float], Sender],
     worker: Worker = ALONE,
 ) -> Auditing:
-    """Return the audit that the flags ask for; `webhook` makes a sender of a kubeconfig file and a first
-    pause. Where several processes are one server, all write one log, and each has its part of the batches that are sent
-    a second. Raises `ValueError` or `OSError` for files that cannot be used.
+    """Return the audit configured by the flags. `webhook` creates a sender from a kubeconfig file and an initial
+    backoff. Several worker processes write one log, and each gets its share of the batch rate. Raises `ValueError` or
+    `OSError` for unusable files.
     """
     metrics = AuditMetrics(registry, log)
     if not options.audit_policy_file:

@@ -1,4 +1,4 @@
-"""The auditor: tells the backends of the stages of requests, as fully as the policy says."""
+"""The auditor: passes the stages of requests to the backends at the level of the policy."""
 
 from collections.abc import Awaitable, Sequence
 
@@ -26,30 +26,30 @@ class Auditor:
         self._wall = wall_clock()
 
     def covers(self, record: AuditRecord, user: User | None) -> bool:
-        """Find out how fully is told of a request of `user` (None: of somebody who is not recognized); return whether
-        anything is.
-        """
+        """Determine the audit level of a request of `user` (None: not authenticated). Return whether it is audited."""
         coverage = record.coverage = self._policy.evaluate(record.info, user)
         self._metrics.levels.add(_WORDS[coverage.level])
         return coverage.level is not Level.NONE
 
     def received(self, record: AuditRecord) -> Awaitable[None] | None:
-        """Tell that a request has come; return what is to be awaited before anything else is done.
+        """Emit RequestReceived. Return what to await before the request is processed.
 
-        To await it raises `InternalError` if the event must be written down, and cannot be.
+        Awaiting it raises `InternalError` if a mandatory event could not be stored.
         """
         found = self._tell(record, AuditStage.REQUEST_RECEIVED, wait=True)
         return self._stored(found) if found else None
 
     def answered(self, record: AuditRecord, stage: AuditStage) -> Awaitable[object] | None:
-        """Tell that an answer is made, or begins; return what is to be awaited before it goes."""
+        """Emit `stage` of a response. Return what to await before the response is sent."""
         found = self._tell(record, stage, wait=True)
         if not found:
             return None
         return found[0][1] if len(found) == 1 else _all(found)
 
     def ended(self, record: AuditRecord) -> None:
-        """Tell that an answer has ended, for which nobody waits any more; or that its caller is gone before it."""
+        """Emit the last stages of a stream that has ended or whose client has disconnected. Nothing waits for the
+        delivery.
+        """
         if not record.code:
             record.note_status(_CLOSED_EARLY, 200)
             if record.info.is_long_running:
@@ -57,7 +57,7 @@ class Auditor:
         self._tell(record, AuditStage.RESPONSE_COMPLETE, wait=False)
 
     def _tell(self, record: AuditRecord, stage: AuditStage, *, wait: bool) -> list[_Delivery] | None:
-        """Hand an event to the backends; return what is to be waited for, if anything."""
+        """Pass an event to the backends. Return the deliveries to wait for, if any."""
         coverage = record.coverage
         if coverage is None or stage in coverage.omitted:
             return None

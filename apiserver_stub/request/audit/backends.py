@@ -1,4 +1,4 @@
-"""What every backend of the audit has: events on their way, modes, and the buffer of the mode `batch`."""
+"""The parts common to all audit backends: modes, limits and the buffer of the mode `batch`."""
 
 import asyncio
 from collections import deque
@@ -21,8 +21,8 @@ _TRUNCATE, _BUFFERED = "truncate", "buffered"
 
 
 class Mode(StrEnum):
-    """When a request goes on: once its events are buffered, or only once they are delivered; in the last mode it is
-    refused if that of its arrival is not.
+    """When a request continues: after its events are buffered, or after they are delivered. In blocking-strict mode, a
+    request whose RequestReceived event fails is rejected.
     """
 
     BATCH = "batch"
@@ -31,28 +31,28 @@ class Mode(StrEnum):
 
 
 class Backend(Protocol):
-    """Takes events to where they are kept."""
+    """Stores or sends events."""
 
     strict: bool
-    """Whether a request is refused whose first event is not delivered."""
+    """Whether a request is rejected if its first event is not delivered."""
     in_order: bool
-    """Whether an event that is delivered means that all before it have been tried."""
+    """Whether a delivered event implies that delivery of all earlier ones was attempted."""
 
     def accept(self, event: bytes, *, wait: bool) -> Awaitable[bool] | None:
-        """Take an event. Return what is to be awaited, and tells whether it was delivered; None if nobody is to `wait`
-        for that, or need not in this mode.
+        """Accept an event. Return an awaitable of whether it was delivered; None without `wait`, or in a mode that does
+        not wait.
         """
 
     async def run(self) -> None:
-        """Deliver what is buffered, until cancelled."""
+        """Deliver buffered events until canceled."""
 
     async def close(self) -> None:
-        """Deliver what is left, as far as that is possible in a few seconds."""
+        """Deliver the remaining events, for a few seconds at most."""
 
 
 def fit(event: bytes, most: int, metrics: AuditMetrics) -> bytes | None:
-    """Return an event of at most so many bytes: without its objects if it is too large with them. One that is so
-    even then is lost.
+    """Return the event, without its objects if it exceeds `most` bytes. An event that is still too large is dropped and
+    counted.
     """
     if len(event) <= most:
         return event
@@ -64,8 +64,8 @@ def fit(event: bytes, most: int, metrics: AuditMetrics) -> bytes | None:
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """The bounds of a buffer: events in it and in a batch, bytes of a batch, seconds that an event waits for others,
-    and batches a second with as many at once as were saved up (0: as many as come).
+    """The limits of a buffer: events in the buffer and in a batch, bytes of a batch, seconds that an event waits for
+    others, batches per second (0: unlimited) and their burst.
     """
 
     buffer: int
@@ -77,7 +77,7 @@ class BatchLimits(msgspec.Struct, frozen=True):
 
 
 Deliver = Callable[[Sequence[bytes]], Awaitable[None]]
-"""Delivers a batch; of what cannot be delivered it tells the metrics. Does not raise."""
+"""Delivers a batch. Failures are counted in the metrics and not raised."""
 
 
 class Buffer:
@@ -96,7 +96,7 @@ class Buffer:
         self._number = 0
 
     def add(self, event: bytes) -> None:
-        """Take an event, or lose it."""
+        """Buffer an event, or drop it if the buffer is full."""
         if len(self._events) >= self._limits.buffer or self._bytes + len(event) > _MOST_BYTES:
             self._metrics.lost(_BUFFERED, [event], "the buffer is full")
             return
@@ -106,7 +106,7 @@ class Buffer:
             self._arrived.set()
 
     async def run(self) -> None:
-        """Deliver batches until cancelled; those that are under way then go back into the buffer."""
+        """Deliver batches until canceled; batches in flight then return to the buffer."""
         async with Tasks() as tasks:
             while True:
                 await self._collect()
@@ -119,7 +119,7 @@ class Buffer:
                 tasks.start(self._carry(number, batch), name="audit batch")
 
     async def drain(self, seconds: float) -> None:
-        """Deliver all that is left, for so many seconds at most; what is left then is lost."""
+        """Deliver the remaining events for at most `seconds`; the rest is dropped."""
         returned = [event for number in sorted(self._under_way) for event in self._under_way[number]]
         self._under_way.clear()
         self._events.extendleft(reversed(returned))
@@ -136,7 +136,7 @@ class Buffer:
             self._metrics.lost(_BUFFERED, left, "the server stops")
 
     async def _collect(self) -> None:
-        """Return when there is a batch: a full one, or a part of one that has waited long enough."""
+        """Return when a batch is full or has waited long enough."""
         while not self._events:
             self._arrived.clear()
             await self._arrived.wait()
@@ -150,7 +150,7 @@ class Buffer:
                 return
 
     def _take(self) -> Sequence[bytes]:
-        """Take as many events as make a batch, at least one."""
+        """Remove the events of one batch, at least one."""
         count = size = 0
         for event in islice(self._events, self._limits.batch):
             size += len(event)

@@ -1,4 +1,4 @@
-"""Events of the audit as they are written (audit.k8s.io/v1); pure."""
+"""Audit events in their serialized form (audit.k8s.io/v1); pure."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -17,7 +17,7 @@ _LIST = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"item
 
 
 class Level(IntEnum):
-    """How much is told of a request; each level tells all that those below it do."""
+    """The audit level. Each level includes the data of the levels below it."""
 
     NONE = 0
     METADATA = 1
@@ -38,7 +38,7 @@ class AuditStage(IntEnum):
     """The moment in the life of a request at which an event happens."""
 
     REQUEST_RECEIVED = 0
-    RESPONSE_STARTED = 1  # of long-running requests, and of callers who are not recognized
+    RESPONSE_STARTED = 1  # for long-running and unauthenticated requests
     RESPONSE_COMPLETE = 2
     PANIC = 3
 
@@ -53,7 +53,7 @@ STAGES: Mapping[str, AuditStage] = {stage.word: stage for stage in AuditStage}
 
 
 class UserInfo(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A user, as events tell of it."""
+    """The user in an audit event."""
 
     username: str = ""
     uid: str = ""
@@ -78,7 +78,7 @@ class ObjectReference(Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class ResponseStatus(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The outcome of a request: that of a `Status` that was answered, and of every answer its code."""
+    """The response status: of an answered `Status` its fields, of any other response the code only."""
 
     metadata: Mapping[str, str] | UnsetType = UNSET
     status: str = ""
@@ -89,13 +89,13 @@ class ResponseStatus(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class AuthenticationMetadata(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """How somebody came to ask in another's name: the verb of the constraint, if there was one (KEP-5284)."""
+    """The verb of constrained impersonation that allowed the request, if any (KEP-5284)."""
 
     impersonation_constraint: str = ""
 
 
 class Beginning(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The part of an event that tells of the request, and stays the same at most stages."""
+    """The part of an event that describes the request; it rarely changes between stages."""
 
     request_uri: str = msgspec.field(default="", name="requestURI")
     verb: str = ""
@@ -108,7 +108,7 @@ class Beginning(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
 
 
 class _Event(Beginning, frozen=True, kw_only=True, gc=False, rename="camel"):
-    """What the format `legacy` tells of an event."""
+    """The fields of an event that the format `legacy` prints."""
 
     audit_id: str = msgspec.field(name="auditID")
     stage: str
@@ -117,12 +117,12 @@ class _Event(Beginning, frozen=True, kw_only=True, gc=False, rename="camel"):
 
 
 def user_info(user: User) -> UserInfo:
-    """Return a user as events tell of it."""
+    """Return the user as it appears in events."""
     return UserInfo(user.name, user.uid, user.groups, dict(user.extra) if user.extra else _NO_EXTRA)
 
 
 def outcome(code: int, status: Status | None = None) -> bytes:
-    """Return the outcome of a request that was answered with that code, and with that `Status` or none, as JSON."""
+    """Return the response status with this code and `Status` (None for other responses) as JSON."""
     if status is None:
         return b'{"metadata":{},"code":%d}' % code
     return encode(ResponseStatus({}, status.status, status.message, status.reason, status.details, code))
@@ -133,7 +133,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def encode(value: Any) -> bytes:
-    """Return a part of an event as JSON. What is no text, as requests may hold, is replaced."""
+    """Return a part of an event as JSON. Characters that are not valid Unicode text are replaced."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -145,18 +145,18 @@ HEADS = tuple(
     tuple(_TYPED + f'"level":"{level}","stage":"{stage}","auditID":'.encode() for stage in _STAGE_WORDS)
     for level in _WORDS
 )
-"""How an event begins, by level and stage; the identifier follows."""
+"""The beginning of an event, by level and stage; the audit ID follows."""
 
 
 def event_list(events: Sequence[bytes]) -> bytes:
-    """Return events as an `EventList`, whose items do not say their type."""
+    """Return events as an `EventList`, whose items omit `kind` and `apiVersion`."""
     bare = [b"{" + event[len(_TYPED) :] for event in events]
     return b"".join((_LIST, b",".join(bare), b"]}"))
 
 
 def truncated(data: bytes) -> bytes:
-    """Return an encoded event without the objects, and with a note of that; as it is if none are told of at its
-    level.
+    """Return an encoded event without objects and with the truncation annotation; unchanged below level Request, where
+    events have no objects.
     """
     event = msgspec.json.decode(data)
     if LEVELS[event["level"]] < Level.REQUEST:
@@ -217,7 +217,7 @@ def _sequence(value: Any) -> list[Any]:
 
 
 def _nanoseconds(timestamp: str) -> str:
-    """Return a time as Go's RFC3339Nano has it: without zeros at the end of the fraction."""
+    """Return a time in Go's RFC3339Nano format: no trailing zeros in the fraction."""
     return f"{timestamp[:-1].rstrip('0').rstrip('.')}Z"
 
 
@@ -226,7 +226,7 @@ def _quoted_each(texts: tuple[str, ...]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in quotes, as Go's `%q` has it for all that is printable."""
+    """Return a quoted string, like Go's `%q` for printable text."""
     return msgspec.json.encode(_as_text(text)).decode()
 
 

@@ -1,7 +1,7 @@
-"""The log backend: events as lines, in the order in which they happened.
+"""The log backend: writes events as lines, in order.
 
-A write takes microseconds as long as the file is one in the memory of the kernel, and handing it to a thread costs more
-than that: so the loop writes itself, until a write is slow. Then a thread writes, until its writes are quick again.
+A write into the page cache takes microseconds, and passing it to a thread costs more. So the event loop writes until a
+write is slow; then a thread writes until its writes are fast again.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from controller_manager.common.base.clock import elapsed_nanoseconds, hold_time,
 
 _PLUGIN = "log"
 _FAREWELL = 5.0  # seconds that the last lines have
-_PATIENCE = 0.01  # seconds that an event for which nobody waits may wait for others
-_MOST_WAITING = 10_000  # events that wait to be written
-_QUICK = 0.002  # seconds that a write may take in the loop
+_PATIENCE = 0.01  # seconds that an event without waiters is delayed to join others
+_MOST_WAITING = 10_000  # queued events
+_QUICK = 0.002  # seconds of a write that is fast enough for the event loop
 _QUICK_IN_TURN = 1000  # writes by the thread until the loop writes again
 
 
@@ -35,24 +35,24 @@ _Work = tuple[asyncio.AbstractEventLoop, Sequence[bytes], _Told]
 
 
 class Lines(Protocol):
-    """Where lines go; to a file on a disk the loop may write itself."""
+    """A destination for lines. The event loop may write directly to files on disk."""
 
     on_disk: bool
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
-        """Append lines in order; return why some could not be written, by their number."""
+        """Append lines in order; return the errors by line number."""
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing and release the destination."""
 
 
 class StandardOutput:
-    """Lines for whoever reads the output of the process, however slowly."""
+    """Writes lines to standard output, which may block on a slow reader."""
 
     on_disk = False
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
-        """Write lines in order; return why some could not be written, by their number."""
+        """Write lines in order; return the errors by line number."""
         try:
             data = memoryview(b"\n".join((*lines, b"")))
             sys.stdout.flush()
@@ -63,17 +63,17 @@ class StandardOutput:
         return {}
 
     def close(self) -> None:
-        """The output stays open."""
+        """Do nothing: standard output stays open."""
 
 
 class _Writer:
-    """Writes what it is handed, in order: at once, or in one thread. That is handed things and tells of them with less
-    ado than an executor, which would cost as much as everything else that is told of a request.
+    """Writes lines in order, in the loop or in one thread. A thread with a queue has less overhead than an executor,
+    which would cost as much as the rest of the audit.
     """
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._slow = 1  # writes that the thread is to do before the loop does
+        self._slow = 1  # writes by the thread before the loop writes again
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._thread: Thread | None = None
 
@@ -96,7 +96,7 @@ class _Writer:
             self._slow -= 1
 
     def write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes], told: _Told) -> None:
-        """Have lines written by the thread; `told` is called in the loop with the reasons why some could not be."""
+        """Write lines in the thread. `told` is called in the loop with the errors by line."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._run, name="audit-log", daemon=True)
             self._thread.start()
@@ -104,7 +104,7 @@ class _Writer:
         self._work.put((loop, lines, told))
 
     def close(self) -> None:
-        """Let the thread end once all is written."""
+        """Stop the thread after all writes."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -125,8 +125,8 @@ def _in_loop(loop: asyncio.AbstractEventLoop, told: _Told, refused: dict[int, st
 
 
 class LogBackend:
-    """Appends events to a file, or to standard output for the path `-`: as JSON, or in the format `legacy`. What comes
-    in one turn of the loop, or while lines are written, is written together.
+    """Appends events to a file, or to standard output for the path `-`, as JSON or in the format `legacy`. Events of
+    one loop turn, or that arrive during a write, are written together.
     """
 
     in_order = True
@@ -154,13 +154,13 @@ class LogBackend:
         self._buffer = Buffer(limits, self._deliver, metrics, in_order=True) if mode is Mode.BATCH else None
         self._waiting: list[_Waiting] = []
         self._is_writing = False
-        self._done: asyncio.Event | None = None  # all is written, and nothing comes any more
+        self._done: asyncio.Event | None = None  # set when all is written and no more events can arrive
         self._begins_soon = False  # at the end of this turn of the loop
-        self._begins_late = False  # for events for which nobody waits
+        self._begins_late = False  # for events without waiters
 
     def accept(self, event: bytes, *, wait: bool) -> Awaitable[bool] | None:
-        """Take an event. Return what tells whether it was written; None in the mode `batch`, and if nobody is to `wait`
-        for that: then it may be written with what comes next.
+        """Accept an event. Return an awaitable of whether it was written; None in the mode `batch` and without `wait`,
+        when the event may be delayed until the next write.
         """
         fitted = fit(event, self._most, self._metrics) if self._most else event
         if fitted is None:
@@ -171,12 +171,12 @@ class LogBackend:
         return self._enqueue(fitted, wait=wait)
 
     async def run(self) -> None:
-        """Write what is buffered, until cancelled."""
+        """Write buffered events until canceled."""
         if self._buffer is not None:
             await self._buffer.run()
 
     async def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the remaining events and close the file."""
         if self._buffer is not None:
             await self._buffer.drain(_FAREWELL)
         try:
@@ -193,7 +193,7 @@ class LogBackend:
         self._aside.shutdown(wait=False)
 
     def _enqueue(self, event: bytes, *, wait: bool) -> asyncio.Future[bool] | None:
-        """Have an event written with the next group."""
+        """Queue an event for the next write."""
         if len(self._waiting) >= _MOST_WAITING:
             self._metrics.lost(_PLUGIN, [event], "too many events wait to be written")
             return None
@@ -220,7 +220,7 @@ class LogBackend:
             self._begin(loop)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write all that waits, or have the thread do it."""
+        """Write all queued events, in the loop or in the thread."""
         group, self._waiting = self._waiting, []
         lines = self._form([event for event, _ in group])
         self._is_writing = True
@@ -230,7 +230,7 @@ class LogBackend:
             self._writer.write(loop, lines, partial(self._finish, loop, group))
 
     def _finish(self, loop: asyncio.AbstractEventLoop, group: Sequence[_Waiting], refused: dict[int, str]) -> None:
-        """Tell those who wait what became of their events, and go on."""
+        """Notify the waiters of their results and start the next write."""
         self._is_writing = False
         if refused:
             self._tell([event for event, _ in group], refused)
@@ -259,5 +259,5 @@ class LogBackend:
 
 
 def _resolve(done: asyncio.Future[dict[int, str]], refused: dict[int, str]) -> None:
-    if not done.done():  # who waited is gone
+    if not done.done():  # the waiter was canceled
         done.set_result(refused)

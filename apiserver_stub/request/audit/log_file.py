@@ -1,7 +1,7 @@
-"""The file of the log backend: it is renamed when it is full, and old ones are removed and compressed. Names are those
-of kube-apiserver: `audit-2026-01-02T03-04-05.678.log` beside `audit.log`.
+"""The file of the log backend, with rotation, removal and compression of old files. File names match kube-apiserver:
+`audit-2026-01-02T03-04-05.678.log` beside `audit.log`.
 
-Everything here waits for the disk, if only for the memory of the kernel.
+All functions here block on file I/O.
 """
 
 import fcntl
@@ -25,8 +25,8 @@ _GZ = ".gz"
 
 
 class Rotation(msgspec.Struct, frozen=True):
-    """When a file is full, in bytes (0: never), how many old ones are kept, and for how many days (0: for good), and
-    whether they are compressed. With `shared`, other processes write to the same file, and rotate it.
+    """When a file is rotated, in bytes (0: never), how many old files are retained and for how many days (0: no limit),
+    and whether they are compressed. With `shared`, other processes write to and rotate the same file.
     """
 
     size: int = 0
@@ -37,9 +37,8 @@ class Rotation(msgspec.Struct, frozen=True):
 
 
 class LogFile:
-    """Lines are appended; what is refused is no part of the file. Nothing is synced: lines survive the process once
-    they are written, and the machine once its kernel has written them back. `aside` runs what takes
-    long.
+    """Appends lines; a failed line leaves no trace in the file. Files are not synced: written lines survive a crash of
+    the process, but not of the machine until the kernel writes them back. `aside` runs slow work.
     """
 
     def __init__(self, path: Path, rotation: Rotation, aside: Callable[[Callable[[], None]], object]) -> None:
@@ -52,7 +51,7 @@ class LogFile:
         """Whether it is an ordinary file, and no pipe or device."""
 
     def open(self) -> None:
-        """Make the file, in a folder for the owner alone if there is none, and tidy up. Raises OSError."""
+        """Create the file, in a new private folder if necessary, and start a cleanup. Raises OSError."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         found = os.fstat(self._file)
@@ -60,7 +59,7 @@ class LogFile:
         self._aside(self.tidy)
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
-        """Append lines in order; return why some could not be written, by their number."""
+        """Append lines in order; return the errors by line number."""
         refused: dict[int, str] = {}
         for first, last in self._pieces(lines, refused):
             try:
@@ -76,7 +75,7 @@ class LogFile:
             self._file = -1
 
     def tidy(self) -> None:
-        """Remove files that are too many or too old, and compress the others; what fails is done the next time."""
+        """Delete excess and expired files and compress the others. Failures are retried by the next cleanup."""
         with _alone(self._path.parent if self._rotation.shared else None) as alone:
             if alone:
                 self._tidy()
@@ -84,7 +83,7 @@ class LogFile:
     def _tidy(self) -> None:
         backups = self._backups()
         remove, compress = superfluous(backups, self._rotation, utc_now())
-        if self._rotation.shared:  # others may still write what they had begun to
+        if self._rotation.shared:  # other processes may still be writing to it
             compress = [path for path in compress if path != backups[0][1]]
         for path in remove:
             with suppress(OSError):
@@ -94,7 +93,7 @@ class LogFile:
                 _compress(path)
 
     def _pieces(self, lines: Sequence[bytes], refused: dict[int, str]) -> Iterator[tuple[int, int]]:
-        """Yield the first line and the one behind the last of what is written at once: up to where the file is full."""
+        """Yield (first, end) of the lines to write at once, up to the size limit of a file."""
         most, first, size = self._rotation.size, 0, 0
         for number, line in enumerate(lines):
             if most and len(line) >= most:
@@ -125,7 +124,7 @@ class LogFile:
                 written += os.write(self._file, memoryview(data)[written:])
         except OSError:
             with suppress(OSError):
-                if os.fstat(self._file).st_size == self._size + written:  # nobody else has gone on behind it
+                if os.fstat(self._file).st_size == self._size + written:  # no other process has written after it
                     os.ftruncate(self._file, self._size)  # half a line would spoil the next
             raise
         self._size += written
@@ -141,8 +140,8 @@ class LogFile:
         return refused
 
     def _follow(self) -> None:
-        """Go on with the file that has the name now, and with what others have made of it. What is written at once
-        stays together: the kernel appends it as one.
+        """Reopen the file if it was rotated, and account for writes of other processes. One write stays contiguous
+        because the kernel appends it atomically.
         """
         found = os.fstat(self._file)
         try:
@@ -164,7 +163,7 @@ class LogFile:
                     self._rotate()
 
     def _rotate(self) -> None:
-        """Put the file aside and begin another one, with its mode and owner."""
+        """Rename the file and create a new one with its mode and owner."""
         found = os.fstat(self._file)
         now = utc_now()
         while (aside := self._backup_at(now)).exists():
@@ -198,7 +197,7 @@ class LogFile:
 
 @contextmanager
 def _alone(path: Path | None) -> Iterator[bool]:
-    """Yield whether no other process has locked a file or folder: then none does meanwhile. None is not locked."""
+    """Yield whether the exclusive lock of a file or folder was acquired. Without a path, no lock is needed."""
     if path is None:
         yield True
         return
@@ -220,9 +219,7 @@ def _alone(path: Path | None) -> Iterator[bool]:
 def superfluous(
     backups: Sequence[tuple[datetime, Path]], rotation: Rotation, now: datetime
 ) -> tuple[list[Path], list[Path]]:
-    """Return which old files (the newest first) are to be removed and which are to be compressed; a file and its
-    compressed form count once.
-    """
+    """Return the old files (newest first) to delete and to compress. A file and its compressed copy count once."""
     kept: dict[str, None] = {}
     remove: list[Path] = []
     compress: list[Path] = []

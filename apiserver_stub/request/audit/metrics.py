@@ -1,4 +1,4 @@
-"""Metrics of the audit: events, those that were lost, levels of requests, and requests refused for its sake."""
+"""Metrics of the audit: events, dropped events, levels of requests, and requests rejected because of the audit."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,20 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.metrics import Counters, Family
 
-_EVENTS = Family("apiserver_audit_event_total", "Audit events that were made.", "counter")
-_ERRORS = Family("apiserver_audit_error_total", "Audit events that were lost, by plugin.", "counter", ("plugin",))
-_LEVELS = Family("apiserver_audit_level_total", "Requests by the level of the audit.", "counter", ("level",))
+_EVENTS = Family("apiserver_audit_event_total", "Number of audit events.", "counter")
+_ERRORS = Family("apiserver_audit_error_total", "Number of dropped audit events, by plugin.", "counter", ("plugin",))
+_LEVELS = Family("apiserver_audit_level_total", "Number of requests, by audit level.", "counter", ("level",))
 _REJECTED = Family(
-    "apiserver_audit_requests_rejected_total", "Requests refused since their audit event was lost.", "counter"
+    "apiserver_audit_requests_rejected_total",
+    "Number of requests rejected because their audit event was lost.",
+    "counter",
 )
-_SELDOM = 10.0  # seconds between two lines about lost events of one plugin
+_SELDOM = 10.0  # seconds between two log lines about dropped events of a plugin
 _SHOWN = 3  # lost events in a line
 
 
 class AuditMetrics:
-    """Counts events, and tells the log of those that were lost: the first at once, then every ten seconds."""
+    """Counts events, and logs dropped events: the first at once, then at most every ten seconds per plugin."""
 
     def __init__(self, registry: CollectorRegistry, log: Logger) -> None:
         self.events = Counters(_EVENTS, registry)
@@ -32,7 +34,7 @@ class AuditMetrics:
         self._untold: dict[str, int] = {}
 
     def lost(self, plugin: str, events: Sequence[bytes], why: str) -> None:
-        """Note that events were lost: those of some plugin, for a reason."""
+        """Count events that a plugin dropped, and log the reason."""
         self._errors.add(plugin, by=len(events))
         count = self._untold[plugin] = self._untold.get(plugin, 0) + len(events)
         now = monotonic()

@@ -1,4 +1,4 @@
-"""The policy of the audit (audit.k8s.io/v1, Policy): how much is told of which requests."""
+"""The audit policy (audit.k8s.io/v1, Policy): the audit level of each request."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -19,8 +19,8 @@ _MOST_REMEMBERED = 4096  # choices of rules
 
 
 class GroupResources(ConfigModel):
-    """Resources of an API group, of all for `*`: `pods`, `pods/log`, `pods/*`, `*/scale`, `*` for everything. Without
-    `resources` it is all of the group.
+    """Resources of an API group: `pods`, `pods/log`, `pods/*`, `*/scale`, or `*` for all. Without `resources`, all
+    resources of the group match.
     """
 
     group: str = ""
@@ -29,8 +29,8 @@ class GroupResources(ConfigModel):
 
 
 class PolicyRule(ConfigModel):
-    """A rule: requests that match all it names are told of at its level. The resource `` of `namespaces` is for objects
-    without one.
+    """A rule: requests that match all its fields are audited at its level. The namespace `` matches cluster-scoped
+    objects.
     """
 
     level: str = ""
@@ -45,7 +45,7 @@ class PolicyRule(ConfigModel):
 
 
 class AuditPolicy(ConfigDocument):
-    """The rules, of which the first that matches counts; of a request that none matches nothing is told."""
+    """The rules; the first match applies. Requests without a match are not audited."""
 
     metadata: Mapping[str, Any] = {}
     rules: tuple[PolicyRule, ...] = ()
@@ -54,9 +54,7 @@ class AuditPolicy(ConfigDocument):
 
 
 class Coverage(Struct, frozen=True):
-    """How much is told of a request: its level, the stages that are not, and whether objects come without
-    `managedFields`.
-    """
+    """The audit settings of a request: level, omitted stages, and whether objects omit `managedFields`."""
 
     level: Level = Level.NONE
     omitted: tuple[AuditStage, ...] = ()
@@ -67,7 +65,7 @@ _NOTHING = Coverage()
 
 
 def read_policy(path: Path) -> AuditPolicy:
-    """Return the policy in a file. Raises `ConfigFileError` with all that is wrong with it."""
+    """Return the policy in a file. Raises `ConfigFileError` with all validation errors."""
     policy = read_config(path, "Policy", {VERSION: AuditPolicy})
     errors = ErrorList()
     _judge_stages(errors, policy.omit_stages, (None, "omitStages"))
@@ -79,11 +77,11 @@ def read_policy(path: Path) -> AuditPolicy:
     return policy
 
 
-_Rule = tuple[PolicyRule, Coverage, bool]  # and whether it is for everybody and every object of its resources
+_Rule = tuple[PolicyRule, Coverage, bool]  # and whether it matches all users and all objects of its resources
 
 
 class PolicyEvaluator:
-    """Finds the rule for a request. Which rules concern requests like it is found out once."""
+    """Finds the rule for a request. The candidate rules are cached per verb and resource or path."""
 
     def __init__(self, policy: AuditPolicy) -> None:
         self._rules = [(rule, _coverage(policy, rule), _is_for_all(rule)) for rule in policy.rules]
@@ -91,7 +89,7 @@ class PolicyEvaluator:
         self._of_path = lru_cache(_MOST_REMEMBERED)(self._choose_of_path)
 
     def evaluate(self, info: RequestInfo, user: User | None) -> Coverage:
-        """Return how much is told of a request; `user` is None for a caller who is not recognized."""
+        """Return the audit settings of a request; `user` is None for an unauthenticated caller."""
         if not info.resource:
             rules = self._of_path(info.verb, info.path)
         else:
@@ -139,7 +137,7 @@ def _is_of(rule: PolicyRule, user: User | None) -> bool:
 
 
 def _is_about(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule that is about such resources is about this namespace and name."""
+    """Return whether a rule for such resources matches namespace and name of a request."""
     if rule.namespaces and info.namespace not in rule.namespaces:
         return False
     if not any(one.resource_names for one in rule.resources):
@@ -164,7 +162,7 @@ def _leads_to(url: str, path: str) -> bool:
 
 
 def _judge(errors: ErrorList, rule: PolicyRule, at: FieldPath) -> None:
-    """Add what is wrong with a rule."""
+    """Add the validation errors of a rule."""
     if not rule.level:
         errors.required((at, "level"))
     elif rule.level not in LEVELS:

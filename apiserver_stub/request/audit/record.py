@@ -1,7 +1,6 @@
-"""What is known of a request that may be audited: every stage of its way notes what it finds out.
+"""The audit record of a request, filled by each stage of the handler chain.
 
-Notes go to the request that is being answered (`current_record`); where nobody audits there is none, and nothing to
-note.
+`current_record` returns the record of the current request; it is None if the request is not audited.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,17 +39,17 @@ _PREFIX = 24  # characters of a UUID before its last group, which counts
 _LONGEST_AGENT = 1024
 _CUT = "...TRUNCATED"
 _BRIEF = 0.001  # seconds
-_SLOW = 0.5  # seconds from which on an event tells where they went
+_SLOW = 0.5  # seconds from which on an event includes latency annotations
 _NOBODY = UserInfo()
-_second = (0, b"1970-01-01T00:00:00.")  # wall seconds, and how times in that second begin
+_second = (0, b"1970-01-01T00:00:00.")  # wall-clock seconds, and the beginning of timestamps in that second
 
 _current: ContextVar["AuditRecord | None"] = ContextVar("audited request", default=None)
 
 
 class AuditRecord(Struct):
-    """What is known of one request. Until its `coverage` is known, all is noted.
+    """The audit record of one request. Until `coverage` is set, everything is recorded.
 
-    `received` is wall seconds, `since` the moment of the last lap by a precise clock; objects are JSON in one line.
+    `received` is wall-clock seconds, `since` the precise-clock time of the last lap; objects are JSON in one line.
     """
 
     request: Request
@@ -70,31 +69,31 @@ class AuditRecord(Struct):
     object_ref: ObjectReference | None = None
     has_object: bool = False
     latencies: dict[str, float] | None = None
-    described: bytes = b""  # what all events tell of the request, as JSON, and the time at which it came
+    described: bytes = b""  # the request part of all events as JSON, and the time it was received
     received_at: bytes = b""
 
     @property
     def level(self) -> Level:
-        """How fully it is told of."""
+        """The audit level."""
         return Level.REQUEST_RESPONSE if self.coverage is None else self.coverage.level
 
     @property
     def is_full(self) -> bool:
-        """Whether answers are told, too."""
+        """Whether response objects are recorded."""
         return self.coverage is None or self.coverage.level is Level.REQUEST_RESPONSE
 
     def annotate(self, key: str, value: str, level: Level = Level.METADATA) -> None:
-        """Add an annotation to the events from `level` on; the first value of a key stays."""
+        """Add an annotation to events of `level` and above; the first value of a key is kept."""
         if self.level >= level:
             self.annotations.setdefault(key, value)
 
     def begin(self, user: User, name: str) -> None:
-        """Note who asks, and about an object of which name."""
+        """Record the user and the name of the object."""
         self.user = user_info(user)
         self.object_ref = reference(self.info, name)
 
     def note_impersonation(self, user: User, constraint: str = "") -> None:
-        """Note in whose name is asked, and the verb that allows it where that is one of constrained impersonation."""
+        """Record the impersonated user, and the verb of constrained impersonation that allowed it, if any."""
         self.impersonated = user_info(user)
         self.authentication = AuthenticationMetadata(constraint) if constraint else None
         self.described = b""
@@ -106,15 +105,13 @@ class AuditRecord(Struct):
         self.latencies[layer] = self.latencies.get(layer, 0.0) + seconds
 
     def lap(self, layer: str, now: float) -> None:
-        """Note that a layer took all the time since the lap before, if that is a millisecond."""
+        """Attribute the time since the last lap to a layer, if it is at least a millisecond."""
         if now - self.since >= _BRIEF:
             self.note_latency(layer, now - self.since)
         self.since = now
 
     def note_object(self, metadata: Mapping[str, Any], encoded: Callable[[], bytes]) -> None:
-        """Note the object that the request brought, once: what it is called, and from level Request on the object
-        itself, as JSON.
-        """
+        """Record the object in the request, once: its identity, and from level Request on the object as JSON."""
         if self.has_object:
             return
         self.has_object = True
@@ -135,23 +132,23 @@ class AuditRecord(Struct):
             self.request_object = without_managed_fields(encoded()) if omit else encoded()
 
     def note_document(self, encoded: Callable[[], bytes]) -> None:
-        """Note a patch, or the options of a delete, from level Request on."""
+        """Record a patch, or the options of a delete, from level Request on."""
         if self.level >= Level.REQUEST:
             self.request_object = encoded()
 
     def note_status(self, status: Status, code: int, document: bytes = b"") -> None:
-        """Note a `Status` that is the answer; `document` is its JSON."""
+        """Record a `Status` response; `document` is its JSON."""
         self.code, self.status = code, outcome(code, status)
         if document and self.level >= Level.REQUEST_RESPONSE:
             self.response_object = document
 
     def note_code(self, code: int) -> None:
-        """Note the code of an answer."""
+        """Record the response code."""
         if self.code != code:
             self.code, self.status = code, outcome(code)
 
     def event(self, stage: AuditStage, at: float) -> bytes:
-        """Return what is told of the request at a stage, which it reached at `at` (wall seconds), as JSON."""
+        """Return the event of a stage, reached at `at` (wall-clock seconds), as JSON."""
         described = self.described or self._describe()
         parts = [HEADS[self.level][stage], described]
         if self.status:
@@ -200,36 +197,36 @@ class AuditRecord(Struct):
 
 
 def current_record() -> AuditRecord | None:
-    """Return what is known of the request that is being answered; None if it is not audited."""
+    """Return the audit record of the current request; None if it is not audited."""
     return _current.get()
 
 
 def set_current(record: AuditRecord | None) -> Token[AuditRecord | None]:
-    """Notes go there from now on, until `reset_current`."""
+    """Make `record` the current one until `reset_current`."""
     return _current.set(record)
 
 
 def reset_current(token: Token[AuditRecord | None]) -> None:
-    """Notes go where they went before."""
+    """Restore the previous current record."""
     _current.reset(token)
 
 
 def annotate(key: str, value: str, level: Level = Level.METADATA) -> None:
-    """Add an annotation to the events of the request that is being answered, from `level` on."""
+    """Add an annotation to the events of the current request, from `level` on."""
     record = _current.get()
     if record is not None:
         record.annotate(key, value, level)
 
 
 def note_latency(layer: str, seconds: float) -> None:
-    """Add to the time that a layer took for the request that is being answered, if that is a millisecond."""
+    """Add to the latency of a layer in the current request, if it is at least a millisecond."""
     record = _current.get()
     if record is not None and seconds >= _BRIEF:
         record.note_latency(layer, seconds)
 
 
 def source_ips(request: Request) -> tuple[str, ...]:
-    """Return the addresses a request came by, as far as they are known: what proxies say, then the client."""
+    """Return the addresses of the client: those from proxy headers, then the peer."""
     remote, headers = request.remote, request.headers
     if "x-forwarded-for" not in headers and "x-real-ip" not in headers:
         return (remote,) if remote else ()
@@ -245,7 +242,7 @@ def source_ips(request: Request) -> tuple[str, ...]:
 
 def micro_time(seconds: float) -> bytes:
     """Return wall seconds as a `MicroTime`."""
-    global _second  # the beginning of most times is that of the one before
+    global _second  # consecutive times usually share a second, so its text is reused
     whole = int(seconds)
     if whole != _second[0]:
         _second = whole, datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
@@ -253,7 +250,7 @@ def micro_time(seconds: float) -> bytes:
 
 
 def reference(info: RequestInfo, name: str) -> ObjectReference | None:
-    """Return the object of that name that a request is about; None if it is about none."""
+    """Return a reference to the object of a request; None if the request is not for a resource."""
     if not info.resource:
         return None
     return ObjectReference(info.resource, info.namespace, name, "", info.group, info.version, "", info.subresource)
@@ -269,7 +266,7 @@ def _shortened(agent: str) -> str:
 
 
 def _address(text: str) -> str:
-    """Return an address in its usual form; empty for anything else. Zeros before a number mean nothing."""
+    """Return an IP address in canonical form; empty for other text. Leading zeros of IPv4 parts are ignored."""
     parts = text.split(".")
     if len(parts) == 4 and all(part.isascii() and part.isdecimal() for part in parts):
         text = ".".join(part.lstrip("0") or "0" for part in parts)
@@ -285,20 +282,20 @@ def _address(text: str) -> str:
 
 
 def _target_of(request: Request) -> str:
-    """Return path and query of a request that came over no wire."""
+    """Return path and query of a request that has no raw target because it did not arrive over a socket."""
     path = quote(request.path, safe="/:@!$&'()*+,;=-._~%")
     return f"{path}?{urlencode(request.query)}" if request.query else path
 
 
 class AuditIds:
-    """Gives each request that brings no identifier one of its own, in the form of a UUID."""
+    """Generates identifiers in the form of a UUID for requests without an Audit-ID."""
 
     def __init__(self) -> None:
         self._prefix = ""
         self._count = 0
 
     def of(self, headers: Mapping[str, str]) -> str:
-        """Return what the caller calls its request, as it came, or a new identifier."""
+        """Return the Audit-ID header unchanged, or a new identifier."""
         given = headers.get(HEADER)
         if given:
             return given

@@ -16,7 +16,7 @@ class Sender(Protocol):
     """The server that takes events."""
 
     async def send(self, document: bytes) -> None:
-        """Hand a document over, trying again for a while. Raises `ServiceUnavailable`."""
+        """Send a document with retries. Raises `ServiceUnavailable`."""
 
     async def close(self) -> None:
         """End every connection."""
@@ -43,8 +43,8 @@ class WebhookBackend:
         self._buffer = Buffer(limits, self._deliver, metrics, in_order=False)
 
     def accept(self, event: bytes, *, wait: bool) -> Awaitable[bool] | None:
-        """Take an event. Return what sends it and tells whether it arrived; None in the mode `batch`, and if nobody is
-        to `wait` for that.
+        """Accept an event. Return an awaitable that sends it and returns whether it was delivered; None in the mode
+        `batch` and without `wait`.
         """
         fitted = fit(event, self._most, self._metrics) if self._most else event
         if fitted is None:
@@ -55,11 +55,11 @@ class WebhookBackend:
         return self._try([fitted])
 
     async def run(self) -> None:
-        """Send what is buffered, until cancelled."""
+        """Send buffered events until canceled."""
         await self._buffer.run()
 
     async def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining events."""
         await self._buffer.drain(_FAREWELL)
         await self._server.close()
 

@@ -1,4 +1,4 @@
-"""Traces of requests (OpenTelemetry), as a TracingConfiguration asks for; nothing of that is loaded without one."""
+"""Request traces (OpenTelemetry) per TracingConfiguration. Without one, the library is not loaded."""
 
 from pathlib import Path
 from typing import Protocol
@@ -15,10 +15,10 @@ __all__ = ["RequestTracer", "request_tracer"]
 
 
 class RequestTracer(Protocol):
-    """Makes the spans of requests; `run` sends them until cancelled, `close` what is left."""
+    """Creates the spans of requests; `run` exports them until canceled, `close` exports the rest."""
 
     def begin(self, context: RequestContext, user: User) -> RequestSpan | None:
-        """Return the span of a request whose caller is known; None if it is not traced."""
+        """Return the span of an authenticated request; None if it is not traced."""
 
     async def run(self) -> None: ...
 
@@ -28,9 +28,9 @@ class RequestTracer(Protocol):
 def request_tracer(
     config_file: str, registry: CollectorRegistry | None, log: Logger, dialer: Dialer | None = None
 ) -> RequestTracer | None:
-    """Return what traces requests as a file says, for a collector that is reached by the `dialer`; None without a file.
+    """Return a tracer configured by the file; None without a file. The collector is reached through `dialer`.
 
-    Raises `ConfigFileError`, and `ConfigError` where the library is missing.
+    Raises `ConfigFileError`, and `ConfigError` if the library is missing.
     """
     if not config_file:
         return None

@@ -1,4 +1,4 @@
-"""TracingConfiguration: its fields, and what is wrong with one."""
+"""TracingConfiguration: fields and validation."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,8 +15,8 @@ _DEFAULT = "localhost:4317"
 
 
 class TracingConfiguration(ConfigDocument):
-    """The whole document. Spans go to `endpoint` without TLS; of a million requests without a sampled parent,
-    `sampling_rate_per_million` are traced.
+    """The document. Spans are sent to `endpoint` without TLS. `sampling_rate_per_million` of a million requests without
+    a sampled parent are traced.
     """
 
     endpoint: str = ""
@@ -28,7 +28,7 @@ class TracingConfiguration(ConfigDocument):
         scheme, _, rest = self.endpoint.partition("://")
         if not rest:
             return self.endpoint or _DEFAULT
-        if scheme == "dns":  # behind the name server, which is seldom told
+        if scheme == "dns":  # after the DNS authority, which is usually empty
             return rest.partition("/")[2] or rest
         return f"{scheme}:{rest}"
 
@@ -44,7 +44,7 @@ def read_tracing(path: Path) -> TracingConfiguration:
 
 
 def judge(configuration: TracingConfiguration, errors: ErrorList) -> None:
-    """Collect what is wrong with a configuration."""
+    """Collect the validation errors of a configuration."""
     rate, endpoint = configuration.sampling_rate_per_million, configuration.endpoint
     if not 0 <= rate <= _MILLION:
         errors.invalid((None, "samplingRatePerMillion"), rate, "must be between 0 and 1000000")

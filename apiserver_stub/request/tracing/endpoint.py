@@ -1,4 +1,4 @@
-"""A way to the collector through a dialer, for a library that opens its connections itself."""
+"""Connects a library that opens its own connections to the collector through a dialer."""
 
 import asyncio
 from functools import partial
@@ -13,7 +13,7 @@ _PORT = 4317
 
 
 class DialedEndpoint:
-    """A Unix socket that nobody else can open; what connects to it is connected to `target` (host:port)."""
+    """A private Unix socket that forwards connections to `target` (host:port)."""
 
     def __init__(self, target: str, dialer: Dialer, log: Logger) -> None:
         host, colon, port = target.rpartition(":")
@@ -27,7 +27,7 @@ class DialedEndpoint:
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self) -> None:
-        """Take connections from now on."""
+        """Start accepting connections."""
         if self._server is None:
             self._tasks = await Tasks().__aenter__()
             self._server = await asyncio.get_running_loop().create_unix_server(
@@ -57,4 +57,4 @@ class DialedEndpoint:
             finally:
                 opener.stream.close()
         except OSError as error:
-            self._log.debug("the collector of traces cannot be reached", error=str(error))
+            self._log.debug("failed to connect to the trace collector", error=str(error))

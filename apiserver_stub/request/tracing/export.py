@@ -1,6 +1,6 @@
-"""Hands finished spans to a collector, in batches; those for which there is no room or no collector are counted.
+"""Exports finished spans to a collector in batches; spans that do not fit the queue or cannot be sent are counted.
 
-The exporter of the library blocks, so it has one thread, which is given a batch at a time.
+The exporter of the library blocks, so it runs in one thread with one batch at a time.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from controller_manager.common.base.metrics import Counters, Family
 _MOST = 2048  # spans that wait
 _BATCH = 512
 _EVERY = 5.0  # seconds until spans are sent that are fewer
-_LAST = 3.0  # seconds for what is left at the end
+_LAST = 3.0  # seconds to export the last spans at shutdown
 _LOST = Family(
     "apiserver_tracing_lost_spans_total",
-    "Spans that no collector got, by reason: too many waited (queue), or it took none (collector).",
+    "Number of dropped spans, by reason: queue is full (queue), or export failed (collector).",
     "counter",
     ("reason",),
 )
@@ -65,12 +65,12 @@ class SpanQueue(SpanProcessor):
             await self._send()
 
     async def close(self) -> None:
-        """Send what is left, for three seconds at most."""
+        """Export the remaining spans, for three seconds at most."""
         try:
             async with asyncio.timeout(_LAST):
                 await self._send()
         except TimeoutError:
-            self._log.warning("the collector of traces took the last spans too slowly")
+            self._log.warning("trace collector did not accept the last spans in time")
         self._count(len(self._waiting))
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._exporter.shutdown()
@@ -96,7 +96,7 @@ class SpanQueue(SpanProcessor):
 
     def _tell(self, *, fails: bool) -> None:
         if fails and not self._fails:
-            self._log.warning("the collector of traces takes no spans; they are lost until it does")
+            self._log.warning("trace collector does not accept spans; dropping them until it does")
         elif self._fails and not fails:
-            self._log.info("the collector of traces takes spans again")
+            self._log.info("trace collector accepts spans again")
         self._fails = fails

@@ -1,7 +1,7 @@
-"""Traces requests with OpenTelemetry: spans, their names and attributes are those of kube-apiserver.
+"""Traces requests with OpenTelemetry. Span names and attributes match kube-apiserver.
 
-A request is traced if its `traceparent` says so, or by chance; the headers of a caller who is not known to be an
-operator (`system:masters`, `system:monitoring`) are no parent but a link. Only what is traced has spans at all.
+A request is traced if its `traceparent` is sampled, or by sampling rate. The trace context of callers other than
+operators (`system:masters`, `system:monitoring`) becomes a link, not the parent. Only traced requests have spans.
 """
 
 import logging
@@ -47,7 +47,7 @@ _SCOPE = "k8s.io/component-base/tracing"
 _HTTP_SCOPE = "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 _FILTER_SCOPE = "k8s.op/apiserver/pkg/endpoints/filterlatency"
 _OPERATORS = frozenset({ADMIN_GROUP, "system:monitoring"})
-_TIMEOUT = 5  # seconds of an attempt to hand over a batch
+_TIMEOUT = 5  # seconds per export of a batch
 _NANOSECONDS = 1_000_000_000
 _MILLION = 1_000_000
 _VERBS: Mapping[str, str] = {
@@ -61,7 +61,7 @@ _FAILED = 500
 
 
 class Tracer:
-    """Makes the spans of requests; `run` sends them, `close` sends what is left."""
+    """Creates the spans of requests; `run` exports them, `close` exports the rest."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Tracer:
         log: Logger,
         dialer: Dialer | None,
     ) -> None:
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what fails is told once, by the queue
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the queue logs export failures once
         rate = configuration.sampling_rate_per_million
         target, self._endpoint = configuration.target, None
         if dialer is not None and not target.startswith("unix"):
@@ -91,7 +91,7 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, context: RequestContext, user: User) -> "TracedRequest | None":
-        """Return the span of a request, which is the current one from now on; None if it is not traced."""
+        """Return the span of a request and make it current; None if it is not traced."""
         request = context.http
         told = "traceparent" in request.headers
         CURRENT.set(None)
@@ -127,7 +127,7 @@ class Tracer:
         await self._queue.run()
 
     async def close(self) -> None:
-        """Send what is left, for a few seconds at most."""
+        """Export the remaining spans, for a few seconds at most."""
         await self._queue.close()
         if self._endpoint is not None:
             await self._endpoint.close()
@@ -220,7 +220,7 @@ class TracedRequest:
 
     @contextmanager
     def _watch(self, here: "TracedSpan") -> Iterator[Span]:
-        """Begin a watch, which may tell a list first."""
+        """Begin the span of a watch, inside a WatchList span if initial events are requested."""
         cached = {"type": self._context.info.resource}
         if self._context.query.get("sendInitialEvents") == "true":
             with here.child("WatchList", _of_verb(self._context)) as outer, outer.child("cacher.Watch", cached) as span:
@@ -283,7 +283,7 @@ def _name(request: Request, info: RequestInfo) -> str:
 
 
 def _described(context: RequestContext) -> dict[str, Any]:
-    """Return the attributes of a request; what is not known of it is left out."""
+    """Return the span attributes of a request; unknown ones are omitted."""
     request = context.http
     host, colon, port = request.headers.get("host", "").rpartition(":")
     path, query = quote(request.path), urlencode(request.query, quote_via=quote)

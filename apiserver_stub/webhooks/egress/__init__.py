@@ -1,4 +1,4 @@
-"""How this server reaches others: directly, or through the proxies of an EgressSelectorConfiguration (KEP-1281)."""
+"""Connections from this server: direct, or through the proxies of an EgressSelectorConfiguration (KEP-1281)."""
 
 from apiserver_stub.webhooks.egress.selector import DIRECT, EgressSelector, egress_selector
 

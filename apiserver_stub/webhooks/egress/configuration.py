@@ -1,4 +1,4 @@
-"""EgressSelectorConfiguration: its fields, and what is wrong with one."""
+"""EgressSelectorConfiguration: fields and validation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,21 +47,21 @@ class Transport(ConfigModel):
 
 
 class Connection(ConfigModel):
-    """The protocol that is spoken with a proxy, and where that is."""
+    """The protocol and address of a proxy."""
 
     proxy_protocol: str = ""
     transport: Transport | None = None
 
 
 class EgressSelection(ConfigModel):
-    """How the servers of one network are reached."""
+    """The connection to the servers of one network."""
 
     name: str = ""
     connection: Connection = Connection()
 
     @property
     def network(self) -> str:
-        """Return the name of the network as it is called today."""
+        """Return the current name of the network."""
         name = self.name.lower()
         return _ALIASES.get(name, name)
 
@@ -84,8 +84,8 @@ def read_egress_selections(path: Path) -> tuple[EgressSelection, ...]:
 
 
 def judge(selections: tuple[EgressSelection, ...], errors: ErrorList) -> None:
-    """Collect what is wrong with selections. Paths are those of kube-apiserver, which do not tell of which selection
-    they are unless it is a name.
+    """Collect the validation errors of selections. As in kube-apiserver, paths identify the selection only for errors
+    of its name.
     """
     for one in selections:
         _judge_connection(one.connection, errors)

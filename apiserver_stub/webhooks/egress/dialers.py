@@ -29,17 +29,17 @@ from controller_manager.common.transport.transport import ConfigError, Endpoint,
 C = TypeVar("C")
 _PATIENCE = 30.0  # seconds until there is a tunnel
 _STARTS = Family(
-    "apiserver_egress_dialer_dial_start_total", "Connections that were begun.", "counter", ("protocol", "transport")
+    "apiserver_egress_dialer_dial_start_total", "Number of connection attempts.", "counter", ("protocol", "transport")
 )
 _FAILURES = Family(
     "apiserver_egress_dialer_dial_failure_count",
-    "Connections that failed, by whether the proxy was reached (stage proxy) or not (connect).",
+    "Number of failed connections, by stage: connecting to the proxy (connect) or tunneling (proxy).",
     "counter",
     ("protocol", "transport", "stage"),
 )
 _DURATION = Family(
     "apiserver_egress_dialer_dial_duration_seconds",
-    "Seconds until there was a connection.",
+    "Seconds until the connection was established.",
     "histogram",
     ("protocol", "transport"),
     (0.005, 0.025, 0.1, 0.5, 2.5, 12.5),
@@ -47,7 +47,7 @@ _DURATION = Family(
 
 
 class EgressMetrics:
-    """What dashboards know of connections through proxies."""
+    """The metrics of connections through proxies."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self.starts = Counters(_STARTS, registry)
@@ -57,13 +57,13 @@ class EgressMetrics:
 
 
 class Proxy(Protocol[C]):
-    """Opens tunnels in two steps, of which each raises OSError."""
+    """Opens tunnels in two steps; each raises OSError."""
 
     async def connect(self) -> C:
         """Reach the proxy."""
 
     async def tunnel(self, connection: C, address: str) -> socket.socket:
-        """Have it reach an address."""
+        """Request a tunnel to an address."""
 
 
 class EgressDialer(Generic[C]):
@@ -99,10 +99,9 @@ class EgressDialer(Generic[C]):
 
 
 class EgressDialers:
-    """The dialers that a file asks for, by network; None for one that is reached directly.
+    """The dialers configured by a file, by network; None for a direct network.
 
-    Raises `ConfigFileError`, and `ConfigError` for certificates that cannot be used or where the library of gRPC is
-    missing.
+    Raises `ConfigFileError`, and `ConfigError` for unusable certificates or if the gRPC library is missing.
     """
 
     def __init__(self, config_file: Path, registry: CollectorRegistry | None, log: Logger) -> None:

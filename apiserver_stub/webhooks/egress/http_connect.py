@@ -1,4 +1,4 @@
-"""Tunnels through proxies that know CONNECT (RFC 9110, section 9.3.6), at a URL or at a Unix socket."""
+"""Tunnels through HTTP CONNECT proxies (RFC 9110, section 9.3.6), at a URL or a Unix socket."""
 
 import asyncio
 import re
@@ -15,11 +15,11 @@ _LONGEST_HEAD = 64 * 1024
 _PIECE = 4096
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r\n")
 _END = b"\r\n\r\n"
-_SHOWN = 100  # bytes of what is no answer
+_SHOWN = 100  # bytes of an invalid response shown in errors
 
 
 class ProxyAddress(msgspec.Struct, frozen=True):
-    """The place of a proxy: a Unix socket, or host and port, where `tls` secures what is said to it."""
+    """The address of a proxy: a Unix socket, or host and port, with TLS if `tls` is set."""
 
     uds_name: str = ""
     host: str = ""
@@ -32,7 +32,7 @@ class ProxyAddress(msgspec.Struct, frozen=True):
 
 
 class HTTPConnectProxy:
-    """Opens tunnels through one proxy, each over a connection of its own."""
+    """Opens tunnels through one proxy, each over its own connection."""
 
     def __init__(self, address: ProxyAddress, sockets: CarriedSockets) -> None:
         self._address = address
@@ -44,7 +44,7 @@ class HTTPConnectProxy:
             return await self._connect()
         except TimeoutError:
             raise
-        except OSError as error:  # which its users would take for one of the server
+        except OSError as error:  # otherwise the error would be attributed to the target
             raise TransportError(f"the proxy {self._address} can't be reached: {error}") from error
 
     async def _connect(self) -> SocketStream:
@@ -59,8 +59,8 @@ class HTTPConnectProxy:
         return opener.stream
 
     async def tunnel(self, connection: SocketStream, address: str) -> socket.socket:
-        """Return a socket to `address` (host:port) over a connection to the proxy, which is broken where that fails.
-        Raises OSError.
+        """Return a socket to `address` (host:port) over a connection to the proxy, which is closed on failure. Raises
+        OSError.
         """
         try:
             await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
@@ -71,7 +71,7 @@ class HTTPConnectProxy:
             raise
 
     async def _accepted(self, connection: SocketStream, address: str) -> bytes:
-        """Read the head of the answer, and return what has come behind it: the first words of the server."""
+        """Read the response head; return the bytes after it, which are the first data of the target."""
         head = bytearray()
         while _END not in head:
             piece = await connection.read(_PIECE)

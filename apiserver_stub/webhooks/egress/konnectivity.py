@@ -1,8 +1,8 @@
-"""Tunnels through the proxy server of konnectivity: packets of a gRPC stream, one stream for each connection.
+"""Tunnels through a konnectivity proxy server: packets of a gRPC stream, one stream per connection.
 
-`DIAL_REQ` asks for a connection, `DIAL_RSP` gives it a number, `DATA` carries bytes, `CLOSE_REQ` and `CLOSE_RSP` end
-it. The server hands on the bytes of many connections one after the other, so a reader that takes none for ten seconds
-loses its connection, as with the client of kube-apiserver.
+`DIAL_REQ` requests a connection, `DIAL_RSP` returns its number, `DATA` carries bytes, `CLOSE_REQ` and `CLOSE_RSP` close
+it. The server forwards the data of many connections in order, so a connection whose reader accepts no data for ten
+seconds is closed, as in the client of kube-apiserver.
 """
 
 import asyncio
@@ -22,30 +22,30 @@ from controller_manager.common.transport.grpc import GrpcChannel, GrpcError, Grp
 from controller_manager.common.transport.transport import TransportError
 
 _PIECE = 32 * 1024  # bytes in a packet
-_TAKEN_IN = 10.0  # seconds until somebody must have taken what came
-_CLOSED_IN = 10.0  # seconds for the answer to a close
+_TAKEN_IN = 10.0  # seconds for a reader to accept data
+_CLOSED_IN = 10.0  # seconds to wait for the response to a close
 
 
 _PACKETS = Family(
     "konnectivity_network_proxy_client_stream_packets_total",
-    "Packets, by direction and type.",
+    "Number of packets, by direction and type.",
     "counter",
     ("segment", "packet_type"),
 )
 _ERRORS = Family(
     "konnectivity_network_proxy_client_stream_errors_total",
-    "Failures of streams, by direction, code of gRPC and type of the packet.",
+    "Number of stream failures, by direction, gRPC code and packet type.",
     "counter",
     ("segment", "code", "packet_type"),
 )
 _DIAL_FAILURES = Family(
     "konnectivity_network_proxy_client_dial_failure_total",
-    "Connections that failed, by reason.",
+    "Number of failed connections, by reason.",
     "counter",
     ("reason",),
 )
 _CONNECTIONS = Family(
-    "konnectivity_network_proxy_client_client_connections", "Connections, by status.", "gauge", ("status",)
+    "konnectivity_network_proxy_client_client_connections", "Number of connections, by status.", "gauge", ("status",)
 )
 
 
@@ -62,7 +62,7 @@ class Packet(IntEnum):
 
 
 class KonnectivityMetrics:
-    """What dashboards know of tunnels, by the names of the client of kube-apiserver."""
+    """The metrics of tunnels, with the names of the client of kube-apiserver."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self.packets = Counters(_PACKETS, registry)
@@ -72,7 +72,7 @@ class KonnectivityMetrics:
         self._counts: dict[str, int] = {}
 
     def turned(self, before: str, after: str) -> None:
-        """A connection has another status; empty is none."""
+        """Record the new status of a connection; an empty status is not counted."""
         for status, more in ((before, -1), (after, 1)):
             if status:
                 self._counts[status] = self._counts.get(status, 0) + more
@@ -80,7 +80,7 @@ class KonnectivityMetrics:
 
 
 class Packets:
-    """A stream of packets, which are counted; `status` is that of its connection, empty once it is closed."""
+    """A counted stream of packets; `status` is that of its connection, empty once it is closed."""
 
     def __init__(self, stream: GrpcStream, metrics: KonnectivityMetrics) -> None:
         self._stream = stream
@@ -146,7 +146,7 @@ class KonnectivityProxy:
         return packets
 
     async def tunnel(self, connection: Packets, address: str) -> socket.socket:
-        """Return a socket to `address` (host:port) over a stream, which is closed where that fails. Raises OSError."""
+        """Return a socket to `address` (host:port) over a stream, which is closed on failure. Raises OSError."""
         connection.turn("dialing")
         try:
             number = await _dial(connection, address)
@@ -175,7 +175,7 @@ class DialFailed(TransportError):
 
 
 async def _dial(packets: Packets, address: str) -> int:
-    """Return the number of a new connection. Raises `GrpcError`, and `DialFailed` where there is none."""
+    """Return the number of a new connection. Raises `GrpcError`, and `DialFailed` if it is refused."""
     random = int(random_source().token(8), 16) >> 1
     request = {"protocol": "tcp", "address": address, "random": random}
     await packets.write({"type": Packet.DIAL_REQ, "dialRequest": request})
@@ -226,7 +226,7 @@ class _Tunnel:
             asyncio.get_running_loop().call_later(_CLOSED_IN, self._packets.close)
 
     async def _receive(self) -> None:
-        """Hand on what comes until the other side has closed; then nothing more is taken from this one."""
+        """Forward received data until the other side closes; then stop sending."""
         while (packet := await self._packets.read()) is not None:
             match packet.get("type", 0):
                 case Packet.DATA:
@@ -243,7 +243,7 @@ class _Tunnel:
             async with asyncio.timeout(_TAKEN_IN):
                 await self._stream.write(data.get("data", b""))
         except ConnectionError:
-            return  # nobody reads any more; the close is on its way
+            return  # the reader is gone, and the close is pending
 
     def _packet(self, kind: Packet, field: str, content: Tree) -> Tree:
         return {"type": kind, field: {"connectID": self._number, **content}}

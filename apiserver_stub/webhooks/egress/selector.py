@@ -1,4 +1,4 @@
-"""Which connections go through which proxy."""
+"""Selects the proxy for each type of connection."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,16 +11,15 @@ from controller_manager.common.transport.dialer import Dialer
 
 
 async def _nothing() -> None:
-    """Nothing is to be closed."""
+    """Do nothing (default of `close`)."""
 
 
 class EgressSelector(msgspec.Struct, frozen=True):
-    """The dialers of the networks; None where connections are direct.
+    """The dialers of the networks; None for direct connections.
 
-    `control_plane` is for webhooks that a URL names and for those of authentication, authorization and audit, `cluster`
-    for services: of webhooks and of aggregated APIs; `etcd` for a storage behind the network. `selected` are the
-    networks that the file names, those that are reached directly among them. `close` ends every connection through a
-    proxy.
+    `control_plane` is for webhooks with a URL and for those of authentication, authorization and audit, `cluster` for
+    services of webhooks and aggregated APIs, `etcd` for storage. `selected` are the networks in the file, including
+    direct ones. `close` ends every connection through a proxy.
     """
 
     control_plane: Dialer | None = None
@@ -34,7 +33,7 @@ DIRECT = EgressSelector()
 
 
 def egress_selector(config_file: str, registry: CollectorRegistry | None, log: Logger) -> EgressSelector:
-    """Return the dialers that a file asks for. Raises as `EgressDialers` does."""
+    """Return the dialers configured by a file. Raises like `EgressDialers`."""
     if not config_file:
         return DIRECT
     from apiserver_stub.webhooks.egress.configuration import CLUSTER, CONTROL_PLANE, ETCD

@@ -1,4 +1,4 @@
-"""Sockets whose bytes somebody carries: what a tunnel looks like to those who asked for a connection."""
+"""Socket pairs whose bytes are forwarded by a task, so that tunnels can be used as sockets."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ Carry = Callable[[SocketStream], Awaitable[None]]
 
 
 class CarriedSockets:
-    """Pairs of sockets: one end is handed out, the other has a task that carries its bytes, 64 KiB each way at a time.
+    """Socket pairs: one end is returned to the caller, a task forwards the bytes of the other, 64 KiB at a time.
     `close` ends all tasks.
     """
 
@@ -45,7 +45,7 @@ class CarriedSockets:
         return theirs
 
     async def close(self) -> None:
-        """End all tasks, and with them what the others use."""
+        """End all tasks and close their connections."""
         self._closed = True
         if self._tasks is not None:
             tasks, self._tasks = self._tasks, None
@@ -53,13 +53,13 @@ class CarriedSockets:
 
 
 async def carry(stream: SocketStream, connection: SocketStream, early: bytes = b"") -> None:
-    """Carry bytes until either side ends or breaks; what one side sent before its end reaches the other."""
+    """Forward bytes until either side ends or fails; data sent before the end is delivered."""
     try:
         await stream.write(early)
         await relay(stream, connection)
         await all_of(stream.aclose(), connection.aclose())
     except ConnectionError:
-        return  # both are told by the end of what they read
+        return  # both sides see the end of their stream
     finally:
         for one in (stream, connection):
             if not one.is_lost:

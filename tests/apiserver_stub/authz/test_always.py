@@ -75,4 +75,4 @@ async def test_a_server_warns_that_it_allows_everything(
     options = FLAGS.parse((f"--authorization-mode={mode}",))
     parts = AuthorizationParts(WatchCache(EmbeddedStorage(MemoryBackend())), Runtime("test"))
     await build_authorization(options, parts).run()
-    assert capfd.readouterr().err.count("every known caller may do everything") == warnings
+    assert capfd.readouterr().err.count("authenticated users may do everything") == warnings

@@ -1,4 +1,4 @@
-"""The plugin NodeRestriction: what agents of nodes write is held to their own node."""
+"""The plugin NodeRestriction: kubelets may only write objects of their own node."""
 
 from apiserver_stub.admission.plugins.node_restriction.plugin import node_restriction
 

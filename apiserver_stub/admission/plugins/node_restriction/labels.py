@@ -1,6 +1,6 @@
-"""Labels that a node may set on itself: those of users, and of the platform those that say what it is like.
+"""Labels that a node may set on itself: user labels, and known platform labels that describe the node.
 
-Labels below `node-restriction.kubernetes.io` are there to be out of reach of nodes.
+Labels below `node-restriction.kubernetes.io` are reserved and cannot be set by nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ def changed(new: Mapping[str, str], old: Mapping[str, str]) -> set[str]:
 
 
 def forbidden_labels(keys: Iterable[str]) -> list[str]:
-    """Return those of the keys that a node may not touch, sorted."""
+    """Return the keys that a node may not change, sorted."""
     return sorted(key for key in keys if _is_forbidden(key))
 
 

@@ -1,17 +1,17 @@
-"""What agents of nodes may write, beyond what the authorizer knows, since it depends on the objects.
+"""Checks the writes of kubelets that depend on object contents, which the authorizer cannot see.
 
 | written                          | by a node                                                                       |
 |----------------------------------|---------------------------------------------------------------------------------|
-| nodes                            | itself, without taints, owners or a source of configuration, with free labels   |
-| pods                             | mirror pods of its own; deleted, evicted and their status written on it only    |
-| claims                           | capacity, conditions and what is allocated, in the status                       |
+| nodes                            | itself, without taints, owners or a config source, with allowed labels          |
+| pods                             | its own mirror pods; delete, evict and update the status of pods on it only     |
+| claims                           | capacity, conditions and allocated resources in the status                      |
 | tokens of service accounts       | bound to pods that run on it, for an audience that these mount                  |
-| leases, CSINodes                 | of its own name                                                                 |
-| resource slices                  | its own are created and deleted; the authorizer knows the others                |
+| leases, CSINodes                 | with its own name                                                               |
+| resource slices                  | creates and deletes its own; the authorizer checks other requests               |
 | requests for its certificates    | with its own name                                                               |
-| requests for those of pods       | created for pods that run on it, of their accounts; mirror pods have none       |
+| requests for pod certificates    | for pods that run on it and their accounts; not for mirror pods                 |
 
-A user of `system:nodes` whose name names no node writes nothing.
+A user of `system:nodes` whose name contains no node name may not write at all.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,7 +49,7 @@ def node_restriction(parts: AdmissionParts) -> AdmissionPlugin:
 
 
 class NodeRestriction:
-    """A plugin that refuses; it is asked with those that change objects, before anything else of theirs is done."""
+    """A validating check that runs with the mutating plugins, before they change the object."""
 
     def __init__(self, store: WatchCache, tokens: NodeTokens) -> None:
         self._store = store
@@ -66,7 +66,9 @@ class NodeRestriction:
         }
 
     def admit(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raises `Forbidden` for what a node may not write, and `NotFound` for a pod or node that is not there."""
+        """Raises `Forbidden` for a write that the node may not make, and `NotFound` for a pod or node that does not
+        exist.
+        """
         node = node_of(attributes.user)
         if node is None:
             return None
@@ -116,7 +118,7 @@ class NodeRestriction:
 
 
 def check_node(node: str, attributes: Attributes) -> None:
-    """Raises `Forbidden` for another node, and for what a node may not change of itself."""
+    """Raises `Forbidden` for another node, and for fields that a node may not change on itself."""
     who = f"node {quote(node)}"
     if attributes.name != node:
         raise attributes.refused(f"{who} is not allowed to modify node {quote(attributes.name)}")
@@ -173,7 +175,7 @@ def check_csi_node(node: str, attributes: Attributes) -> None:
 
 
 def check_slice(node: str, attributes: Attributes) -> None:
-    """Raises `Forbidden` for a resource slice of another node that is created or deleted."""
+    """Raises `Forbidden` for creating or deleting a resource slice of another node."""
     slice_ = attributes.object if attributes.operation == "create" else attributes.old_object
     if attributes.operation != "update" and get_in(slice_, _NODE_NAME) != node:
         why = f"can only {attributes.operation} ResourceSlice with the same NodeName as the requesting node"

@@ -1,4 +1,4 @@
-"""Requests for certificates of pods that a node may make: for those that run on it, as they are."""
+"""PodCertificateRequests of a node: allowed for pods that run on it, with matching fields."""
 
 import orjson
 
@@ -12,8 +12,8 @@ from controller_manager.common.base.log.formats import quote
 
 
 def check_pod_certificate(node: str, attributes: Attributes, store: WatchCache) -> None:
-    """Raises `Forbidden` for what cannot be, and `UnknownError` for what this server may not know yet, so that the
-    node tries again.
+    """Raises `Forbidden` for a request that cannot be valid, and `UnknownError` if this server may not have seen the
+    objects yet, so that the node retries.
     """
     spec, namespace = attributes.tree.get("spec") or {}, attributes.namespace
     pod_key, account = f"{namespace}/{spec.get('podName') or ''}", spec.get("serviceAccountName") or ""

@@ -1,4 +1,4 @@
-"""Pods that a node may create, the mirrors of those it runs anyway, and what it may say of the others on it."""
+"""Pods that a node may create (mirror pods), and the parts of other pods on it that it may change."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _LOCAL = frozenset(
         "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume",
     }
 )  # fmt: skip
-# What a volume of another kind refers to, in the order in which volumes are looked at.
+# What other volume types refer to, in the order of the checks.
 _REFERRING = (
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -39,8 +39,8 @@ _ON_NODE = "update pod status for pods with spec.nodeName set to itself"
 
 
 def check_mirror(node: str, attributes: Attributes, row: Row | None) -> None:
-    """Raises `Forbidden` for a new pod that is no mirror of one on the node, whose `row` is None if it is not there;
-    then `NotFound` is raised for what is right else.
+    """Raises `Forbidden` for a new pod that is not a mirror pod of the node; `row` is the Node, None if it does not
+    exist. Then `NotFound` is raised for an otherwise valid pod.
     """
     pod, who = attributes.tree, f"node {quote(node)}"
     if MIRROR not in (get_in(pod, ("metadata", "annotations")) or {}):
@@ -72,7 +72,7 @@ def _owner_problem(owners: list[Tree], node: str) -> str:
 
 
 def reference_of(spec: Tree) -> str:
-    """Return what other objects of the API a pod refers to; empty if it needs none."""
+    """Return the kind of API object that a pod refers to; empty if it refers to none."""
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
     named = {kind for kind, _ in needs(spec, "")}
@@ -96,7 +96,7 @@ def _reference_of_volume(volume: Tree) -> str:
 
 
 def check_status(node: str, attributes: Attributes) -> None:
-    """Raises `Forbidden` for the status of a pod that is not on the node, and for what others say in a status."""
+    """Raises `Forbidden` for the status of a pod on another node, and for status fields that nodes may not set."""
     new, old, who = attributes.tree, attributes.old_object or {}, f"node {quote(node)}"
     if get_in(old, _NODE_NAME) != node:
         raise attributes.refused(f"{who} can only {_ON_NODE}")

@@ -1,8 +1,7 @@
-"""Tokens that a node asks for: bound to a pod on it, for an audience that a volume of the pod is for (KEP-4412).
+"""Tokens requested by a node: bound to a pod on it, for an audience that a volume of the pod requires (KEP-4412).
 
-A volume is for the audience of its token projection, or for those of its CSI driver, which it names itself or by a
-claim and the volume that this is bound to. Volumes of plug-ins that were once part of the platform are those of the
-drivers that replaced them.
+The audiences of a volume are that of its token projection, or those of its CSI driver, which is named in the volume or
+found through its claim and persistent volume. Migrated in-tree volumes use the CSI drivers that replaced them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from controller_manager.common.serving.authorization import Authorizer, Decision
 
 _DRIVERS = f"storage.{GROUP_DOMAIN}"
 _VERB = "request-serviceaccounts-token-audience"
-# The drivers of volumes that name none.
+# The CSI drivers of migrated in-tree volumes.
 _MIGRATED: Mapping[str, str] = MappingProxyType(
     {
         "awsElasticBlockStore": "ebs.csi.aws.com",
@@ -45,8 +44,8 @@ class NodeTokens:
         self._authorizer = authorizer
 
     async def check(self, node: str, attributes: Attributes) -> None:
-        """Raises `Forbidden` for a token that the node has no use for, and `NotFound` for one of a pod that is not
-        there.
+        """Raises `Forbidden` for a token that the node does not need, and `NotFound` for one of a pod that does not
+        exist.
         """
         spec = attributes.tree.get("spec") or {}
         pod = self._bound_pod(node, spec.get("boundObjectRef") or {}, attributes)
@@ -76,7 +75,7 @@ class NodeTokens:
         return pod
 
     def _is_mounted(self, pod: Row, namespace: str, audience: str, missing: list[str]) -> bool:
-        """Tell whether a volume of a pod is for an audience; what is looked for in vain is noted in `missing`."""
+        """Return whether a volume of a pod requires an audience. Objects that were not found are added to `missing`."""
         for volume in get_in(orjson.loads(pod.data), ("spec", "volumes")) or ():
             try:
                 if audience in self._audiences(volume, pod.name, namespace):
@@ -114,7 +113,7 @@ class NodeTokens:
         return row
 
     async def _check_allowed(self, attributes: Attributes, audience: str) -> None:
-        """Raises `Forbidden` unless the node may ask for tokens for an audience whatever its pods mount."""
+        """Raises `Forbidden` unless the node may request tokens for an audience independent of its pods."""
         user, name = attributes.user, attributes.name
         asked = authorization.AuthorizerAttributes(user, _VERB, "", "", "v1", audience, "", attributes.namespace, name)
         verdict = await self._authorizer.authorize(asked)
@@ -129,7 +128,7 @@ class NodeTokens:
 
 
 def _driver_of(volume: Tree) -> str:
-    """Return the CSI driver of a volume, of a pod or a persistent one; empty if it has none."""
+    """Return the CSI driver of a pod volume or persistent volume, or an empty string."""
     if csi := volume.get("csi"):
         return str(csi.get("driver", ""))
     return next((driver for field, driver in _MIGRATED.items() if field in volume), "")

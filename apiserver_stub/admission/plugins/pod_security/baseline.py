@@ -1,4 +1,4 @@
-"""What the level baseline forbids. Names of containers are told in their order, values in alphabetical order."""
+"""The checks of the level baseline. Container names are listed in pod order, values alphabetically."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -48,7 +48,7 @@ _PROFILES = ("RuntimeDefault", "Localhost")
 
 
 def added(pod: CheckedPod, allowed: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the containers that add capabilities beyond those, and which."""
+    """Return the containers that add other capabilities, and these capabilities."""
     names, found = [], set()
     for name, _, security in pod.containers:
         if security and (
@@ -176,7 +176,7 @@ TYPES = frozenset({"", "container_t", "container_init_t", "container_kvm_t"})
 
 
 def seccomp_annotations(pod: CheckedPod) -> Violation | None:
-    """Check the annotations that seccomp had before its fields."""
+    """Check the legacy seccomp annotations."""
     if not pod.annotations:
         return None
     keys = {f"{_SECCOMP}/pod", *(f"container.{_SECCOMP}/{one.name}" for one in pod.containers)}

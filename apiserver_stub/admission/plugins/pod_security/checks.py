@@ -9,7 +9,7 @@ from apiserver_stub.admission.plugins.pod_security.policy import Level, LevelVer
 
 
 class Revision(NamedTuple):
-    """A check as it is since a minor version; those that it overrides are not made besides."""
+    """A check since a minor version; the checks that it overrides are skipped."""
 
     since: int
     look: Look
@@ -17,8 +17,8 @@ class Revision(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check by the name that orders messages; one of baseline belongs to restricted, too. It finds nothing in pods
-    that have none of its `fields`; without any it looks at all of them.
+    """A check with its id, which orders messages; baseline checks also apply to restricted. It is skipped for pods
+    without any of its `fields`; a check without fields always runs.
     """
 
     id: str
@@ -28,12 +28,12 @@ class Check(NamedTuple):
 
 
 def _unless_windows(look: Look) -> Look:
-    """Return a check that lets pods of Windows be, which cannot set its fields."""
+    """Return a check that skips Windows pods, which cannot set its fields."""
     return lambda pod: None if pod.is_windows else look(pod)
 
 
 def _unless_own_users(look: Look) -> Look:
-    """Return a check that lets pods be whose users are nobody outside of them."""
+    """Return a check that skips pods with their own user namespace."""
     return lambda pod: None if pod.has_own_users else look(pod)
 
 
@@ -138,11 +138,11 @@ CHECKS: tuple[Check, ...] = (
 )
 """In the order of messages: baseline before restricted, each by name."""
 _NEWEST = max(revision.since for check in CHECKS for revision in check.revisions)
-"""Nothing has changed in later versions, nor will: what they ask is not known here."""
+"""Later versions use the checks of this version."""
 
 
 def violations(asked: LevelVersion, pod: CheckedPod) -> list[Violation]:
-    """Return what a pod does that a level forbids."""
+    """Return the violations of a level by a pod."""
     fields = pod.fields
     return [
         found

@@ -16,19 +16,19 @@ from controller_manager.common.base.clock import monotonic
 _PODS = "pods"
 _MOST_PODS = 3000
 _LONGEST = 1.0  # seconds
-_AT_ONCE = 50  # pods, before others have their turn
+_AT_ONCE = 50  # pods per step, before the loop yields
 
 
 class ExistingPods:
-    """Looks at the pods of a namespace in the store, but for those of runtime classes that are exempt."""
+    """Checks the existing pods of a namespace, except those of exempt runtime classes."""
 
     def __init__(self, store: WatchCache, exempt: Collection[str]) -> None:
         self._store = store
         self._exempt = exempt
 
     async def warnings(self, namespace: str, asked: LevelVersion) -> Sequence[str]:
-        """Return warnings of the pods of a namespace that are not what a level asks: of those that have other owners
-        first, and of no more than some thousands, nor for longer than a second.
+        """Return warnings for the pods of a namespace that violate a level: one pod per owner first, limited in number
+        of pods and to one second.
         """
         deadline = monotonic() + _LONGEST
         rows = await self._by_owner(namespace)
@@ -74,7 +74,7 @@ def _warnings(
 
 
 def _first_of(pods: Sequence[str]) -> str:
-    """Return the first of some names, and how many others there are."""
+    """Return the first of some pod names and the number of others."""
     more = len(pods) - 1
     return f"{min(pods)} (and {more} other {'pod' if more == 1 else 'pods'})" if more else pods[0]
 

@@ -1,12 +1,12 @@
-"""Pod Security admission (KEP-2579): pods are held to the level that the labels of their namespace name.
+"""Pod Security admission (KEP-2579): pods must meet the level in the labels of their namespace.
 
-| request                                  | is refused                | besides                                     |
+| request                                  | is rejected for           | effects of the other modes                  |
 |------------------------------------------|---------------------------|---------------------------------------------|
-| pod: create; update of its images or of  | what the level to enforce | warnings and annotations of what the others |
-| the number of its containers             | forbids                   | forbid                                      |
-| owner of pods (Deployment, Job …)        | never                     | the same, of its template                   |
-| namespace: create, update                | labels that are none      | warnings of pods that a stricter level      |
-|                                          |                           | forbids, and of labels that nobody heeds    |
+| pod: create; update of its images or of  | violations of the         | warnings and audit annotations for          |
+| the number of its containers             | enforced level            | violations of their levels                  |
+| owner of pods (Deployment, Job …)        | nothing                   | the same, for its pod template              |
+| namespace: create, update                | invalid labels            | warnings for pods that violate a stricter   |
+|                                          |                           | level, and for labels without effect        |
 
 Users, runtime classes and namespaces may be exempt.
 """
@@ -52,9 +52,9 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "jobs.batch": ("spec", "template"),
     "cronjobs.batch": ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where those who own pods keep the template of them."""
+"""The path of the pod template in objects that own pods."""
 _POD_PARTS = ("", "ephemeralcontainers", "resize")
-_MINOR = 36  # of this API; later versions are those of the future
+_MINOR = 36  # of this API; later versions are unknown
 _PRIVILEGED = str(LevelVersion())
 _EXEMPT, _ERROR = f"{PREFIX}exempt", f"{PREFIX}error"
 _ENFORCED, _VIOLATED = f"{PREFIX}enforce-policy", f"{PREFIX}audit-violations"
@@ -66,7 +66,7 @@ _EVALUATIONS = Family(
     "counter",
     ("decision", "policy_level", "policy_version", "mode", *_REQUEST),
 )
-_EXEMPTIONS = Family("pod_security_exemptions_total", "Requests that were exempt.", "counter", _REQUEST)
+_EXEMPTIONS = Family("pod_security_exemptions_total", "Number of exempt requests.", "counter", _REQUEST)
 _ERRORS = Family(
     "pod_security_errors_total",
     "Requests that could not be judged as usual; where that was not fatal, by the latest restricted policy.",
@@ -110,7 +110,9 @@ class PodSecurity:
         )
 
     def check_pod(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for a pod that the level to enforce forbids; warns and annotates as the others want."""
+        """Raises `Forbidden` for a pod that violates the enforced level; adds warnings and annotations of the other
+        modes.
+        """
         if self._has_exemptions and self._is_exempt(attributes):
             return
         row = self._store.get(_NAMESPACES, attributes.namespace)
@@ -125,7 +127,7 @@ class PodSecurity:
             self._judge(attributes, found, attributes.tree, enforces=True)
 
     def check_owner(self, attributes: Attributes) -> None:
-        """Warn and annotate as the namespace wants of the pods that this will make; refuses nothing."""
+        """Add warnings and annotations for the pod template of an object; never rejects it."""
         if self._has_exemptions and self._is_exempt(attributes):
             return
         row = self._store.get(_NAMESPACES, attributes.namespace)
@@ -140,8 +142,8 @@ class PodSecurity:
             self._judge(attributes, found, template, enforces=False)
 
     async def check_namespace(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for labels that are none, unless they were there before; warns of pods that are there
-        already and that a stricter level forbids, and of labels that nobody heeds.
+        """Raises `Invalid` for invalid labels, unless they are unchanged. Adds warnings for existing pods that violate
+        a stricter level, and for labels without effect.
         """
         labels = get_in(attributes.tree, ("metadata", "labels")) or {}
         new = policy_of(labels, self._default)
@@ -170,14 +172,14 @@ class PodSecurity:
         return True
 
     def _lost(self, attributes: Attributes, told: str = "") -> str:
-        """Note that the namespace of a request is not there; returns how that is said."""
+        """Record that the namespace of a request does not exist; return the message."""
         said = f'{told}failed to lookup namespace "{attributes.namespace}"'
         attributes.notes.annotate(_ERROR, f'{said}: namespaces "{attributes.namespace}" not found')
         self._errors.add("true", *_about(attributes))
         return said
 
     def _judge(self, attributes: Attributes, found: Found, tree: Tree, *, enforces: bool) -> None:
-        """Hold a pod, or the template of one, to each mode of a policy."""
+        """Check a pod or pod template against each mode of a policy."""
         notes, policy, pod = attributes.notes, found.policy, CheckedPod.of(tree)
         if pod.spec.get("runtimeClassName") in self._runtime_classes:
             self._exempt("runtimeClass", attributes)
@@ -216,19 +218,19 @@ class PodSecurity:
 
 
 def _allows_all(found: Found) -> bool:
-    """Return whether nothing that pods may be is of interest."""
+    """Return whether no mode restricts pods."""
     return found is PRIVILEGED or (found.policy.is_privileged and not found.problems)
 
 
 def _is_tightened(old: LevelVersion, new: LevelVersion) -> bool:
-    """Return whether a change of what is enforced may forbid pods that were allowed."""
+    """Return whether a change of the enforced level may reject pods that were allowed."""
     if new == old or new.level == "privileged":
         return False
     return new.version != old.version or is_stricter(new.level, old.level)
 
 
 def _told(asked: LevelVersion, pod: CheckedPod) -> str:
-    """Return what of a pod a level forbids, as messages show it; empty if nothing."""
+    """Return the violations of a level by a pod as a message; empty without violations."""
     found = violations(asked, pod)
     return f'PodSecurity "{asked}": {", ".join(map(str, found))}' if found else ""
 
@@ -239,13 +241,13 @@ def _listed(found: Found) -> str:
 
 
 def _about(attributes: Attributes) -> tuple[str, str, str]:
-    """Return a request as metrics tell of it."""
+    """Return the metric labels of a request."""
     resource = "pod" if attributes.kind.storage == _PODS else "controller"
     return attributes.operation, resource, attributes.subresource
 
 
 def is_significant(new: Tree, old: Tree) -> bool:
-    """Return whether an update of a pod changes what it runs: the number of its containers, or the image of one."""
+    """Return whether an update of a pod changes the number of its containers or an image."""
     now, before = new.get("spec") or {}, old.get("spec") or {}
     for field in ("containers", "initContainers"):
         if _images(now, field) != _images(before, field):

@@ -1,4 +1,4 @@
-"""Pods as the checks of the Pod Security Standards see them, and the words in which they tell of violations."""
+"""Pods as seen by the checks of the Pod Security Standards, and the texts of violations."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Container(NamedTuple):
-    """A container of any sort, and its security context (empty without one)."""
+    """A container of any type and its security context (empty if not set)."""
 
     name: str
     tree: Tree
@@ -18,8 +18,8 @@ class Container(NamedTuple):
 
 
 class CheckedPod(NamedTuple):
-    """What checks look at: the security context is empty without one. The `fields` are the names of all fields of the
-    spec, of containers and of security contexts, and `annotations` if it has any.
+    """The input of checks: the security context is empty if it is not set. `fields` are the names of all fields set in
+    the spec, in containers and in security contexts, and `annotations` if there are any.
     """
 
     annotations: Mapping[str, str]
@@ -47,17 +47,17 @@ class CheckedPod(NamedTuple):
 
     @property
     def is_windows(self) -> bool:
-        """Return whether it says that it runs on Windows, where some fields cannot be set."""
+        """Return whether the pod OS is Windows, where some fields cannot be set."""
         return bool((self.spec.get("os") or NOTHING).get("name") == "windows")
 
     @property
     def has_own_users(self) -> bool:
-        """Return whether it runs in a user namespace of its own (KEP-127)."""
+        """Return whether the pod runs in a user namespace (KEP-127)."""
         return self.spec.get("hostUsers") is False
 
 
 class Violation(NamedTuple):
-    """What a pod may not do: in general, and what of it in this pod."""
+    """A violation: the rule, and the details of the pod."""
 
     reason: str
     detail: str
@@ -78,12 +78,12 @@ def quoted(values: Collection[str]) -> str:
 
 
 def named(word: str, values: Collection[str]) -> str:
-    """Return names with what they are: `containers "a", "b"`."""
+    """Return names with their noun: `containers "a", "b"`."""
     return f"{plural(word, len(values))} {quoted(values)}"
 
 
 def setters(by_pod: bool, containers: Collection[str]) -> str:
-    """Return who sets something: the pod, containers, or both; empty for nobody."""
+    """Return what sets a field: the pod, containers, or both; an empty string for neither."""
     told = ["pod"] if by_pod else []
     if containers:
         told.append(named("container", containers))

@@ -1,5 +1,5 @@
-"""Levels and versions of the Pod Security Standards, and the policy of a namespace as its labels and the configuration
-of the plugin (`pod-security.admission.config.k8s.io/v1`) say it (KEP-2579).
+"""Levels and versions of the Pod Security Standards, and the policy of a namespace from its labels and the plugin
+configuration (`pod-security.admission.config.k8s.io/v1`) (KEP-2579).
 """
 
 import re
@@ -22,7 +22,7 @@ LEVELS: tuple[Level, ...] = ("privileged", "baseline", "restricted")
 """From the most lenient to the strictest."""
 LATEST = "latest"
 PREFIX = f"pod-security.{PLATFORM_DOMAIN}/"
-"""Begins labels of namespaces and annotations of the audit."""
+"""Prefix of namespace labels and audit annotations."""
 KIND = "PodSecurityConfiguration"
 API_VERSIONS = tuple(
     f"pod-security.admission.config.{GROUP_DOMAIN}/{version}" for version in ("v1", "v1beta1", "v1alpha1")
@@ -38,7 +38,7 @@ _MOST_REMEMBERED = 1024  # policies
 
 
 class LevelVersion(NamedTuple):
-    """A level as it is in a version: `latest`, or `v1.` and a minor."""
+    """A level in a version: `latest`, or `v1.<minor>`."""
 
     level: Level = "privileged"
     version: str = LATEST
@@ -52,12 +52,12 @@ class LevelVersion(NamedTuple):
         return minor_of(self.version) or 0
 
     def is_like(self, other: "LevelVersion") -> bool:
-        """Return whether the two ask the same of pods."""
+        """Return whether both have the same requirements."""
         return self == other or self.level == other.level == "privileged"
 
 
 class Policy(NamedTuple):
-    """What pods of a namespace are held to, audited for, and warned about."""
+    """The enforced, audited and warned levels of a namespace."""
 
     enforce: LevelVersion = LevelVersion()
     audit: LevelVersion = LevelVersion()
@@ -65,27 +65,27 @@ class Policy(NamedTuple):
 
     @property
     def is_privileged(self) -> bool:
-        """Return whether it asks nothing at all."""
+        """Return whether there are no requirements."""
         return self.enforce.level == self.audit.level == self.warn.level == "privileged"
 
     def is_like(self, other: "Policy") -> bool:
-        """Return whether the two ask the same of pods."""
+        """Return whether both have the same requirements."""
         return all(mine.is_like(its) for mine, its in zip(self, other, strict=True))
 
 
 class Found(NamedTuple):
-    """The policy of a namespace, and what is wrong with its labels."""
+    """The policy of a namespace and the errors of its labels."""
 
     policy: Policy
     problems: tuple[Cause, ...] = ()
 
 
 PRIVILEGED = Found(Policy())
-"""That of a namespace that nobody has said anything of."""
+"""The policy of a namespace without labels or defaults."""
 
 
 def minor_of(version: str) -> int | None:
-    """Return the minor of a version; None if it is none."""
+    """Return the minor version; None if `version` is invalid."""
     if version == LATEST:
         return sys.maxsize
     matched = _VERSION.fullmatch(version)
@@ -98,8 +98,8 @@ def is_stricter(level: Level, other: Level) -> bool:
 
 
 def policy_of(labels: Mapping[str, str], default: Found) -> Found:
-    """Return the policy of a namespace with these labels. A level or version to enforce that is none counts as
-    `restricted` or `latest`; one to audit or warn for as `privileged`.
+    """Return the policy of a namespace with these labels. An invalid level or version to enforce becomes `restricted`
+    or `latest`; one to audit or warn becomes `privileged`.
     """
     if _KEY_SET.isdisjoint(labels):
         return default
@@ -127,7 +127,7 @@ def _parsed(values: tuple[str | None, ...], defaults: Policy) -> Found:
 
 
 def _warned(policy: Policy, said: Mapping[str, str | None]) -> Policy:
-    """Return the policy with warnings at the level that is enforced, if that was said and theirs was not."""
+    """Return the policy with warnings at the enforced level, if the enforce label is set and the warn label is not."""
     enforce, warn = policy.enforce, policy.warn
     if said[f"{PREFIX}warn"] is not None or _level(said[f"{PREFIX}enforce"]) is None:
         return policy
@@ -142,9 +142,7 @@ def _level(text: str | None) -> Level | None:
 
 
 def described(policy: Policy, labels: Mapping[str, str]) -> str:
-    """Return what the labels of a namespace ask of its pods, as messages show it: the modes that they name and that
-    are not privileged.
-    """
+    """Return the policy of a namespace for messages: the modes set by labels that are not privileged."""
     told = [
         f"{mode}={chosen}"
         for mode, chosen in zip(_MODES, policy, strict=True)
@@ -154,7 +152,7 @@ def described(policy: Policy, labels: Mapping[str, str]) -> str:
 
 
 class PodSecurityDefaults(ConfigModel):
-    """The policy of namespaces whose labels do not say theirs; an empty value is that of a cluster without a file."""
+    """The policy of namespaces without labels; empty values mean the built-in default."""
 
     enforce: str = ""
     enforce_version: str = msgspec.field(default="", name="enforce-version")
@@ -164,7 +162,7 @@ class PodSecurityDefaults(ConfigModel):
     warn_version: str = msgspec.field(default="", name="warn-version")
 
     def policy(self) -> Policy:
-        """Return the policy; the values must have been checked."""
+        """Return the policy; the values must be valid."""
         return Policy(
             *(
                 LevelVersion(_level(level) or "privileged", version or LATEST)
@@ -178,7 +176,7 @@ class PodSecurityDefaults(ConfigModel):
 
 
 class PodSecurityExemptions(ConfigModel):
-    """Who and what is not looked at: requests of users, pods of runtime classes, namespaces."""
+    """Requests that are not checked: of users, of pods with runtime classes, in namespaces."""
 
     usernames: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
@@ -199,7 +197,7 @@ CONFIGURATION_TYPES = dict.fromkeys(API_VERSIONS, PodSecurityConfiguration)
 
 
 def check(configuration: PodSecurityConfiguration) -> ErrorList:
-    """Return what is wrong with a configuration."""
+    """Return the validation errors of a configuration."""
     errors, defaults, exemptions = ErrorList(), configuration.defaults, configuration.exemptions
     for mode in ("enforce", "warn", "audit"):
         level, version = getattr(defaults, mode), getattr(defaults, f"{mode}_version")

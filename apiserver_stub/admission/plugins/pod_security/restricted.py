@@ -1,4 +1,4 @@
-"""What the level restricted asks besides."""
+"""The checks that the level restricted adds."""
 
 from apiserver_stub.admission.plugins.pod_security.baseline import (
     added,
