@@ -86,7 +86,7 @@ def shown_type(request: APIRequest, representation: Representation) -> tuple[str
 
 
 def _list_metadata(items: Items, *, whole: bool = False) -> dict[str, Any]:
-    """Return the metadata of a collection; the `whole` form also has an empty continue token."""
+    """Return the metadata of a collection; the `whole` form has `continue` even if it is empty."""
     metadata: dict[str, Any] = {"resourceVersion": items.resource_version}
     if items.continue_token or whole:
         metadata["continue"] = items.continue_token

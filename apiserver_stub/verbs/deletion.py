@@ -38,7 +38,7 @@ from controller_manager.common.api.tree import Tree
 HOLDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"Background": (), "Orphan": ("orphan",), "Foreground": ("foregroundDeletion",)}
 )
-_KNOWN_POLICIES = ("Foreground", "Background", "Orphan", "nil")  # as they are listed, and what names none
+_KNOWN_POLICIES = ("Foreground", "Background", "Orphan", "nil")  # as in error messages; "nil": no policy
 _HOLDS = frozenset(name for names in HOLDS.values() for name in names)
 _GRACE, _WHEN = "deletionGracePeriodSeconds", "deletionTimestamp"
 _LONGEST_GRACE = 1 << 31  # seconds; a much larger value overflows the date

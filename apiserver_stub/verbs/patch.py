@@ -36,7 +36,7 @@ from controller_manager.common.api.tree import Tree
 
 def _apply_operations(tree: Tree, document: Any, _node: Schema) -> Tree:
     patched = json_patch.apply(tree, document)
-    check_depth(patched)  # the others can't get deeper than the tree or the patch is
+    check_depth(patched)  # other patches cannot exceed the depth of tree and patch
     return patched
 
 

@@ -80,7 +80,7 @@ class RequestScope:
         if revision is None:
             revision = await store.storage.current_revision()
         elif store.revision < revision:
-            await store.storage.current_revision()  # one that others use too tells how far it is when it is asked
+            await store.storage.current_revision()  # makes a shared storage report its progress
         if store.revision >= revision:
             return
         try:

@@ -37,7 +37,7 @@ _WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of a stored object with managedFiel
 _SORTED = msgspec.json.Encoder(order="sorted")
 _UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
 # A float without a fraction. A Go client that expects an integer cannot decode it.
-_WHOLE_FLOATS = re.compile(rb"\.0[,}\]]"), re.compile(rb"e\d+[,}\]]")  # each by its first letter: a quarter of the time
+_WHOLE_FLOATS = re.compile(rb"\.0[,}\]]"), re.compile(rb"e\d+[,}\]]")  # by first letter: four times as fast
 _LARGEST = 4 * 1024 * 1024  # bytes of a stored object: the body limit, and room for the fields of the server
 
 
