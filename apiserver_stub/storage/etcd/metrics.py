@@ -1,4 +1,4 @@
-"""What is counted of a storage in etcd, by the names of kube-apiserver."""
+"""Metrics of a storage in etcd, with the names of kube-apiserver."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ _SIZE = Family(
 
 
 class EtcdMetrics:
-    """The families of one storage."""
+    """The metrics of one storage."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self._requests = Counters(_REQUESTS, registry)
@@ -78,8 +78,8 @@ class EtcdMetrics:
 
     @contextmanager
     def request(self, operation: str, resource: str = "") -> Iterator[None]:
-        """Count a request of a resource (`plural.group`), how long it takes and whether it fails, which a conflict does
-        not.
+        """Count a request for a resource (`plural.group`), its duration and its failure. A conflict is not a
+        failure.
         """
         plural, _, group = resource.partition(".")
         labels = operation, group, plural
@@ -101,7 +101,7 @@ class EtcdMetrics:
         self._events.add(group, plural)
 
     def listed(self, resource: str | None, records: Sequence[Record]) -> None:
-        """Count a list of a resource, or of each that was found in a list of all."""
+        """Count a list of a resource, or of each resource in a list of all."""
         found = Counter(record.resource for record in records)
         for one in found if resource is None else (resource,):
             plural, _, group = one.partition(".")
@@ -109,10 +109,10 @@ class EtcdMetrics:
                 counters.add(group, plural, by=number)
 
     def unreadable(self, resource: str) -> None:
-        """Count an object that could not be read."""
+        """Count an unreadable object."""
         plural, _, group = resource.partition(".")
         self._decode_errors.add(group, plural)
 
     def bookmark(self) -> None:
-        """Count a note of how far etcd is; there is one watch for all resources."""
+        """Count a progress notification of etcd. One watch serves all resources."""
         self._bookmarks.add("", "")

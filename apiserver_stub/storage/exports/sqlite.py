@@ -1,4 +1,4 @@
-"""The embedded storage as a source of an export, beside a server that runs, and as the target of an import."""
+"""The embedded storage as the source of an export (while a server runs) and as the target of an import."""
 
 import os
 import sqlite3
@@ -18,11 +18,11 @@ from apiserver_stub.storage.witness import Witness, boot_id, sync, witness_path
 from controller_manager.common.base.clock import wall_seconds
 
 _PORTION = 1000
-_NAMED = 10  # damaged objects that are named
+_NAMED = 10  # damaged objects listed in a message
 
 
 class SqliteSource:
-    """The rows of the store `path`, or of a snapshot. All that it holds is checked before the first is told."""
+    """The rows of the store `path` or of a snapshot. The whole log is verified before the first row is returned."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,11 +31,11 @@ class SqliteSource:
         self._revision = 0
 
     async def open(self, at: int | None = None) -> int:
-        """Read the log, and see that everything is there."""
+        """Read and verify the log."""
         return self._read(at)
 
     async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
-        """Yield them in the order in which they were written last."""
+        """Yield the rows in the order of their last write."""
         current, now = self._current(), wall_seconds()
         if behind is not None:
             self._expect(behind, current)
@@ -45,7 +45,7 @@ class SqliteSource:
             yield [_row(record, now) for record in records]
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._audit.close()
 
     def _expect(self, there: Sound, current: Sequence[int]) -> None:
@@ -90,8 +90,8 @@ class SqliteSource:
 
 
 class SqliteTarget:
-    """A store at `path` that is not there yet: rows are kept in a file beside it, which takes its name at the end.
-    Revisions go on `jump` behind that of the export.
+    """A new store at `path`. Rows are written to a file beside it, which is renamed at the end. Revisions continue
+    `jump` after that of the export.
     """
 
     def __init__(self, path: Path, jump: int) -> None:
@@ -103,11 +103,11 @@ class SqliteTarget:
         self._base = self._there = 0
 
     async def open(self, header: Header) -> int:
-        """Make the file, or find how far it has come."""
+        """Create the file, or read the progress of an interrupted import."""
         return self._open(header)
 
     async def add(self, rows: Sequence[ExportedRow]) -> None:
-        """Keep rows, all or none."""
+        """Write rows, all or none."""
         assert self._connection is not None
         now, behind = wall_seconds(), self._base + self._there + 1
         records = [
@@ -121,11 +121,11 @@ class SqliteTarget:
         self._there += len(rows)
 
     async def finish(self) -> int:
-        """Read what was written, and give it the name of the store."""
+        """Verify the written file and rename it to the store."""
         return self._finish()
 
     async def close(self) -> None:
-        """Let go of the folder; what was written stays."""
+        """Release the folder; the written rows stay."""
         if self._connection is not None:
             self._connection.close()
         if self._witness is not None:
@@ -138,7 +138,7 @@ class SqliteTarget:
             absent(witness_path(self._path), "is there already; import into a folder without a store")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self._part, os.O_CREAT | os.O_RDWR, 0o600))
-        self._witness = Witness(self._path)  # so that nobody else uses the folder meanwhile
+        self._witness = Witness(self._path)  # reserves the folder
         with explained(self._part):
             self._connection = connection = sqlite3.connect(self._part, isolation_level=None)
             connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
