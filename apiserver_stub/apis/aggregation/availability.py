@@ -48,16 +48,16 @@ from controller_manager.common.transport.transport import ConfigError, Transport
 
 _SERVICES, _SLICES = "services", f"endpointslices.{SLICES_GROUP}"
 _EVERY = 30.0  # seconds between two checks of a server
-_DISPUTED = 1.0  # seconds until a condition that somebody else has written is judged again
+_DISPUTED = 1.0  # seconds until a condition written by another server is checked again
 _PAUSES = Pauses(0.005, 30.0)
-_ATTEMPTS = 5  # at a time, of which one must succeed
+_ATTEMPTS = 5  # concurrent attempts, of which one must succeed
 _SECONDS = 5.0
 _SERVICE = Decoder(Service)
 _SLICE = Decoder(EndpointSlice)
 
 
 def judge(service: APIService, found: Service | None, slices: Iterable[EndpointSlice]) -> Condition | None:
-    """Return the condition that objects show, by the table above; None where only the server itself can tell."""
+    """Return the condition that follows from the objects, by the table above; None if the server must be probed."""
     reference = service.spec.service
     if reference is None:
         return msgspec.convert(LOCAL, Condition)
@@ -91,7 +91,7 @@ _PASSED = Condition(type=AVAILABLE, status="True", reason="Passed", message="all
 
 
 class Availability:
-    """Checks each API service when it, its service or an endpoint changes, and every 30 seconds."""
+    """Checks each APIService every 30 seconds, and when it, its service or an endpoint changes."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Availability:
         store.subscribe(self._follow)
 
     async def run(self) -> None:
-        """Check them until cancelled."""
+        """Run the checks until cancelled."""
         await self._work.run()
 
     def _changed(self, change: APIServiceChange) -> None:
@@ -161,7 +161,7 @@ class Availability:
         return FAILED if condition.reason == "FailedDiscoveryCheck" else _EVERY
 
     async def _probe(self, service: APIService) -> Condition:
-        """Ask the server several times at once: the first success counts, or else the last failure."""
+        """Probe the server with concurrent attempts. The first success counts, otherwise the last failure."""
         failure = ""
         async with Tasks() as tasks:
             running = [tasks.start(self._ask(service), name=f"probe {service.name}") for _ in range(_ATTEMPTS)]
@@ -172,7 +172,7 @@ class Availability:
         return _unavailable("FailedDiscoveryCheck", failure)
 
     async def _ask(self, service: APIService) -> str:
-        """Return why the server does not tell its resources; empty if it does."""
+        """Return why the server does not serve its resource list; empty if it does."""
         group, version = service.group_version
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
@@ -221,7 +221,7 @@ def _timeless(condition: Condition | None) -> Condition | None:
 
 
 def _told(tree: Tree, condition: Condition) -> Tree | None:
-    """Return an API service with a condition; None if it has it."""
+    """Return the APIService with the condition set; None if it is set already."""
     status = tree.get("status") or {}
     before = tuple(msgspec.convert(one, Condition) for one in status.get("conditions") or ())
     after = with_conditions(before, [condition], format_time(utc_now()))

@@ -1,4 +1,4 @@
-"""Metrics of logs and of WebSockets, by the names of kube-apiserver."""
+"""Metrics of logs and WebSockets, with the names of kube-apiserver."""
 
 from prometheus_client import CollectorRegistry
 
@@ -43,7 +43,7 @@ _TUNNELS = Family(
 
 
 class KubeletMetrics:
-    """Counts."""
+    """The metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._logs = Counters(_LOGS, registry), Counters(_OLD_LOGS, registry)
@@ -53,23 +53,23 @@ class KubeletMetrics:
         self._tunnels = Counters(_TUNNELS, registry)
 
     def log(self, *, verified: bool) -> None:
-        """Note a request for a log."""
+        """Count a request for a log."""
         for family in self._logs:
             family.add("enforce_tls" if verified else "skip_tls_allowed")
 
     def unverified(self) -> None:
-        """Note a kubelet whose certificate is not believed."""
+        """Count a kubelet whose certificate could not be verified."""
         for family in self._failures:
             family.add()
 
     def stream(self, subresource: str, *, passed_on: bool) -> None:
-        """Note a request for a command or for forwarded ports, and whether the kubelet speaks WebSocket itself."""
+        """Count a request for a stream, and whether it is passed to a kubelet that supports WebSocket."""
         self._websockets.add(subresource, "proxied_to_kubelet" if passed_on else "translated_at_apiserver")
 
     def translated(self, status: int) -> None:
-        """Note how the translation of a WebSocket ended."""
+        """Count a finished WebSocket translation by status."""
         self._translated.add(str(status))
 
     def tunnel(self, status: int) -> None:
-        """Note how a tunnel within a WebSocket began."""
+        """Count a started WebSocket tunnel by status."""
         self._tunnels.add(str(status))

@@ -113,7 +113,7 @@ _UNFIT: Any = object()
 
 
 def fitted(messages: Messages, name: str, value: Any) -> FrozenTree:
-    """Return what the message of that name has room for of a tree that somebody else made; nothing of what is none.
+    """Return the part of an untrusted tree that fits the named message; empty if nothing fits.
 
     Raises RecursionError for a tree that is too deep.
     """
@@ -154,14 +154,14 @@ def _kind(spec: str) -> str:
 
 
 class Writer:
-    """Writes trees as the messages of a table."""
+    """Writes trees as protobuf messages of a table."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self._fields: dict[str, tuple[int, Encode]] = {}
 
     def message(self, name: str, value: FrozenTree) -> bytes:
-        """Return a tree as the message of that name. Raises KeyError for a key the table does not know."""
+        """Return a tree as the named message. Raises KeyError for a key that is not in the table."""
         table = self._messages[name]
         if callable(table):
             field, encode = self._field(table(value))
@@ -229,7 +229,7 @@ def _any(field: int, value: Any) -> bytes:
 
 
 def _scalar(field: int, value: Any) -> bytes:
-    """Return a default; the message has no room for an object."""
+    """Return a default value; the message cannot hold an object."""
     if isinstance(value, bool):
         return _bytes(field, _flag(2, value) or b"\x10\0")
     if isinstance(value, int | float):

@@ -47,7 +47,7 @@ def _schemas(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _copy_values(published: Mapping[str, Any], raw: Raw) -> None:
-    """Copy defaults and enums of a published schema, and of what is within it, in place."""
+    """Copy defaults and enums of a published schema in place, recursively."""
     for key in _VALUES:
         raw.pop(key, None)
         if key in published:
