@@ -23,7 +23,7 @@ DEFAULT_SIZE = 256 << 20
 
 _BYTES = Family(
     "apiserver_representation_cache_bytes",
-    "Bytes of what is kept encoded: objects in other forms than JSON, and events of watches.",
+    "Bytes of cached encoded objects (in other formats than JSON) and watch events.",
     "gauge",
     ("content",),
 )

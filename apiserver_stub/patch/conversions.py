@@ -60,7 +60,7 @@ class Conversions:
             except Unconverted as needed:
                 (converted,) = await self._converter([needed.tree], needed.api_version)
                 self._made[_key(needed.tree, needed.api_version)] = orjson.dumps(converted)
-        raise InternalError(f"the object would have to be converted more than {_MOST} times")
+        raise InternalError(f"the object needs more than {_MOST} conversions")
 
 
 def _key(tree: Tree, api_version: str) -> tuple[str, bytes]:

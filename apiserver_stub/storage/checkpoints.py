@@ -77,7 +77,7 @@ class Checkpoints:
 
     def _say(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            self._log.error("the store cannot be kept small", why=trouble)
+            self._log.error("failed to checkpoint the write-ahead log", why=trouble)
         elif self.trouble and not trouble:
-            self._log.info("the write-ahead log is folded into the database again")
+            self._log.info("checkpoints of the write-ahead log succeed again")
         self.trouble = trouble

@@ -303,13 +303,13 @@ class EmbeddedStorage(UsedByMany):
         self._failure = str(failure)
         known = not isinstance(failure, Unknown)
         self.failures["refused" if known else "unknown"] += len(group)
-        self._log.error("a group of writes failed", writes=len(group), known=known, error=failure)
+        self._log.error("failed to write a group", writes=len(group), known=known, error=failure)
         for transaction in group:
             if not transaction.done.done():
                 transaction.done.set_exception(
                     ServiceUnavailable(f"the store cannot write: {failure}")
                     if known
-                    else Timeout(f"it is unknown whether the write was made: {failure}")
+                    else Timeout(f"unknown whether the write was applied: {failure}")
                 )
 
     def _expire(self, rows: Iterable[tuple[str, str, int]]) -> None:

@@ -119,21 +119,21 @@ class StartupFacts(msgspec.Struct):
 
 
 def losses(seen: StartupFacts) -> list[str]:
-    """Return what of the acknowledged writes is lost or cannot be vouched for, in words; nothing if all is there.
+    """Return descriptions of acknowledged writes that are lost or unverifiable; empty if there are none.
 
     | witness | database | lost |
     |--|--|--|
-    | silent | absent, or never used | nothing |
-    | silent | used before, or a write-ahead log alone | unknown |
-    | speaks | absent | everything |
-    | speaks | of another store | unknown |
-    | speaks of a later epoch or revision | | the end of the log |
-    | speaks of other records up to there | | some records |
-    | | says nothing sound of itself, has damaged records | those |
+    | empty | absent, or never used | nothing |
+    | empty | used before, or only a write-ahead log | unknown |
+    | has content | absent | everything |
+    | has content | of another store | unknown |
+    | has a later epoch or revision | | the end of the log |
+    | has another tally up to its revision | | some records |
+    | | its own record or other records are damaged | those |
     """
     found = _beside(seen) or (_end(seen) + _middle(seen) if seen.said else [])
     if seen.stateless:
-        found.append("what it says of its own history is damaged")
+        found.append("its own record is damaged")
     if seen.damaged:
         more = f" and {len(seen.damaged) - _NAMED} more" if len(seen.damaged) > _NAMED else ""
         found.append(f"damaged: {', '.join(seen.damaged[:_NAMED])}{more}")
@@ -146,13 +146,13 @@ def _beside(seen: StartupFacts) -> list[str]:
     if not seen.exists and said is not None and said.revision:
         return [f"the database is missing, and with it everything up to revision {said.revision}"]
     if not seen.exists and seen.orphan:
-        return ["the database is missing, only its write-ahead log is there"]
+        return ["the database is missing; only its write-ahead log exists"]
     if seen.unreadable:
-        return ["the witness beside it, which says how far writes were acknowledged, is damaged"]
+        return ["its witness file, which records the acknowledged writes, is damaged"]
     if said is None and seen.exists and (seen.epoch or seen.stateless):
-        return ["the witness beside it, which says how far writes were acknowledged, is missing"]
+        return ["its witness file, which records the acknowledged writes, is missing"]
     if said is not None and seen.exists and not seen.stateless and said.store != seen.store:
-        return ["the witness beside it is of another store"]
+        return ["its witness file belongs to another store"]
     return []
 
 

@@ -131,7 +131,7 @@ class GarbageCollection:
     def _removed(self, failure: BaseException | None) -> None:
         if failure is not None:
             self._running = False
-            self._log.warning("the log could not be compacted; it will be tried again", error=failure)
+            self._log.warning("failed to compact the log; retrying later", error=failure)
             self._tell(failure)
             return
         self._batch = []

@@ -33,10 +33,10 @@ class Content(NamedTuple):
 
 def take(store: Path, to: Path, tell: Tell) -> Content:
     """Copy a consistent state of the store to the new file `to`. Raises `Unusable`; no file is left then."""
-    absent(to, "is there already; a snapshot never takes the place of another file")
+    absent(to, "already exists; a snapshot does not overwrite files")
     said = said_of(store)
     if said is None:
-        raise Unusable(f"the witness of {store} is missing: what it should hold is unknown")
+        raise Unusable(f"the witness of {store} is missing, so its content cannot be verified")
     with part_of(to) as part:
         with explained(store), closing(_reader(store)) as source, closing(sqlite3.connect(part)) as target:
             source.execute("BEGIN")
@@ -64,7 +64,7 @@ def check(path: Path, tell: Tell) -> Content:
         raise Unusable(f"{path} is damaged: {first}")
     audit, content = _audit(path, said, tell, named=path)
     if audit.state is None or (said is None and audit.state.written is None):
-        raise Unusable(f"{path} is no snapshot, and there is no witness beside it: what it should hold is unknown")
+        raise Unusable(f"{path} is not a snapshot and has no witness file, so its content cannot be verified")
     return content
 
 
@@ -73,7 +73,7 @@ def restore(snapshot: Path, store: Path, jump: int, tell: Tell) -> int:
     with newer revisions must list again. Return that revision. Raises `Unusable`.
     """
     for file in (store, witness_path(store), store.with_name(f"{store.name}-wal")):
-        absent(file, "is there already; restore into a folder without a store")
+        absent(file, "already exists; restore into a folder without a store")
     audit, content = _audit(snapshot, None, tell, named=snapshot)
     if audit.state is None or audit.state.written is None:
         raise Unusable(f"{snapshot} is no snapshot; 'apiserver-stub snapshot' makes one of a store")
@@ -124,7 +124,7 @@ def _losses(audit: Audit) -> list[str]:
     if not audit.seen.exists:
         return ["it holds no store"]
     if audit.state is None:
-        return ["what it says of itself is damaged"]
+        return ["its own record is damaged"]
     if audit.damaged:
         return [f"damaged: {', '.join(audit.seen.damaged[:3])}"]
     expected = audit.state.written

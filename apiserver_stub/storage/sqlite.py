@@ -145,7 +145,7 @@ class SqliteBackend:
             self._beside.note(said)
         except OSError as error:
             self._doubt = True
-            return Unknown(f"the witness beside the store cannot be written: {error.strerror}")
+            return Unknown(f"failed to write the witness of the store: {error.strerror}")
         self._said = said
         return None
 
@@ -170,7 +170,7 @@ class SqliteBackend:
 
     def _synced(self, work: "asyncio.Future[None]") -> None:
         if failure := work.exception():
-            self._log.error("the witness beside the store could not be synced", error=failure)
+            self._log.error("failed to sync the witness of the store", error=failure)
 
     @property
     def _opened(self) -> sqlite3.Connection:
@@ -217,7 +217,7 @@ class SqliteBackend:
         return self._state.revision
 
     def _bring_up(self) -> None:
-        self._log.info("giving the records of an earlier version checksums", path=str(self._path))
+        self._log.info("adding checksums to the records of an earlier version", path=str(self._path))
         connection = self._connect()
         try:
             schema.bring_up(connection, _new_name())
@@ -231,17 +231,17 @@ class SqliteBackend:
         if found and not self._accept_data_loss:
             raise Unusable(
                 f"the store {self._path} has lost acknowledged writes: {'; '.join(found)}; restore a snapshot with "
-                "'apiserver-stub restore', or go on without them with --accept-data-loss"
+                "'apiserver-stub restore', or continue without them with --accept-data-loss"
             )
         if found:
-            self._log.error("going on without acknowledged writes", path=str(self._path), lost=found)
+            self._log.error("continuing without acknowledged writes", path=str(self._path), lost=found)
             if seen.exists:
                 self._state = rebuild(self._path, self._state)
         said = seen.said or Acknowledged(b"")
         newest = max(seen.revision, said.revision)
         jumps = bool(found) or in_doubt(seen)
         if jumps:
-            self._log.warning("revisions jump, since some may be forgotten", newest=newest, jump=JUMP)
+            self._log.warning("skipping revisions, since some may be lost", newest=newest, jump=JUMP)
         self._take(newest + JUMP if jumps else self._state.floor)
         self._begun = True
 
@@ -304,7 +304,7 @@ class SqliteBackend:
         try:
             self._undo()
         except sqlite3.Error as error:
-            self._log.error("a failed write could not be taken back", error=error)
+            self._log.error("failed to roll back a write", error=error)
             raise Unknown(str(failure)) from failure
 
     def _undo(self) -> None:
@@ -381,7 +381,7 @@ class SqliteBackend:
             self._beside.note(self._said._replace(closed=True))
             self._beside.sync()
         except (sqlite3.Error, OSError) as error:
-            self._log.error("the store could not be closed in order", error=error)
+            self._log.error("failed to close the store", error=error)
 
 
 def _new_name() -> str:

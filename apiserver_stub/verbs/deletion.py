@@ -1,4 +1,4 @@
-"""Delete options (API concepts), and the state of an object that is deleted with them: marked, due earlier, or gone.
+"""Delete options (API concepts), and their effect on an object: marked, due earlier, or removed.
 
 | object                   | request            | becomes                                                             |
 |--------------------------|--------------------|---------------------------------------------------------------------|
@@ -8,8 +8,8 @@
 | marked, grace running    | as much, or silent | as it is, its finalizers included                                   |
 | marked, grace over       | any                | its finalizers follow the new propagation; gone if none is left     |
 
-A kind with a second list of finalizers (`Strategy.finalizers`) is always marked first, without a grace, and left alone
-while that list holds it.
+A kind with a second list of finalizers (`Strategy.finalizers`) is always marked first, without a grace period, and
+unchanged while that list is not empty.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""A change of the API as the parameters of the one function that writes (`verbs/write.py`), and its outcome.
+"""The parameters of an API write (`verbs/write.py`), and its result.
 
-A mutation says what each step is; those that carry nothing of a caller's choosing into the object leave steps out:
+A mutation defines each step. Mutations without fields chosen by the caller skip some steps:
 
 | mutation         | admission        | judged | prepare                  | manage fields     | no object      |
 |------------------|------------------|--------|--------------------------|-------------------|----------------|

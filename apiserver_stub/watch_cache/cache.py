@@ -253,7 +253,7 @@ class WatchCache:
         changes: list[Change] = []
         for resource, records in rows.items():
             changes += self._collection(resource).replace(records, self.revision, listing.revision, self.now())
-        self._log.warning("the history of the storage is lost; it was read anew", changes=len(changes))
+        self._log.warning("history of the storage was lost, relisted", changes=len(changes))
         if changes:
             self._publish(sorted(changes, key=lambda change: change.revision), listing.revision)
         else:
@@ -292,7 +292,7 @@ class WatchCache:
     def _tell_corrupt(self, rows: Sequence[CorruptRow]) -> None:
         if rows:
             named = [f"{row.resource} {row.key}: {row.decode_error}" for row in rows[:_NAMED]]
-            self._log.error("the store holds objects that cannot be read", objects=len(rows), first=named)
+            self._log.error("the store has unreadable objects", objects=len(rows), first=named)
 
     def _collection(self, resource: str) -> Collection:
         found = self._collections.get(resource)

@@ -133,7 +133,7 @@ class Hub:
             loop.call_at(self._next_round, self._begin_round)
 
     def _begin_round(self) -> None:
-        """Notify the waiting streams: some at once, the others later. Streams that are called meanwhile wait for the
+        """Notify the waiting streams: some at once, the others later. Streams called in between wait for the
         next round.
         """
         called, share = self._called, self._share

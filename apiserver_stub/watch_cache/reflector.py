@@ -77,7 +77,7 @@ class Reflector:
                 self._load(listing)
                 await self._watch(listing.revision)
                 return
-        raise ServiceUnavailable("the history of the store is too short to read it")
+        raise ServiceUnavailable("the history of the store is compacted faster than it can be read")
 
     async def close(self) -> None:
         """Stop following."""
@@ -94,7 +94,7 @@ class Reflector:
                 listing = await self._storage.list()
                 self._load(listing)
                 await self._watch(listing.revision)
-            self._log.info("following the storage again", revision=self._revision())
+            self._log.info("resumed the watch of the storage", revision=self._revision())
             self.trouble = ""
         await self._ended
 
@@ -110,7 +110,7 @@ class Reflector:
         self._ended = ended  # set only now: if the watch did not begin, the previous one stays ended
 
     def _note(self, failure: BaseException) -> None:
-        self.trouble = f"what the storage holds cannot be followed: {failure}"
+        self.trouble = f"failed to watch the storage: {failure}"
 
 
 class _Shelf:
@@ -126,7 +126,7 @@ class _Shelf:
 class Replay:
     """Builds collections from records in order of revision, optionally starting with a listing.
 
-    Watchers cannot be told about an unreadable object, so the history begins after it.
+    An unreadable object has no watch event, so the history begins after it.
     """
 
     def __init__(self, retention: Retention, packer: RowPacker) -> None:

@@ -1,14 +1,14 @@
-"""Whether the server behind an API service can be asked: its condition `Available`, written when it changes.
+"""The condition `Available` of APIServices, written when it changes.
 
-| what is found                                             | condition                     |
+| state                                                     | condition                     |
 |-----------------------------------------------------------|-------------------------------|
-| no service, so that this server has the group version     | True, Local                   |
-| the service is not there                                  | False, ServiceNotFound        |
+| no service: this server serves the group version          | True, Local                   |
+| the service does not exist                                | False, ServiceNotFound        |
 | its cluster IP does not listen on the port                | False, ServicePortError       |
-| nobody has written EndpointSlices of it                   | False, EndpointsNotFound      |
-| none of them is ready at that port                        | False, MissingEndpoints       |
-| the server does not answer with its resources             | False, FailedDiscoveryCheck   |
-| it does                                                   | True, Passed                  |
+| the service has no EndpointSlices                         | False, EndpointsNotFound      |
+| no endpoint is ready at that port                         | False, MissingEndpoints       |
+| the server does not return its resource list              | False, FailedDiscoveryCheck   |
+| the server returns its resource list                      | True, Passed                  |
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class Availability:
         try:
             await self._tell(service, condition)
         except ApiError as error:
-            self._log.warning("the availability of an API service could not be written", name=name, error=str(error))
+            self._log.warning("failed to write the availability of an APIService", name=name, error=str(error))
             return FAILED
         if service.spec.service is None:
             return DONE

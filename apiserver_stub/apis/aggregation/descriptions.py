@@ -89,7 +89,7 @@ class ExtensionDescriptions:
             tag = await self._tag(service)
             part, etag = await self._part(service, before)
         except (ApiError, ConfigError, TransportError, ValueError) as error:
-            self._log.debug("a server does not describe what it has", name=name, error=str(error))
+            self._log.debug("failed to fetch the OpenAPI document of an extension server", name=name, error=str(error))
             return FAILED
         if self._services.all.get(name) is not service:
             return 0.0  # it has changed meanwhile

@@ -158,7 +158,9 @@ class ExtensionDiscovery:
         try:
             version = await self._ask(service)
         except (ApiError, ConfigError, TransportError, msgspec.DecodeError) as error:
-            self._log.debug("what a server serves is unknown", name=name, error=str(error))
+            self._log.debug(
+                "failed to fetch the discovery document of an extension server", name=name, error=str(error)
+            )
             version = None
         if self._services.all.get(name) is not service:
             return 0.0  # it has changed meanwhile

@@ -1,11 +1,11 @@
-"""Writes the API services of what this server has itself, built-in and custom, and puts right what others make of them.
+"""Registers APIServices for the group versions of this server, built-in and custom, and reverts changes by others.
 
-| found \\ wanted                                                     | nothing | an API service      |
+| found \\ wanted                                                     | nothing | an APIService       |
 |--------------------------------------------------------------------|---------|---------------------|
 | nothing                                                            |         | create it           |
 | without the label `automanaged`                                    |         |                     |
-| with `onstart`, made by somebody else since the start              |         |                     |
-| with `onstart`, there at the start or made by this server          | delete  | correct its `spec`  |
+| with `onstart`, created by another client since the start          |         |                     |
+| with `onstart`, from the start or created by this server           | delete  | correct its `spec`  |
 | with `true`                                                        | delete  | correct its `spec`  |
 """
 
@@ -127,7 +127,7 @@ class LocalAPIServices:
         try:
             await self._ensure(name)
         except ApiError as error:
-            self._log.debug("an API service could not be written", name=name, error=str(error))
+            self._log.debug("failed to write an APIService", name=name, error=str(error))
             return FAILED
         return DONE
 

@@ -10,11 +10,14 @@ from apiserver_stub.apis.aggregation.api_services import APIServices
 from controller_manager.common.base.metrics import Counters, Family, Shown
 
 _UNAVAILABLE = Family(
-    "aggregator_unavailable_apiservice", "API services that are not available (1), by name.", "gauge", ("name",)
+    "aggregator_unavailable_apiservice",
+    "Whether an APIService is unavailable (1) or not (0), by name.",
+    "gauge",
+    ("name",),
 )
 _TURNS = Family(
     "aggregator_unavailable_apiservice_total",
-    "How often API services became unavailable, by name and reason.",
+    "Number of times that APIServices became unavailable, by name and reason.",
     "counter",
     ("name", "reason"),
 )

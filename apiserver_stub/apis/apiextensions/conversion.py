@@ -36,18 +36,18 @@ _ANNOTATIONS_AT: FieldPath = ((None, "metadata"), "annotation")
 
 _OUTCOME = ("result", "failure_type")
 _REQUESTS = Family(
-    "apiserver_conversion_webhook_request_total", "Requests for conversion by webhooks.", "counter", _OUTCOME
+    "apiserver_conversion_webhook_request_total", "Number of conversion requests to webhooks.", "counter", _OUTCOME
 )
 _SECONDS = Family(
     "apiserver_conversion_webhook_duration_seconds",
-    "Seconds that webhooks took for conversion.",
+    "Seconds spent in conversion webhooks.",
     "histogram",
     _OUTCOME,
     (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),
 )
 _BY_DEFINITION = Family(
     "apiserver_crd_conversion_webhook_duration_seconds",
-    "Seconds that the conversion of custom objects by webhooks took.",
+    "Seconds spent converting custom objects by webhooks.",
     "histogram",
     ("crd_name", "from_version", "to_version", "succeeded"),
     tuple(0.001 * 2**power for power in range(15)),

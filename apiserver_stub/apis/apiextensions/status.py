@@ -1,12 +1,12 @@
-"""The status of definitions of custom resources, decided: the names that are theirs, and the conditions.
+"""Decides the status of CustomResourceDefinitions: the accepted names and the conditions.
 
 | observed                                        | decided                                                      |
 |-------------------------------------------------|--------------------------------------------------------------|
-| a name is free in its group, or is theirs       | it is accepted                                               |
-| a name is that of another definition or kind    | NamesAccepted is False, for the last reason of these         |
-| all names accepted, the bundle can be read      | Established, and it stays so                                 |
-| a group of the platform                         | whether the approval that it needs is there                  |
-| a schema, stored long ago, that is not structural | NonStructuralSchema                                        |
+| a name is free in its group, or already accepted | it is accepted                                               |
+| a name is used by another definition or kind    | NamesAccepted is False, with the last such reason            |
+| all names accepted, the caBundle is valid       | Established, permanently                                     |
+| a protected group (`*.k8s.io`)                  | KubernetesAPIApprovalPolicyConformant                        |
+| an old stored schema that is not structural     | NonStructuralSchema                                          |
 """
 
 from collections.abc import Iterable, Mapping

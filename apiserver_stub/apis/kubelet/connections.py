@@ -96,7 +96,9 @@ class KubeletConnections:
                 raise
             problem = str(error)
         if problem and problem != self._problem:
-            self._log.error("the connections to kubelets stay as they were", problem=problem)
+            self._log.error(
+                "failed to reload the TLS files of kubelet connections; keeping the previous ones", problem=problem
+            )
         self._problem = problem
 
     def _read(self) -> _Files:

@@ -76,7 +76,7 @@ class Kubelet(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where a request is passed on to, over TLS if that is `secure`."""
+    """The target of a proxied request; over TLS if it is `secure`."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class Location(NamedTuple):
 
 
 class ProxyTarget(NamedTuple):
-    """A name as proxies take it: `name`, `name:port` or `scheme:name:port`; a port may be the name of one."""
+    """The target in a proxy's path: `name`, `name:port` or `scheme:name:port`. A port may be a name."""
 
     scheme: str
     name: str
@@ -108,7 +108,7 @@ class ProxyTarget(NamedTuple):
         return found
 
     def location(self, host: str, port: str) -> Location:
-        """Return a port of a host as this scheme speaks with it; the one of the scheme if there is none. Raises
+        """Return the location of a port of a host; an empty port means the default of the scheme. Raises
         `ServiceUnavailable`.
         """
         if not port:
@@ -119,8 +119,8 @@ class ProxyTarget(NamedTuple):
 
 
 def kubelet_of(node: Node, types: Iterable[str], port: int) -> Kubelet:
-    """Return where the kubelet of a node is reached: by the first of its addresses of the most preferred of `types`, at
-    its own port or else `port`. Raises `UnknownError`.
+    """Return the kubelet of a node: its first address of the most preferred type in `types`, and its declared port, or
+    `port` if it declares none. Raises `UnknownError`.
     """
     addresses, own = node.status.addresses, node.status.daemon_endpoints.kubelet_endpoint.port
     for wanted in types:

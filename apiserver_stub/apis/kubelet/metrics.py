@@ -7,7 +7,7 @@ from controller_manager.common.base.metrics import Counters, Family
 _USAGE = ("usage",)
 _LOGS = Family(
     "kube_apiserver_pod_logs_insecure_backend_total",
-    "Requests for logs, by whether the certificate of the kubelet counts.",
+    "Number of requests for logs, by use of insecureSkipTLSVerifyBackend.",
     "counter",
     _USAGE,
 )
@@ -16,7 +16,7 @@ _OLD_LOGS = Family(
 )
 _FAILURES = Family(
     "kube_apiserver_pod_logs_backend_tls_failure_total",
-    "Requests for logs that failed at the certificate of the kubelet.",
+    "Number of requests for logs that failed to verify the kubelet's certificate.",
     "counter",
 )
 _OLD_FAILURES = Family(
@@ -24,19 +24,19 @@ _OLD_FAILURES = Family(
 )
 _WEBSOCKETS = Family(
     "apiserver_websocket_streaming_requests_total",
-    "Requests for commands and forwarded ports, by subresource and by who speaks WebSocket with the client.",
+    "Number of requests for streams, by subresource and by the server that handles the WebSocket.",
     "counter",
     ("subresource", "proxy_type"),
 )
 _TRANSLATED = Family(
     "apiserver_stream_translator_requests_total",
-    "WebSockets of commands that were translated, by how that ended.",
+    "Number of translated WebSockets of commands, by status code.",
     "counter",
     ("code",),
 )
 _TUNNELS = Family(
     "apiserver_stream_tunnel_requests_total",
-    "WebSockets that ports were forwarded through, by how that began.",
+    "Number of WebSocket tunnels for port forwarding, by status code.",
     "counter",
     ("code",),
 )

@@ -41,8 +41,8 @@ class Definitions:
 
     A definition has the keys of the facts: `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`,
     `default`, `description`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `unions`, and as
-    `gvk` a list of (group, version, kind). That of a `custom` kind, or with `isList` of its lists, is told by its
-    schema; it has the fields that refer to others.
+    `gvk` a list of (group, version, kind). The definition of a `custom` kind (with `isList`:
+    of its list) is described by its schema and has only the fields that refer to other definitions.
     """
 
     def __init__(self, definitions: Mapping[str, Raw]) -> None:

@@ -1,11 +1,12 @@
-"""Descriptions as protobuf, the form Go clients ask for: a small writer, and the messages of both versions as tables.
+"""OpenAPI documents as protobuf for Go clients: a small writer, and the messages of both versions as tables.
 
-The messages are those of gnostic (openapiv2/OpenAPIv2.proto, openapiv3/OpenAPIv3.proto), as far as our documents go.
-A message is a table from the key in JSON to `NUMBER TYPE`; one that is a function of the value is one of several types.
-A TYPE is `text`, `flag`, `int`, `double`, `any` (whatever it is, as YAML), `scalar` (a default of version 3), the name
-of a message, or made of others:
+The messages are those of gnostic (openapiv2/OpenAPIv2.proto, openapiv3/OpenAPIv3.proto), as far as our documents use
+them.
+A message is a table from the key in JSON to `NUMBER TYPE`; a function chooses a message by the value. A TYPE is
+`text`, `flag`, `int`, `double`, `any` (any value, as YAML), `scalar` (a default of version 3), the name of a message,
+or a composition:
 
-    [T]    one after the other              {T}    a message of pairs (name, T)
+    [T]    a repeated field                 {T}    a message of pairs (name, T)
     N>T    a message with T as field N      >T     the same with field 1
 
 The key `x-` stands for all extensions and `*` for all keys not named; both are written as pairs.

@@ -37,47 +37,47 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
     "allowWatchBookmarks": Parameter("boolean", "Whether a watch may send events of type BOOKMARK."),
     "command": Parameter("string", "The command to run, one parameter for each argument; no shell is involved."),
     "container": Parameter("string", "The name of the container; a pod with one container needs none."),
-    "continue": Parameter("string", "The token of the previous chunk of a list; all else must be as it was then."),
-    "dryRun": Parameter("string", "With the value All, everything is done but storing the outcome."),
-    "fieldManager": Parameter("string", "Who the written fields belong to, in at most 128 printable characters."),
+    "continue": Parameter("string", "The token of the previous page of a list; the other parameters must be the same."),
+    "dryRun": Parameter("string", "With the value All, the request is processed but nothing is stored."),
+    "fieldManager": Parameter("string", "The name of the field manager, at most 128 printable characters."),
     "fieldSelector": Parameter("string", "Only objects with these values in selectable fields."),
     "fieldValidation": Parameter(
-        "string", "What becomes of unknown and repeated fields: Ignore, Warn (unless said otherwise) or Strict."
+        "string", "How unknown and duplicate fields are handled: Ignore, Warn (the default) or Strict."
     ),
-    "follow": Parameter("boolean", "Whether to go on sending the log as it grows."),
+    "follow": Parameter("boolean", "Whether to follow the log and stream new lines."),
     "force": Parameter("boolean", "Whether server-side apply takes over fields that others own."),
-    "gracePeriodSeconds": Parameter("integer", "How many seconds the object has to end; 0 ends it at once."),
+    "gracePeriodSeconds": Parameter("integer", "The grace period in seconds; 0 deletes the object at once."),
     "ignoreStoreReadErrorWithClusterBreakingPotential": Parameter(
-        "boolean", "Whether an object that cannot be read any more is removed all the same, heeding nothing."
+        "boolean", "Whether to delete an unreadable object, ignoring its finalizers."
     ),
     "insecureSkipTLSVerifyBackend": Parameter(
         "boolean", "Whether to read the log of a kubelet whose certificate is not verified."
     ),
-    "labelSelector": Parameter("string", "Only objects whose labels fit."),
-    "limit": Parameter("integer", "At most so many objects in one answer; the rest is behind a token."),
-    "limitBytes": Parameter("integer", "The log ends after so many bytes."),
-    "orphanDependents": Parameter("boolean", "Older form of propagationPolicy: whether dependents stay."),
+    "labelSelector": Parameter("string", "Only objects with matching labels."),
+    "limit": Parameter("integer", "The maximum number of objects in one response; a token continues the list."),
+    "limitBytes": Parameter("integer", "The maximum number of bytes of the log."),
+    "orphanDependents": Parameter("boolean", "Deprecated form of propagationPolicy: whether dependents are orphaned."),
     "path": Parameter("string", "The path that is asked for there, with its query."),
     "ports": Parameter("integer", "The ports to forward, separated by commas; needed for WebSocket connections."),
     "pretty": Parameter("string", "With the value true, the answer is indented."),
     "previous": Parameter("boolean", "Whether to read the log of the previous instance of the container."),
-    "propagationPolicy": Parameter("string", "What becomes of dependents: Orphan, Background or Foreground."),
-    "resourceVersion": Parameter("string", "The version the answer is to be made from."),
+    "propagationPolicy": Parameter("string", "How dependents are handled: Orphan, Background or Foreground."),
+    "resourceVersion": Parameter("string", "The resource version to read from."),
     "resourceVersionMatch": Parameter("string", "How resourceVersion is meant: Exact or NotOlderThan."),
-    "sendInitialEvents": Parameter("boolean", "Whether a watch begins with what there is, and says when it is done."),
+    "sendInitialEvents": Parameter("boolean", "Whether a watch starts with the existing objects and a bookmark."),
     "shardSelector": Parameter(
         "string", "Only objects whose uid or namespace has a hash in ranges that calls of shardRange() name."
     ),
-    "sinceSeconds": Parameter("integer", "Only lines of the log of the last so many seconds."),
+    "sinceSeconds": Parameter("integer", "Only lines of the log of the last given seconds."),
     "stderr": Parameter("boolean", "Whether to receive the standard error stream."),
     "stdin": Parameter("boolean", "Whether to send the standard input stream."),
     "stdout": Parameter("boolean", "Whether to receive the standard output stream."),
     "stream": Parameter("string", "The streams of the log: All, Stdout or Stderr."),
-    "tailLines": Parameter("integer", "Only the last so many lines of the log."),
-    "timeoutSeconds": Parameter("integer", "After how many seconds the request ends, whatever it is doing."),
+    "tailLines": Parameter("integer", "Only the last given number of lines of the log."),
+    "timeoutSeconds": Parameter("integer", "The timeout of the request in seconds."),
     "timestamps": Parameter("boolean", "Whether each line of the log begins with its time."),
     "tty": Parameter("boolean", "Whether the streams are those of a terminal."),
-    "watch": Parameter("boolean", "Whether to be told of changes instead of what there is."),
+    "watch": Parameter("boolean", "Whether to watch for changes instead of listing the objects."),
 })  # fmt: skip
 
 PATH_PARAMETERS: Mapping[str, str] = MappingProxyType(

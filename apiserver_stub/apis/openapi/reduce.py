@@ -1,9 +1,9 @@
-"""Reduces a folder of facts about the API, and the documents of OpenAPI 3 that a server publishes, to definitions.
+"""Reduces facts about the API and a server's published OpenAPI 3 documents to definitions.
 
 Run as `python -m apiserver_stub.apis.openapi.reduce FACTS PUBLISHED`; it writes `definitions.json` beside this file.
 PUBLISHED is a folder with one file for each path below `/openapi/v3` of a server: defaults and enums come from there,
-since the facts have few of them. `kinds/data/schema.json` is what the server enforces; it demands less here and there
-than the description says.
+since the facts have few of them. `kinds/data/schema.json` is what the server enforces; in places it requires less than
+the OpenAPI document.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Objects in protobuf (API concepts, Protobuf envelope): an envelope names a type, and holds a message of that type.
 
-What is sent is put together from what `raw` makes of one object: its message as field 2. That is what an envelope holds
-it as, and a list its items, so that both are joined from bytes that were made before:
+Responses are composed of encoded objects: `raw` encodes an object as a message with the tag of field 2. Both envelopes
+and lists use this field, so cached bytes can be joined:
 
 - one object: `envelope(api_version, kind, raw(data, api_version, kind))`
 - a collection: `collection(api_version, list_kind, metadata, raws)`, in chunks

@@ -131,11 +131,11 @@ class EncryptionAtRest:
         self._start(made.services)
         self._retire(before)
         self._reloads.succeeded(data)
-        self._log.info("the encryption configuration has changed", file=str(self._path))
+        self._log.info("encryption configuration reloaded", file=str(self._path))
 
     def _refuse(self, error: ConfigFileError) -> None:
         self._reloads.failed()
-        self._log.error("the encryption configuration cannot be used; the one before stays", error=str(error))
+        self._log.error("invalid encryption configuration; keeping the previous one", error=str(error))
 
     def _start(self, services: Sequence[KMSProvider]) -> None:
         assert self._tasks is not None

@@ -50,32 +50,32 @@ _READER = MessageReaders(_MESSAGES)[_OBJECT]
 _PREFIX = "apiserver_envelope_encryption_"
 _LATENCY = Family(
     f"{_PREFIX}kms_operations_latency_seconds",
-    "How long calls of the KMS service took, by the code they ended with.",
+    "Seconds that calls of the KMS plugin took, by status code.",
     "histogram",
     ("provider_name", "method_name", "grpc_status_code"),
     tuple(0.0001 * 2**power for power in range(20)),
 )
 _KEY_IDS = Family(
     f"{_PREFIX}key_id_hash_total",
-    "Uses of each key of a KMS service.",
+    "Number of uses of each key of a KMS plugin.",
     "counter",
     ("transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"),
 )
 _STATUS_AT = Family(
     f"{_PREFIX}key_id_hash_status_last_timestamp_seconds",
-    "When a KMS service last told of a key (seconds since the epoch).",
+    "Time at which a KMS plugin last reported a key, in seconds since the epoch.",
     "gauge",
     ("provider_name", "key_id_hash", "apiserver_id_hash"),
 )
 _INVALID_IDS = Family(
     f"{_PREFIX}invalid_key_id_from_status_total",
-    "Names of keys told by a KMS service that cannot be used.",
+    "Number of invalid key IDs reported by a KMS plugin.",
     "counter",
     ("provider_name", "error"),
 )
 _SOURCES = Family(
     f"{_PREFIX}dek_source_cache_size",
-    "Decrypted seeds that are kept.",
+    "Number of cached decrypted seeds.",
     "gauge",
     ("provider_name",),
 )
@@ -234,7 +234,7 @@ class KMSProvider:
         except TransformError as error:
             trouble = str(error)
         if trouble != self.trouble:
-            self._log.info("a KMS provider was asked", provider=self.name, trouble=trouble)
+            self._log.info("probed KMS provider", provider=self.name, trouble=trouble)
         self.trouble = trouble
 
     async def close(self) -> None:

@@ -30,13 +30,13 @@ from controller_manager.common.base.tasks import Tasks
 _BUCKETS = tuple(5e-6 * 2**power for power in range(25))
 _OPERATIONS = Family(
     "apiserver_storage_transformation_operations_total",
-    "Objects that were encrypted or decrypted, by what came of it.",
+    "Number of encrypted or decrypted objects, by result.",
     "counter",
     ("resource", "transformation_type", "transformer_prefix", "status"),
 )
 _DURATION = Family(
     "apiserver_storage_transformation_duration_seconds",
-    "How long it took to encrypt or decrypt an object.",
+    "Seconds spent encrypting or decrypting an object.",
     "histogram",
     ("transformation_type", "transformer_prefix"),
     _BUCKETS,
@@ -202,9 +202,9 @@ class EncryptedStorage:
             except TransformError as error:
                 if error.code not in _UNREACHABLE:
                     raise
-                self._log.warning("a key of encrypted objects cannot be had", error=str(error), attempt=attempt)
+                self._log.warning("failed to get a key of encrypted objects", error=str(error), attempt=attempt)
                 if attempt == _ATTEMPTS:
-                    raise ServiceUnavailable(f"a key of encrypted objects cannot be had: {error}") from None
+                    raise ServiceUnavailable(f"failed to get a key of encrypted objects: {error}") from None
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -257,7 +257,7 @@ class _Watch:
         self._late_records += len(records)
         self._late_bytes += sum(len(record.data) for record in records)
         if self._late_records > _LATE or self._late_bytes > _LATE_BYTES:
-            self._give_up("too many records wait for a key of encrypted objects")
+            self._give_up("too many records are waiting for an encryption key")
         elif self._catching_up is None:
             self._catching_up = self._tasks.start(self._catch_up(), name="decryption")
 

@@ -1,4 +1,4 @@
-"""Transformers between an object and the bytes that are kept of it: a cipher behind a prefix that names it; pure.
+"""Transformers between objects and their encrypted bytes: a prefix that names the cipher, then the ciphertext. Pure.
 
 | provider  | prefix                     | what follows                                   | context is authenticated |
 |-----------|----------------------------|------------------------------------------------|--------------------------|

@@ -28,7 +28,7 @@ class Compaction:
         if not self._interval or revision <= self._revision:
             return
         if monotonic() - self._since < self._interval:
-            raise ServiceUnavailable("etcd was compacted not long ago")
+            raise ServiceUnavailable("etcd was compacted recently")
         if self._version < 0:
             await self._learn()
         if revision > self._revision and await self._announce(revision):

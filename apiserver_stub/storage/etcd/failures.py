@@ -65,4 +65,4 @@ def refusal(failure: GrpcError) -> errors.ApiError:
 
 def unknown(failure: GrpcError) -> errors.Timeout:
     """Return the client's error for a write with an unknown outcome."""
-    return errors.Timeout(f"it is unknown whether the write was made: {failure.message}")
+    return errors.Timeout(f"unknown whether the write was applied: {failure.message}")

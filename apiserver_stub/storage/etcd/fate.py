@@ -19,20 +19,20 @@ def can_be_sent_again(writes: Sequence[Write]) -> bool:
 
 
 def made_at(layout: Layout, write: Write, now: Tree | None, before: Tree | None, noted: Tree | None) -> int | None:
-    """Return the revision at which a write was made, 0 if it never will be, None if nobody knows. 0 is true once the
-    same was sent again and met a conflict.
+    """Return the revision of a write, 0 if it was not and cannot be applied, None if unknown. 0 holds only after the
+    same write was sent again and got a conflict.
 
-    | write | key | made |
+    | write | key | applied |
     |--|--|--|
-    | changes, creates | is what was written | then |
-    | changes | was what was written, before it became what it is | then |
-    | changes | was at the expected revision, before it became what it is | never |
-    | creates | was what was written, when it was made | then |
-    | deletes | is gone, and the final state that is kept is of this deletion | then |
-    | deletes | is there, and has been since before | never |
-    | | else | unknown |
+    | update, create | has the written value | at its revision |
+    | update | had the written value before the current one | at that revision |
+    | update | had the expected revision before the current one | never |
+    | create | had the written value at its creation | at that revision |
+    | delete | does not exist, and the stored final state is of this deletion | at that revision |
+    | delete | exists since before the expected revision | never |
+    | | otherwise | unknown |
 
-    `now` is the key, `before` is what it was (`earlier`), `noted` is the key of final states.
+    `now` is the key, `before` its earlier state (see `earlier`), `noted` the key of final states.
     """
     expected = layout.of_etcd(write.expected)
     if write.deleted:

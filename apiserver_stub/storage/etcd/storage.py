@@ -282,7 +282,7 @@ class EtcdStorage(UsedByMany):
         with suppress(GrpcError, TimeoutError):
             async with asyncio.timeout(_FIND_OUT):
                 if (revision := await self._fate(writes, compares)) is not None:
-                    self._log.warning("a transaction was made whose answer was lost", error=failure.message)
+                    self._log.warning("transaction with a lost response was applied", error=failure.message)
                     return revision
         self.failures["unknown"] += 1
         self._log.error("a transaction failed", known=False, error=failure.message)

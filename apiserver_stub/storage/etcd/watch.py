@@ -128,7 +128,7 @@ class EtcdWatch:
                 self._over = True
                 self._caught_up.set_exception(error)
         except GrpcError as failure:
-            self.end(f"the watch of etcd broke off: {failure.message}")
+            self.end(f"the watch of etcd failed: {failure.message}")
         else:
             self.end("etcd has ended the watch")
         finally:

@@ -100,7 +100,7 @@ class EtcdSource(_Etcd):
         if name is None:
             return None
         if data.startswith(FOREIGN):
-            raise Unusable(f"below {self._prefix} are objects of a kube-apiserver, which are kept in another form")
+            raise Unusable(f"below {self._prefix} are objects of a kube-apiserver, which are stored in another format")
         lease = kv.get("lease", 0)
         return ExportedRow(*name, data, await self._left(lease) if lease else 0)
 
@@ -114,7 +114,7 @@ class EtcdSource(_Etcd):
 
     def _refusal(self, failure: GrpcError) -> Unusable:
         if failure.message.endswith(failures.COMPACTED):
-            return Unusable("etcd was compacted meanwhile, so that this state is gone; export again")
+            return Unusable("etcd was compacted during the export, so this revision is gone; export again")
         return super()._refusal(failure)
 
 
@@ -138,7 +138,7 @@ class EtcdTarget(_Etcd):
             offset = max(0, header.revision + self._jump - revision)
             await self._note(ImportRecord(header.id, 0, offset))
         elif self._known.floor or self._known.export != header.id:
-            what = "objects already" if self._known.floor else "what there is of another export"
+            what = "objects already" if self._known.floor else "an unfinished import of another export"
             raise Unusable(f"below {self._prefix} are {what}; choose another --etcd-prefix, or delete its keys")
         return self._known.records
 
@@ -183,8 +183,8 @@ class EtcdTarget(_Etcd):
                 self._known = found
                 return
             if found != self._known:
-                raise Unusable(f"somebody else imports below {self._prefix}")
-        raise Unusable("etcd does not say whether rows were written; import again to go on")
+                raise Unusable(f"another import is running below {self._prefix}")
+        raise Unusable("unknown whether etcd wrote the rows; import again to continue")
 
     async def _put(self, row: ExportedRow) -> Tree:
         put: Tree = {"key": self._layout.key(row.resource, row.key), "value": row.data}

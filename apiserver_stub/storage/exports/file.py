@@ -170,7 +170,7 @@ class ExportReader:
     def _next(self) -> bytes:
         line = self._file.readline(_LONGEST)
         if not line.endswith(b"\n"):
-            raise Unusable(f"{self._path} is truncated behind {self._last}")
+            raise Unusable(f"{self._path} is truncated after {self._last}")
         self._digest.update(line)
         return line[:-1]
 
@@ -183,7 +183,7 @@ class ExportReader:
             what = f"records {first} to {self._records} are" if rows else f"what is behind {self._last} is"
             raise Unusable(f"{self._path}: {what} not as exported, or not in order")
         if line.end and self._file.read(1):
-            raise Unusable(f"{self._path} goes on behind its end")
+            raise Unusable(f"{self._path} has data after its end")
 
     def _named(self, line: _Line | None) -> str:
         """Return a description of the current record for messages."""

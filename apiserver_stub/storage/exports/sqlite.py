@@ -77,7 +77,7 @@ class SqliteSource:
                     pass
         require_all(audit, self._path)
         if audit.state is None or (said is None and audit.state.written is None):
-            raise Unusable(f"the witness of {self._path} is missing: what it should hold is unknown")
+            raise Unusable(f"the witness of {self._path} is missing, so its content cannot be verified")
         self._revision = audit.seen.revision if at is None else at
         if self._revision > audit.seen.revision:
             raise Unusable(f"{self._path} does not hold what was exported before")
@@ -133,9 +133,9 @@ class SqliteTarget:
 
     def _open(self, header: Header) -> int:
         for file in (self._path, self._path.with_name(f"{self._path.name}-wal")):
-            absent(file, "is there already; import into a folder without a store")
+            absent(file, "already exists; import into a folder without a store")
         if not self._part.exists():
-            absent(witness_path(self._path), "is there already; import into a folder without a store")
+            absent(witness_path(self._path), "already exists; import into a folder without a store")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self._part, os.O_CREAT | os.O_RDWR, 0o600))
         self._witness = Witness(self._path)  # reserves the folder
@@ -147,7 +147,7 @@ class SqliteTarget:
             state = schema.read_state(connection)
             self._there, first = connection.execute("SELECT count(*), min(revision) FROM log").fetchone()
         if state is None or state.store != header.id:
-            raise Unusable(f"{self._part} is what there is of another export; delete it to begin anew")
+            raise Unusable(f"{self._part} is an unfinished import of another export; delete it to start again")
         self._base = header.revision + self._jump if first is None else first - 1
         return self._there
 
@@ -162,7 +162,7 @@ class SqliteTarget:
                 pass
             audit.close()
             if audit.state is None or audit.damaged or audit.written.records != self._there:
-                raise Unusable(f"{self._part} holds not what was written to it; delete it to begin anew")
+                raise Unusable(f"{self._part} does not contain what was written to it; delete it to start again")
             state = StoreRecord(audit.state.store, epoch=1, floor=revision)
             schema.write_state(self._connection, state)
             self._connection.close()

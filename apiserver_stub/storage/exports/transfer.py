@@ -73,7 +73,7 @@ async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
     resumed at its revision while the storage has that revision; otherwise it starts again. Raises `Unusable` and
     `OSError`.
     """
-    absent(path, "is there already; an export never takes the place of another file")
+    absent(path, "already exists; an export does not overwrite files")
     encrypted: Counter[str] = Counter()
     part = path.with_name(f"{path.name}.part")
     with _alone(part) as file:

@@ -245,7 +245,7 @@ class _Session:
     def _deliver(self, number: int, records: Sequence[Record], revision: int) -> None:
         self.connection.send(EncodedChangeMessage(number, revision, self._raw(records)))
         if number in self._watches and self.connection.unsent > _MOST_UNTAKEN:  # the initial portions wait in `_room`
-            self._cut_off("it does not take what it is told")
+            self._cut_off("it does not read its watch events")
 
     def _watch_ended(self, number: int, why: str) -> None:
         self._watches.pop(number, None)
@@ -259,12 +259,12 @@ class _Session:
             async with asyncio.timeout(_PATIENCE):
                 await self.connection.drained()
         except TimeoutError:
-            self._cut_off("it has taken nothing for a long time")
+            self._cut_off("it has not read for a long time")
             raise ConnectionResetError from None
 
     def _cut_off(self, why: str) -> None:
         if not self._is_lost:
-            self._log.warning("a user of the storage is cut off", why=why)
+            self._log.warning("disconnected a client of the storage", why=why)
             self.connection.abort()
 
 

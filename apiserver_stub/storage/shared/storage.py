@@ -161,7 +161,7 @@ class SharedStorage(UsedByMany):
         if call.done.done():
             return
         if isinstance(call.request, messages.Transaction) and (call.again or self._connection is not None):
-            call.done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
+            call.done.set_exception(Timeout(f"unknown whether the write was applied: {_LOST}"))
         else:
             call.done.set_exception(ServiceUnavailable(_LOST))
 
@@ -209,7 +209,7 @@ class SharedStorage(UsedByMany):
             try:
                 await loop.create_unix_connection(connect, self._path)
             except OSError as error:
-                self._log.debug("the owner of the store cannot be reached", problem=str(error))
+                self._log.debug("failed to reach the owner of the store", problem=str(error))
             else:
                 await gone
                 self._disconnected()
@@ -299,7 +299,7 @@ class SharedStorage(UsedByMany):
         if found is not None and not last.deleted and found.data == stamped(last.data, found.revision):
             done.set_result(found.revision)
         else:
-            done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
+            done.set_exception(Timeout(f"unknown whether the write was applied: {_LOST}"))
 
 
 def _failure(request: messages.StorageRequest, refusal: messages.Refused) -> Exception:

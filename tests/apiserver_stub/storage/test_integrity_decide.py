@@ -45,7 +45,7 @@ WHOLE: dict[str, Any] = {
         ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
         ({"present": Tally(4, 31)}, ["not those that were written"]),
         ({"present": Tally(3, 31), "damaged": ["revision 4"]}, ["damaged: revision 4"]),
-        ({"stateless": True, "store": b"", "epoch": 0}, ["what it says of its own history is damaged"]),
+        ({"stateless": True, "store": b"", "epoch": 0}, ["its own record is damaged"]),
     ],
 )  # fmt: skip
 def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
