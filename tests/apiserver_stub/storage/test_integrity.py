@@ -65,11 +65,11 @@ LOST: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit in its middle": (lambda path: flip(wal(path), wal(path).stat().st_size // 2), "to 21 are gone"),
     "database missing": (lambda path: path.unlink(), "the database is missing, and with it everything up to revision"),
     "database empty": (lambda path: truncate(path, 0), "the database is missing"),
-    "witness missing": (lambda path: witness_path(path).unlink(), "the witness beside it, .* is missing"),
-    "witness empty": (lambda path: truncate(witness_path(path), 0), "the witness beside it, .* is missing"),
+    "witness missing": (lambda path: witness_path(path).unlink(), "its witness file, .* is missing"),
+    "witness empty": (lambda path: truncate(witness_path(path), 0), "its witness file, .* is missing"),
     "witness damaged": (
         lambda path: [flip(witness_path(path), 40), flip(witness_path(path), 552)],
-        "the witness beside it, .* is damaged",
+        "its witness file, .* is damaged",
     ),
 }
 

@@ -39,7 +39,7 @@ WHOLE: dict[str, Any] = {
         ({"said": None}, ["is missing"]),
         ({"said": None, "unreadable": True}, ["is damaged"]),
         ({"said": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
-        ({"store": b"b" * 16}, ["of another store"]),
+        ({"store": b"b" * 16}, ["to another store"]),
         ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
         ({"revision": 9}, ["revisions 10 to 10 are gone"]),
         ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
