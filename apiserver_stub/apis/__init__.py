@@ -1,1 +1,3 @@
-"""What the server offers beside objects: discovery, OpenAPI, aggregated APIs, custom resources, and kubelets."""
+"""What the server serves besides objects: discovery, OpenAPI, aggregated APIs, custom resources and kubelet
+subresources.
+"""

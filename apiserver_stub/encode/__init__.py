@@ -1,1 +1,3 @@
-"""From media types to trees and back: request bodies, negotiated answers, JSON, YAML and tables; no kind's rules."""
+"""Encoding and decoding: request bodies, content negotiation, JSON, YAML, CBOR, protobuf and tables. No rules of
+kinds.
+"""

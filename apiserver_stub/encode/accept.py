@@ -1,6 +1,4 @@
-"""What a caller accepts (RFC 9110, section 12.5): representations, by the `Accept` header, and compression of large
-answers.
-"""
+"""Parse the `Accept` and `Accept-Encoding` headers (RFC 9110, section 12.5), and compress large responses."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -17,7 +15,7 @@ from controller_manager.common.base.fair_loop import give_way
 TABLE, PARTIAL = "Table", "PartialObjectMetadata"
 META = f"meta.{GROUP_DOMAIN}"
 
-_LONGEST = 2048  # characters of a header that are looked at
+_LONGEST = 2048  # characters of a header that are parsed
 _ANY = ("*/*", "application/*")
 _OF_VIEWS = frozenset({"as", "g", "v"})
 _VIEWS = {TABLE: TABLE, PARTIAL: PARTIAL, f"{PARTIAL}List": PARTIAL}
@@ -25,8 +23,8 @@ _VERSIONS = {(META, "v1"): f"{META}/v1", (META, "v1beta1"): f"{META}/v1beta1"}
 
 
 class Representation(msgspec.Struct, frozen=True):
-    """A serializer, and the view of the object: itself (empty), a `Table` or its metadata, in that version of
-    meta.k8s.io. `pretty` asks for indentation; `many` says that metadata is asked for as that of a list.
+    """A serializer and the view of the object: the object itself (empty), a `Table` or its metadata, in that version of
+    meta.k8s.io. `pretty` asks for indentation; `many` means that the metadata of a list was requested.
     """
 
     serializer: Serializer = JSON
@@ -37,18 +35,20 @@ class Representation(msgspec.Struct, frozen=True):
 
 
 def representations(accept: str, media: tuple[Serializer, ...], watching: bool = False) -> tuple[Representation, ...]:
-    """Return what a caller accepts of those media, or of their watches, the preferred first; of equals the first
-    offered.
+    """Return the representations that a caller accepts, in order of preference. With `watching`, only media with a
+    watch format count. Equal preferences keep the server's order.
     """
     return _found(accept[:_LONGEST], media, watching)
 
 
 def preferred(accept: str) -> Sequence[tuple[str, Mapping[str, str]]]:
-    """Return media ranges with their parameters, the preferred first: by weight, then those without wildcards."""
+    """Return media ranges with their parameters in order of preference: by weight, then ranges without wildcards
+    first.
+    """
     return _preferred(accept[:_LONGEST])
 
 
-@lru_cache(maxsize=64)  # as of `_weights`
+@lru_cache(maxsize=64)  # see `_weights`
 def _preferred(accept: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
     weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))
@@ -56,7 +56,7 @@ def _preferred(accept: str) -> Sequence[tuple[str, Mapping[str, str]]]:
 
 
 def weights(accepted: str) -> Mapping[str, float]:
-    """Return the weight of each value of a header like `Accept-Encoding`."""
+    """Return the weight of each value of a header such as `Accept-Encoding`."""
     return _weights(accepted[:_LONGEST])
 
 
@@ -72,7 +72,7 @@ def _found(accept: str, media: tuple[Serializer, ...], watching: bool) -> tuple[
     return tuple(found)
 
 
-@lru_cache(maxsize=64)  # a mapping may take a hundred kilobytes
+@lru_cache(maxsize=64)  # one mapping may take 100 KB
 def _weights(accepted: str) -> Mapping[str, float]:
     return {value: _weight(parameters) for value, parameters in _ranges(accepted)}
 
@@ -110,20 +110,20 @@ def _matching(
             yield Representation(serializer, view, version, pretty, many)
 
 
-_SMALLEST = 128 * 1024  # bytes from which an answer is compressed
-_PIECE = 256 * 1024  # bytes compressed at once; takes half a millisecond
-_CONTAINER = 31  # a gzip header around, and the largest window
+_SMALLEST = 128 * 1024  # bytes; smaller responses are not compressed
+_PIECE = 256 * 1024  # bytes compressed at a time; takes half a millisecond
+_CONTAINER = 31  # a gzip header, and the largest window
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    """Tell whether a caller prefers gzip, or does not mind (RFC 9110, section 12.5.3)."""
+    """Return whether a caller prefers gzip or accepts it equally (RFC 9110, section 12.5.3)."""
     found = weights(accept_encoding)
     weight = found.get("gzip", found.get("*", 0.0))
     return weight > 0 and weight >= found.get("identity", 0.0)
 
 
 def compressed(response: Response) -> Response:
-    """Return the answer in gzip if it is large or comes in chunks, and is not encoded already."""
+    """Return the response in gzip if it is large or chunked and not encoded yet."""
     body = response.body
     small = isinstance(body, bytes) and len(body) <= _SMALLEST
     if isinstance(body, Upgrade) or small or "content-encoding" in response.headers:

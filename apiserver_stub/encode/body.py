@@ -1,4 +1,4 @@
-"""Request bodies, decoded: the media types that are read, and checks that an object is of the kind of its URL."""
+"""Decode request bodies: the supported media types, and checks of apiVersion and kind."""
 
 from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
@@ -18,28 +18,28 @@ JSON, YAML, CBOR = "application/json", "application/yaml", "application/cbor"
 APPLY_YAML, APPLY_CBOR = "application/apply-patch+yaml", "application/apply-patch+cbor"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_YAML)  # those that are offered always
+PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_YAML)  # always offered
 
 _DECODERS: Mapping[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = MappingProxyType({
     JSON: json.decode_noting, YAML: yaml.load, APPLY_YAML: yaml.load, CBOR: cbor.load, APPLY_CBOR: cbor.load,
 })  # fmt: skip
 _ACCEPTED = (JSON, YAML, protobuf.MEDIA_TYPE)
-_SMALL = 4 * 1024  # bytes of other media than JSON that are never many values
+_SMALL = 4 * 1024  # bytes; a smaller body of other media than JSON has few values
 
 
 class DecodedBody(Struct, frozen=True):
-    """A decoded object, and what to tell of its keys that are duplicates."""
+    """A decoded object, and the messages about its duplicate keys."""
 
     tree: Tree
     duplicates: tuple[str, ...] = ()
 
 
 def decode_body(request: Request, api_version: str, kind: str, older: Container[str] = ()) -> DecodedBody:
-    """Decode the object in the body; a missing `apiVersion` or `kind` is filled in, one of the `older` versions with
-    the same fields is replaced.
+    """Decode the object in the body. A missing `apiVersion` or `kind` is filled in; one of the `older` versions, which
+    has the same fields, is replaced.
 
-    Raises `BadRequest` for anything but an object of that version and kind, `UnsupportedMediaType` for a body in a
-    medium that is not read, or in protobuf of a kind that has no messages.
+    Raises `BadRequest` unless the body is an object of that version and kind, and `UnsupportedMediaType` for an unknown
+    media type or for protobuf of a kind without messages.
     """
     body = _decode(request, api_version, kind)
     _check_type(body.tree, "kind", kind)
@@ -50,8 +50,8 @@ def decode_body(request: Request, api_version: str, kind: str, older: Container[
 
 
 def decode_custom_body(request: Request, api_version: str, kind: str) -> DecodedBody:
-    """Decode a custom object in the body, which says its type. Raises as `decode_body`, but not for another kind: that
-    is judged with the rest.
+    """Decode a custom object, which must have a kind. Raises the errors of `decode_body`; a wrong kind is left to the
+    later validation.
     """
     if media_type(request) in (APPLY_YAML, APPLY_CBOR):
         raise unsupported()
@@ -67,7 +67,7 @@ def decode_custom_body(request: Request, api_version: str, kind: str) -> Decoded
 
 
 def decode_options(request: Request) -> Tree:
-    """Decode the `DeleteOptions` in the body, empty if there is none. Raises as `decode_body`."""
+    """Decode the `DeleteOptions` in the body, empty if there is no body. Raises the errors of `decode_body`."""
     if not request.body:
         return {}
     tree = _decode(request, "v1", "DeleteOptions").tree
@@ -77,7 +77,7 @@ def decode_options(request: Request) -> Tree:
 
 
 def decode_document(media: str, data: bytes) -> DecodedBody:
-    """Decode an object of any kind: JSON, YAML or CBOR, or a configuration to apply in one of them.
+    """Decode an object of any kind in JSON, YAML or CBOR, or an apply configuration in one of them.
 
     Raises `BadRequest` or `UnsupportedMediaType`.
     """
@@ -91,7 +91,7 @@ def decode_document(media: str, data: bytes) -> DecodedBody:
 
 
 def media_type(request: Request) -> str:
-    """Return the media type of the body without its parameters; JSON if the request has none."""
+    """Return the media type of the body without parameters; JSON if the header is missing."""
     return _media_type(request.headers.get("content-type", ""))
 
 
@@ -101,12 +101,12 @@ def _media_type(header: str) -> str:
 
 
 def is_large_request(request: Request) -> bool:
-    """Tell whether it may take long to decode the body, or to apply it to an object."""
+    """Return whether decoding the body, or applying it to an object, may take long."""
     data = request.body
     if data[:1] == b"{":
         return is_large(data)
     media = media_type(request)
-    if media == JSON_PATCH and (b"copy" in data or b"\\u" in data):  # a few may make something large
+    if media == JSON_PATCH and (b"copy" in data or b"\\u" in data):  # a few copy operations can make a large object
         return True
     if media in (JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH):
         return is_large(data)
@@ -114,13 +114,15 @@ def is_large_request(request: Request) -> bool:
 
 
 def run_of(offload: Offload, request: APIRequest, data: bytes = b"") -> StepRunner:
-    """Return what performs the steps of a write: the thread, for a large request or a costly object (JSON)."""
+    """Return the runner for the steps of a write: the offload thread for a large request or an expensive object (JSON),
+    otherwise the event loop.
+    """
     is_costly = is_large_request(request.http) or request.kind.is_costly(data or request.http.body)
     return offload.run if is_costly else at_once
 
 
 def unsupported(accepted: tuple[str, ...] = _ACCEPTED) -> UnsupportedMediaType:
-    """Return the refusal of a body of another media type."""
+    """Return the error for an unsupported media type of a body."""
     known = ", ".join(accepted)
     return UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {known}"

@@ -1,7 +1,7 @@
-"""CBOR (RFC 8949) as the server reads and writes it: the part of it that JSON has too. Needs the package `cbor2`.
+"""CBOR (RFC 8949), limited to what JSON can express. Needs the package `cbor2`.
 
-As Go clients expect it, texts are written as byte strings, which spares everybody checking them, and each document
-says that it is CBOR (section 3.4.6). Both kinds of string are read.
+Like Go clients, it writes strings as byte strings, so that readers need not validate UTF-8, and begins each document
+with the CBOR tag (section 3.4.6). Both string types can be read.
 """
 
 import math
@@ -24,22 +24,22 @@ from controller_manager.common.api.errors import BadRequest
 
 _MARK = b"\xd9\xd9\xf7"  # tag 55799
 _ARRAY, _MAP = 0x80, 0xA0
-_BASE64 = 22  # the tag of bytes that are base64 in JSON
+_BASE64 = 22  # tag for bytes that are base64 in JSON
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 
-_ANY = "*"  # stands for every field of a map
+_ANY = "*"  # every field of a map
 
 _Places = Mapping[str, "_Places | None"]
-"""By field, where in it there are bytes; None where the field itself is bytes. Lists are passed through."""
+"""The positions of bytes within each field; None if the field itself is bytes. Lists are traversed."""
 
 
 def available() -> bool:
-    """Tell whether the package is installed."""
+    """Return whether the package is installed."""
     return find_spec("cbor2") is not None
 
 
 def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Decode `data`; returns the value and no paths of duplicate keys, which CBOR may not have.
+    """Decode `data`. Returns the value and an empty tuple, since duplicate keys are an error in CBOR.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -65,12 +65,12 @@ def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
 
 
 def dump(data: bytes) -> bytes:
-    """Return JSON bytes as CBOR, marked as such."""
+    """Return JSON bytes as CBOR with the CBOR tag."""
     return _MARK + _element(data)
 
 
 def pieces(document: ListDocument) -> Iterator[bytes]:
-    """Yield a list as one document, piece by piece."""
+    """Yield a list as one document in pieces."""
     head = b"".join(_encode(name) + _encode(value) for name, value in document.head.items())
     yield _MARK + _length(_MAP, len(document.head) + 1) + head
     yield _encode(document.array) + _length(_ARRAY, len(document.objects))
@@ -78,7 +78,7 @@ def pieces(document: ListDocument) -> Iterator[bytes]:
 
 
 def event(kind: str, data: bytes) -> bytes:
-    """Return one item of a sequence of events (RFC 8742), from an object's JSON."""
+    """Return one item of a CBOR sequence of events (RFC 8742) from an object's JSON."""
     return b"".join((_MARK, _length(_MAP, 2), _encode("type"), _encode(kind), _encode("object"), dump(data)))
 
 
@@ -89,7 +89,7 @@ def _element(data: bytes) -> bytes:
 
 
 def _at(value: Any, found: _Places) -> Any:
-    """Return the value with bytes for its base64 at those places, as clients that know the field expect them."""
+    """Return the value with bytes in place of base64 at these positions, as typed clients expect."""
     if isinstance(value, list):
         return [_at(child, found) for child in value]
     if not isinstance(value, dict):
@@ -104,12 +104,12 @@ def _binary(value: Any, found: _Places | None) -> Any:
 
 
 def _places(schema: Schema) -> _Places:
-    """Return where objects hold bytes, which JSON spells in base64; empty for nearly all kinds."""
+    """Return the positions of bytes (base64 in JSON) in objects; empty for nearly all kinds."""
     return _within(schema, frozenset())
 
 
 def _within(node: Schema, above: frozenset[Schema]) -> _Places:
-    """Return the places in a value of that schema; one that holds itself is passed through once."""
+    """Return the positions of bytes in values of a schema. A recursive schema is traversed once."""
     while node.items is not None:
         node = node.items
     if node in above:
@@ -138,7 +138,7 @@ def _length(major: int, size: int) -> bytes:
 
 
 def _raw(value: Any) -> Any:
-    """Return the value with bytes for texts, and only numbers that are read back."""
+    """Return the value with byte strings for strings, and without numbers that could not be read back."""
     kind = value.__class__
     if kind is str:
         return value.encode()
@@ -150,7 +150,9 @@ def _raw(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the JSON value of what the library decoded. Raises `ValueError` for what JSON does not have."""
+    """Return the JSON value of a value that the library decoded. Raises `ValueError` for values that JSON cannot
+    express.
+    """
     match value:
         case None | bool() | str():
             return value
@@ -179,7 +181,7 @@ def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _content(tag: Any, _: bool) -> Any:
-    """Return the content of a tag; bytes as the tag asks to spell them in JSON (section 3.4.5.2)."""
+    """Return the content of a tag. Bytes are encoded as the tag asks for JSON (section 3.4.5.2)."""
     spell = _SPELLINGS.get(tag.tag)
     return spell(tag.value) if spell is not None and isinstance(tag.value, bytes) else tag.value
 
@@ -208,7 +210,7 @@ _SPELLINGS: Mapping[int, Callable[[bytes], str]] = MappingProxyType({
     23: lambda value: value.hex(),
 })  # fmt: skip
 _ONLY_CONTENT = (0, 4, 5, 25, 28, 29, 30, 35, 36, 37, 43000, 100, 256, 258, 260, 261, 1004, 55799)  # fmt: skip
-# The library would make objects of its own of these.
+# The library would decode these to its own types.
 _TAGS: Mapping[int, Callable[[Any, bool], Any]] = {
     **dict.fromkeys(_ONLY_CONTENT, lambda value, _: value),
     1: _since_epoch,

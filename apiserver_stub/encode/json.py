@@ -1,4 +1,4 @@
-"""JSON as the server reads and writes it: bounded in depth and size; duplicate keys are reported."""
+"""JSON with limits on depth and size, and reports of duplicate keys."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -15,17 +15,17 @@ from controller_manager.common.api.tree import Tree
 
 DEEPEST = 200
 MOST_VALUES = 100_000
-"""The most values a body may have: everything that is done with an object takes its time for each of them. A store that
-takes 1.5 MiB for an object, as that of a real cluster, has no room for more than a few of them beyond.
+"""The maximum number of values in a body, since each value costs time. A store with etcd's limit of 1.5 MiB per object
+could hold only a few more.
 """
 MOST_DUPLICATES = 100
-"""The most duplicate keys that are reported."""
+"""The maximum number of duplicate keys that are reported."""
 _TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 _ENCODER = msgspec.json.Encoder()
 
 
 def _levels_written() -> int:
-    """Return how many levels orjson writes: some versions write one more, and do not count empty objects."""
+    """Return how many levels orjson writes. Some versions write one more and do not count empty objects."""
     value: Any = []
     for levels in range(2 * DEEPEST):
         try:
@@ -36,7 +36,7 @@ def _levels_written() -> int:
     raise ImportError(f"this version of orjson writes more than {2 * DEEPEST} levels, which bounds nothing")
 
 
-_AROUND = _levels_written() - DEEPEST + 2  # so that all of them refuse what is too deep
+_AROUND = _levels_written() - DEEPEST + 2  # makes every version of orjson reject what is too deep
 
 
 class _Typed(msgspec.Struct, rename="camel", gc=False):
@@ -48,21 +48,21 @@ _TYPED = msgspec.json.Decoder(_Typed)
 
 
 class TooDeepError(ValueError):
-    """A document nested beyond what the server follows."""
+    """A document nested deeper than the limit."""
 
 
 def encode(value: Any) -> bytes:
-    """Encode `value`, in bytes of exactly that size; those of orjson keep more memory than they show."""
+    """Encode `value` into bytes without spare memory; the bytes of orjson hold more than their size."""
     return _ENCODER.encode(value)
 
 
 def decode(data: bytes) -> Any:
-    """Decode `data`, of bounded depth and size. Raises `BadRequest` or `RequestEntityTooLarge`."""
+    """Decode `data` within the limits of depth and size. Raises `BadRequest` or `RequestEntityTooLarge`."""
     return decode_noting(data, note=False)[0]
 
 
 def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ...]]:
-    """Decode `data`; returns the value and what to tell of keys that are duplicates, of which the last counts.
+    """Decode `data`. Returns the value and messages about duplicate keys, of which the last one counts.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -72,7 +72,7 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
         found = orjson.loads(data)
         if data.count(b"{") + data.count(b"[") > DEEPEST:
             again = _encoded_again(found)
-        else:  # it cannot be too deep
+        else:  # cannot be too deep
             again = orjson.dumps(found) if note else b""
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
@@ -80,7 +80,7 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
 
 
 def check_depth(value: Any) -> None:
-    """Raises `BadRequest` for a value that is too deep to be read again."""
+    """Raises `BadRequest` if a value is too deep to be decoded again."""
     try:
         _encoded_again(value)
     except TooDeepError as error:
@@ -92,23 +92,23 @@ def _marks(data: bytes) -> int:
 
 
 def _encoded_again(value: Any) -> bytes:
-    """Return decoded JSON as it is encoded. Raises `TooDeepError`.
+    """Return decoded JSON as encoded bytes. Raises `TooDeepError`.
 
-    orjson finds out what is far from too deep, since it writes so many levels and no more: to walk all containers, as
-    is done near the bound, takes six times as long.
+    orjson itself rejects values far beyond the limit. Walking all containers, as is done near the limit, takes six
+    times as long.
     """
     wrapped = value
     for _ in range(_AROUND):
         wrapped = (wrapped,)
     try:
         return orjson.dumps(wrapped)[_AROUND:-_AROUND]
-    except TypeError:  # there may be a number, too, that orjson does not write
+    except TypeError:  # orjson may also reject a number
         count_keys(value)
         return encode(value)
 
 
 def check_size(value: Any) -> None:
-    """Raises `RequestEntityTooLarge` for more values than a body may have, or `TooDeepError`."""
+    """Raises `RequestEntityTooLarge` for too many values, or `TooDeepError`."""
     if _left(value, MOST_VALUES, DEEPEST) < 0:
         raise _too_many()
 
@@ -118,9 +118,9 @@ def _too_many() -> RequestEntityTooLarge:
 
 
 def _values(data: bytes) -> int:
-    """Count the values of valid JSON by its punctuation: to decode them all would take too long."""
+    """Count the values of valid JSON by its punctuation, which is much faster than decoding them."""
     texts = data.replace(rb"\\", b"").replace(rb"\"", b"")
-    if texts.count(b'"') > 4 * MOST_VALUES:  # even if half of the texts are keys
+    if texts.count(b'"') > 4 * MOST_VALUES:  # even if half of the strings are keys
         return MOST_VALUES + 1
     marks = b'"'.join(texts.split(b'"')[::2]).translate(None, b" \t\r\n")
     full = marks.count(b"{") + marks.count(b"[") - marks.count(b"{}") - marks.count(b"[]")
@@ -128,23 +128,23 @@ def _values(data: bytes) -> int:
 
 
 def type_of(data: bytes) -> tuple[str, str]:
-    """Return apiVersion and kind of an object in JSON."""
+    """Return the apiVersion and kind of an object in JSON."""
     found = _TYPED.decode(data)
     return found.api_version, found.kind
 
 
 def in_order(tree: Tree) -> Tree:
-    """Return the object with its type and metadata first."""
+    """Return the object with apiVersion, kind and metadata first."""
     return {"apiVersion": None, "kind": None, "metadata": None, **tree}
 
 
 def line(data: bytes) -> bytes:
-    """Return JSON as a body, which ends its line."""
+    """Return JSON as a body that ends with a newline."""
     return data + b"\n"
 
 
 def pieces(document: ListDocument) -> Iterator[bytes]:
-    """Yield a list as one body, piece by piece."""
+    """Yield a list as one body in pieces."""
     yield b'%b,"%b":[' % (encode(document.head)[:-1], document.array.encode())
     before = b""
     for element in document.elements():
@@ -159,7 +159,7 @@ def indented(data: bytes) -> bytes:
 
 
 def indented_pieces(document: ListDocument) -> Iterator[bytes]:
-    """Yield a list as one body indented by two spaces, piece by piece."""
+    """Yield a list as one body indented by two spaces, in pieces."""
     yield b'%b,\n  "%b": [' % (indented(encode(document.head)).removesuffix(b"\n}"), document.array.encode())
     before, after = b"\n", b"]\n}"
     for element in document.elements():
@@ -169,7 +169,7 @@ def indented_pieces(document: ListDocument) -> Iterator[bytes]:
 
 
 def count_keys(value: Any, levels: int = DEEPEST) -> int:
-    """Count the keys of all objects within `value`. Raises `TooDeepError` beyond `levels`."""
+    """Count the keys of all objects in `value`. Raises `TooDeepError` beyond `levels`."""
     if value.__class__ is dict:
         count, value = len(value), value.values()
     elif value.__class__ is list:
@@ -185,7 +185,9 @@ def count_keys(value: Any, levels: int = DEEPEST) -> int:
 
 
 def _left(value: Any, room: int, levels: int) -> int:
-    """Subtract the number of values from `room`; negative if there are more. Raises `TooDeepError`."""
+    """Subtract the number of values from `room`; the result is negative if there are too many. Raises
+    `TooDeepError`.
+    """
     if value.__class__ is dict:
         value = value.values()
     elif value.__class__ is not list:
@@ -202,7 +204,7 @@ def _left(value: Any, room: int, levels: int) -> int:
 
 
 class ObjectWithDuplicates(dict[Any, Any]):
-    """An object that knows its duplicate keys."""
+    """An object that remembers its duplicate keys."""
 
     __slots__ = ("duplicates",)
 
@@ -212,12 +214,12 @@ class ObjectWithDuplicates(dict[Any, Any]):
 
 
 def path_of(at: FieldPath) -> str:
-    """Return the path of a duplicate key as it is reported: `spec.containers[0].image`."""
+    """Return the path of a duplicate key as reported: `spec.containers[0].image`."""
     return render(at, lambda name: f".{shortened(name)}")
 
 
 def _walk_duplicates(value: Any, at: FieldPath = None) -> Iterator[str]:
-    """Yield the paths of the duplicate keys in a value whose objects are `ObjectWithDuplicates`."""
+    """Yield the paths of duplicate keys in a value whose objects are `ObjectWithDuplicates`."""
     if isinstance(value, ObjectWithDuplicates):
         yield from (path_of((at, key)) for key in value.duplicates)
         for key, child in value.items():
@@ -233,7 +235,7 @@ def _duplicates(data: bytes) -> tuple[str, ...]:
 
 
 def as_written(data: bytes, told: Collection[str]) -> tuple[str, ...]:
-    """Return what is `told` of unknown and of duplicate fields in the order in which a document has them."""
+    """Return the messages about unknown and duplicate fields in document order."""
     found = dict.fromkeys(
         text for text in _walk_fields(json.loads(data, object_pairs_hook=_Pairs), None) if text in told
     )
@@ -241,11 +243,11 @@ def as_written(data: bytes, told: Collection[str]) -> tuple[str, ...]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it is written."""
+    """An object as a list of its pairs, in document order."""
 
 
 def _walk_fields(value: Any, at: FieldPath) -> Iterator[str]:
-    """Yield what could be told of each field in a value whose objects are `_Pairs`."""
+    """Yield the possible messages for each field in a value whose objects are `_Pairs`."""
     if isinstance(value, _Pairs):
         known: set[str] = set()
         for key, child in value:
@@ -259,10 +261,10 @@ def _walk_fields(value: Any, at: FieldPath) -> Iterator[str]:
 
 
 def _is_complete(data: bytes, again: bytes) -> bool:
-    """Tell whether no key was lost in decoding; False in doubt.
+    """Return whether decoding lost no key; False if this is uncertain.
 
-    A lost key takes a colon with it, and encoding again is the quickest way to count those that are left. Strings keep
-    theirs, but for those spelt as an escape. What a client sends without spaces is most often the same again.
+    A lost key loses a colon, and encoding again is the fastest way to count the remaining ones. Strings keep their
+    colons, except escaped ones. Compact JSON from a client is usually identical after encoding.
     """
     if again == data:
         return True

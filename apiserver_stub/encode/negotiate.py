@@ -1,4 +1,4 @@
-"""Content negotiation: answers in the representation that the caller asked for."""
+"""Content negotiation: encode responses in the representation that the caller accepts."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,23 +22,21 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.fair_loop import give_way
 
 WARNING = "warning"
-"""The header of warnings, one line for each."""
+"""The header of warnings, one value per warning."""
 
-_LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
-_MANY = 4096  # objects that are never few bytes
-_INTERACTIVE = ("curl", "Wget", "Mozilla/5.0")  # user agents that show people what they get
+_LARGE = 16 * 1024  # bytes; a larger object counts as several
+_MANY = 4096  # objects; as many are never a small body
+_INTERACTIVE = ("curl", "Wget", "Mozilla/5.0")  # user agents that show responses to people
 _WARNINGS_LENGTH = 4096  # characters of all warnings together
-_WARNING_LENGTH = 256  # characters left of each warning when they are too long together
-_DELETES = frozenset({"delete", "deletecollection"})  # answered with a status, an object or a list
+_WARNING_LENGTH = 256  # characters left of each warning if all together are too long
+_DELETES = frozenset({"delete", "deletecollection"})  # answered with a Status, an object or a list
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _JSON_HEADERS: Mapping[str, str] = MappingProxyType({"content-type": JSON.media_type})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 
 
 class ContentNegotiator:
-    """Chooses representations, and encodes answers in them; `cbor` is offered, and answers are compressed, if
-    said so.
-    """
+    """Chooses representations and encodes responses. `cbor` and `compress` enable CBOR and gzip."""
 
     def __init__(
         self,
@@ -55,9 +53,9 @@ class ContentNegotiator:
         self._compress = compress
 
     def check(self, request: APIRequest) -> Representation:
-        """Return the representation that the caller prefers, before anything is done.
+        """Return the caller's preferred representation before the request is handled.
 
-        Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for a body of a type that is not read.
+        Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for an unsupported type of the request body.
         """
         http = request.http
         if http.body and body.media_type(http) in self._closed:
@@ -69,7 +67,7 @@ class ContentNegotiator:
         raise _not_acceptable(self._media, watching)
 
     async def respond(self, request: APIRequest, representation: Representation, reply: Reply) -> Response:
-        """Encode an answer: in one piece, or in chunks when it is long or has no end. Raises `TooManyRequests`."""
+        """Encode a response: in one piece, or in chunks if it is long or endless. Raises `TooManyRequests`."""
         serializer = _serializer(representation, request.http, request.query.get("pretty", ""))
         content = reply.body
         if isinstance(content, Item) and serializer is JSON and not representation.view and request.span is None:
@@ -108,7 +106,7 @@ class ContentNegotiator:
         content: Item | Items,
         change: Callable[[bytes], bytes] | None = None,
     ) -> bytes:
-        """Return an answer as JSON in one line, in the view of a representation, as `change` leaves it. Raises
+        """Return a response as compact JSON in the view of a representation, changed by `change`. Raises
         `TooManyRequests`.
         """
         shown = Representation(JSON, representation.view, representation.version, many=representation.many)
@@ -127,7 +125,7 @@ class ContentNegotiator:
         serializer: Serializer,
         content: Item | Items | ResponseStream,
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
-        """Return the media type of an answer and its body."""
+        """Return the media type and the body of a response."""
         if isinstance(content, Item) and serializer is JSON and not representation.view:
             return JSON.media_type, JSON.whole(content.data)
         cached = cached_rows(request, representation, self._cache)
@@ -147,7 +145,7 @@ class ContentNegotiator:
         return serializer.media_type, _list_body(serializer, shown, self._offload)
 
     def refuse(self, refusal: ApiError, http: Request) -> Response:
-        """Encode a refusal: in JSON if the caller accepts nothing that is offered."""
+        """Encode an error; in JSON if the caller accepts no offered media type."""
         found = representations(http.headers.get("accept", ""), self._media)
         representation = next((representation for representation in found if not representation.view), Representation())
         serializer = _serializer(representation, http, dict(http.query).get("pretty", ""))
@@ -160,7 +158,7 @@ class ContentNegotiator:
         return _warning(Response(refusal.code, headers, serializer.whole(status.encode())), refusal.warnings)
 
     def pack(self, http: Request, response: Response) -> Response:
-        """Compress an answer that is large, if the caller accepts it."""
+        """Compress a large response if the caller accepts gzip."""
         encodings = http.headers.get("accept-encoding", "")
         return compressed(response) if self._compress and encodings and wants_gzip(encodings) else response
 
@@ -184,7 +182,7 @@ def _has_message(request: APIRequest, representation: Representation, knows: Cal
 
 
 def _has_rows(request: APIRequest) -> bool:
-    """Tell whether the answer can be a row of a table; reviews and actions on an object cannot."""
+    """Return whether the response can be a table row; reviews and actions on an object cannot."""
     return request.kind.persisted and (request.subresource is None or request.verb != "create")
 
 
@@ -196,7 +194,7 @@ def _not_acceptable(media: Sequence[Serializer], watching: bool) -> NotAcceptabl
 
 
 def _serializer(representation: Representation, http: Request, pretty: str) -> Serializer:
-    """Return the serializer; the one that indents for callers who ask for it, and for interactive programs."""
+    """Return the serializer; the indenting one if the caller asks for it, or for interactive programs."""
     if representation.serializer is not JSON:
         return representation.serializer
     pretty_printed = pretty in _TRUE if pretty else http.headers.get("user-agent", "").startswith(_INTERACTIVE)
@@ -222,14 +220,14 @@ def _list_body(serializer: Serializer, content: ListDocument, offload: Offload) 
 
 
 def _yield_every(serializer: Serializer, largest: int) -> int:
-    """Return how many pieces are made before other requests may run; fewer if there are large objects."""
+    """Return how many pieces are made before other requests run; fewer for large objects."""
     return serializer.yield_every if largest <= _LARGE else max(1, serializer.yield_every * _LARGE // largest)
 
 
 async def _paced(
     serializer: Serializer, content: ListDocument, yield_every: int, run: StepRunner
 ) -> AsyncIterator[bytes]:
-    """Yield a list in chunks; other requests run in between."""
+    """Yield a list in chunks and let other requests run in between."""
     parts, size, pieces = [], 0, serializer.pieces(content)
     while taken := await run(partial(_take, pieces, yield_every)):
         content.cached.keep()
@@ -243,7 +241,7 @@ async def _paced(
 
 
 def _take(pieces: Iterator[bytes], limit: int) -> list[bytes]:
-    """Return the next pieces, at most `limit`, and no more than fill a chunk."""
+    """Return the next pieces: at most `limit`, and about one chunk."""
     taken, size = [], 0
     for piece in islice(pieces, limit):
         taken.append(piece)
@@ -254,15 +252,13 @@ def _take(pieces: Iterator[bytes], limit: int) -> list[bytes]:
 
 
 def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
-    """Return a list of stored JSON: in one piece if it is short, otherwise in chunks that are made as they are
-    taken.
-    """
+    """Return a list of stored JSON: in one piece if it is short, otherwise in chunks made on demand."""
     objects = content.objects
     head = json.encode(content.head)[:-1] + b',"items":['
     if not objects:
         return head + b"]}\n"
     is_short = len(objects) <= _MANY and sum(sizes_of(objects)) <= CHUNK
-    if not content.typed:  # objects say their type
+    if not content.typed:  # stored objects have their apiVersion and kind
         return b"".join((head, b",".join(objects), b"]}\n")) if is_short else _untyped_chunks(head, content)
     if is_short:
         return b"".join((head, b"{", *content.chunks(), b"]}\n"))
@@ -280,7 +276,7 @@ async def _untyped_chunks(head: bytes, content: ListDocument) -> AsyncIterator[b
 
 
 async def _chunks(head: bytes, content: ListDocument) -> AsyncIterator[bytes]:
-    """Yield a list of stored JSON; objects are copied only for their chunk."""
+    """Yield a list of stored JSON. Objects are copied only into their chunk."""
     yield head
     chunks = content.chunks()
     await give_way()
@@ -291,7 +287,7 @@ async def _chunks(head: bytes, content: ListDocument) -> AsyncIterator[bytes]:
 
 
 def _warning(response: Response, texts: tuple[str, ...]) -> Response:
-    """Return an answer with warnings."""
+    """Return a response with warnings."""
     if not texts:
         return response
     values = _warning_values(texts)
@@ -300,8 +296,8 @@ def _warning(response: Response, texts: tuple[str, ...]) -> Response:
 
 
 def _warning_values(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return a value of the `Warning` header (RFC 7234, section 5.5) for each text, each once; of texts that are too
-    long together as many beginnings as there is room for.
+    """Return a `Warning` header value (RFC 7234, section 5.5) for each distinct text. If the texts are too long
+    together, they are cut, and only as many are returned as fit.
     """
     plain = list(dict.fromkeys(_header_text(text) for text in texts if text))
     if sum(map(len, plain)) > _WARNINGS_LENGTH:
@@ -310,7 +306,7 @@ def _warning_values(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _header_text(text: str) -> str:
-    """Return printable ASCII: clients read other bytes as another alphabet, or break the line at them."""
+    """Return printable ASCII: clients decode other bytes differently or break the line at them."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " for c in text).encode("ascii", "backslashreplace").decode()

@@ -1,6 +1,4 @@
-"""The cache of what stored objects were encoded as, for all lists, gets and watches together, bounded in bytes; and the
-documents of lists, which are mostly one long array of these.
-"""
+"""The cache of encoded objects for all lists, gets and watches, limited in bytes; and list documents made of them."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,30 +17,30 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.metrics import Family, Shown
 
 DEFAULT_SIZE = 256 << 20
-"""Bytes. A pod that is stored in 4.8 KB takes 3.8 KB in protobuf and 0.3 KB as the row of a table, so there is room for
-50,000 of them in both.
+"""Size of the cache in bytes. A pod of 4.8 KB in the store takes 3.8 KB in protobuf and 0.3 KB as a table row, so
+50,000 pods fit in both forms.
 """
 
 _BYTES = Family(
     "apiserver_representation_cache_bytes",
-    "Bytes of what is kept encoded: objects in other forms than JSON, and events of watches.",
+    "Bytes of cached encoded objects (in other formats than JSON) and watch events.",
     "gauge",
     ("content",),
 )
-_EVENT_SHARE = 16  # the part of the room that events have
-_ENTRY = 128  # bytes that an entry takes beside what it holds
-_IDLE = 300.0  # seconds after which a representation that nobody asked for makes room for any other
+_EVENT_SHARE = 16  # fraction of the cache for events: one part in 16
+_ENTRY = 128  # bytes of overhead per entry
+_IDLE = 300.0  # seconds without a request after which a representation is evicted first
 
 _EventKey = tuple[Row, str, str]
 
 
 class RepresentationCache:
-    """Keeps current rows in any number of representations, and the latest events of watches.
+    """Caches current rows in any number of representations, and the latest watch events.
 
-    A row that is superseded or deleted takes its representations with it. When there is no room, the representation
-    of a resource that takes most gives up what it kept last, unless it is the one that needs room: a list that is
-    larger than the cache finds a part of itself there each time, and smaller ones are kept beside it. Events have a
-    sixteenth of the room, and the oldest of them go first. Used in the event loop only.
+    A superseded or deleted row loses its representations. If the cache is full, the largest representation evicts the
+    rows it added last, unless it is the one that needs room. So part of a list larger than the cache stays cached, and
+    smaller lists fit beside it. Events have a sixteenth of the cache, oldest evicted first. Use it on the event loop
+    only.
     """
 
     def __init__(self, store: WatchCache, size: int = DEFAULT_SIZE) -> None:
@@ -50,7 +48,7 @@ class RepresentationCache:
         self._event_limit = size // _EVENT_SHARE
         self._row_limit = size - self._event_limit
         self._row_size = 0
-        self._rows: dict[str, list[_EncodedRows]] = {}  # by resource, none of them empty
+        self._rows: dict[str, list[_EncodedRows]] = {}  # by resource; the lists are never empty
         self._event_size = 0
         self._events: dict[_EventKey, bytes] = {}
         self._event_order: deque[_EventKey] = deque()
@@ -59,19 +57,19 @@ class RepresentationCache:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The bytes that rows take, and events."""
+        """The bytes used by rows and by events."""
         return self._row_size, self._event_size
 
     def rows(self, resource: str, name: str) -> "CachedRows":
-        """Return the rows of a resource in the representation of that name; the same name means the same bytes."""
+        """Return the rows of a resource in a named representation. The same name must always mean the same bytes."""
         return CachedRows(self, self._find(resource, name) or _EncodedRows(resource, name))
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
-        """Return the event of that type which tells of `row`, if it was kept."""
+        """Return the cached event of a row, or None."""
         return self._events.get((row, type_, name))
 
     def keep_event(self, row: Row, type_: str, name: str, line: bytes) -> None:
-        """Keep an event as it was encoded."""
+        """Cache an encoded event."""
         key = row, type_, name
         if key in self._events:
             return
@@ -83,9 +81,7 @@ class RepresentationCache:
             self._event_size -= _event_size(oldest[0], self._events.pop(oldest))
 
     def keep_rows(self, rows: "_EncodedRows", encoded: Sequence[tuple[Row, bytes]]) -> "_EncodedRows":
-        """Add encoded rows to those of their kind, if they are current, as far as there is room; returns all of
-        them.
-        """
+        """Add encoded rows that are current, as far as they fit. Return all rows of their representation."""
         rows = self._find(rows.resource, rows.name) or rows
         for row, data in encoded:
             if row in rows or self._store.get(row.resource, row.key) is not row:
@@ -130,7 +126,7 @@ class RepresentationCache:
 
 
 class _EncodedRows(dict[Row, bytes]):
-    """Rows of a resource in the representation of that name, and the bytes they take."""
+    """Rows of a resource in a named representation, and their size in bytes."""
 
     __slots__ = ("name", "resource", "size", "used_at")
 
@@ -142,14 +138,14 @@ class _EncodedRows(dict[Row, bytes]):
         self.used_at = monotonic()
 
     def add(self, row: Row, encoded: bytes) -> int:
-        """Add a row; returns how many bytes more are taken."""
+        """Add a row; return the added bytes."""
         self[row] = encoded
         size = len(encoded) + _ENTRY
         self.size += size
         return size
 
     def remove(self, row: Row) -> int:
-        """Remove a row; returns how many bytes fewer are taken, none if it is not there."""
+        """Remove a row; return the freed bytes, 0 if it is not there."""
         encoded = self.pop(row, None)
         if encoded is None:
             return 0
@@ -159,7 +155,7 @@ class _EncodedRows(dict[Row, bytes]):
 
 
 class RepresentationMetrics(Collector):
-    """Reads how full the cache is."""
+    """Collects the size of the cache."""
 
     def __init__(self, cache: RepresentationCache, registry: CollectorRegistry) -> None:
         self._cache = cache
@@ -172,7 +168,7 @@ class RepresentationMetrics(Collector):
 
 
 class CachedRows:
-    """The rows of one resource in one representation: those that were made before, and those of one reader."""
+    """The rows of one resource in one representation: the cached ones, and those that one reader has added."""
 
     __slots__ = ("_cache", "_made", "_rows")
 
@@ -182,22 +178,22 @@ class CachedRows:
         self._made: list[tuple[Row, bytes]] = []
 
     def get(self, row: Row) -> bytes | None:
-        """Return the row as it was encoded before, if it was."""
+        """Return the encoded row, or None."""
         return self._rows.get(row)
 
     def add(self, row: Row, encoded: bytes) -> None:
-        """Note a row as it was encoded; this may be called in another thread than the loop's."""
+        """Add an encoded row. This may be called in another thread."""
         self._made.append((row, encoded))
 
     def keep(self) -> None:
-        """Hand what was added to the cache; called in the loop."""
+        """Move the added rows to the cache. Call this on the event loop."""
         if self._made:
             made, self._made = self._made, []
             self._rows = self._cache.keep_rows(self._rows, made)
 
 
 def _event_size(row: Row, line: bytes) -> int:
-    """Return the bytes an event takes: its row stays as long, and may be held by nothing else."""
+    """Return the memory that an event takes; it includes the row, since the cache may hold the only reference."""
     return max(len(line), row.size) + _ENTRY
 
 
@@ -209,9 +205,9 @@ CHUNK = 512 * 1024
 
 
 class ListDocument(msgspec.Struct, frozen=True):
-    """A list, or a `Table`: `head` is all of the document but the field `array`, whose elements are the `objects`
-    (JSON) as `show(row, object)` shows them. They are of `kind`, and come from `rows`; `cached` are those that were
-    encoded before. Objects of a list are written without the prefix `typed`, their type as it stands in the store.
+    """A list or a `Table`. `head` is the document without the field `array`, whose elements are the `objects` (JSON)
+    after `show(row, object)`. They are of `kind` and come from `rows`; `cached` are those already encoded. List items
+    are written without the prefix `typed`, their stored apiVersion and kind.
     """
 
     head: dict[str, Any]
@@ -224,7 +220,7 @@ class ListDocument(msgspec.Struct, frozen=True):
     typed: bytes = b""
 
     def elements(self) -> Iterator[bytes]:
-        """Yield the elements of the array as JSON, each made when it is asked for."""
+        """Yield the elements of the array as JSON, each made on demand."""
         if self.show is not None:
             return map(self.show, self.rows, self.objects)
         return (self._bare(data) for data in self.objects) if self.typed else iter(self.objects)
@@ -233,8 +229,8 @@ class ListDocument(msgspec.Struct, frozen=True):
         return b"{" + data[len(self.typed) :] if data.startswith(self.typed) else data
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the objects as elements of the array, without their type and without the first brace, in chunks that
-        are made when they are asked for, of the pieces that the objects are held in.
+        """Yield the objects as array elements, without apiVersion, kind and the opening brace, in chunks made on demand
+        from the pieces of the objects.
         """
         typed, rest = self.typed, slice(len(self.typed), None)
         parts: list[bytes | memoryview] = []
@@ -256,14 +252,12 @@ class ListDocument(msgspec.Struct, frozen=True):
 
 
 def type_prefix(api_version: str, kind: str) -> bytes:
-    """Return how objects of a type begin in the store."""
+    """Return the bytes with which stored objects of a type begin."""
     return b'{"apiVersion":"%b","kind":"%b",' % (api_version.encode(), kind.encode())
 
 
 def chunk_bounds(objects: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield the first object and the one behind the last of each chunk of a list; objects are looked at only as far as
-    chunks are asked for.
-    """
+    """Yield the start and end index of each chunk of a list. Objects are read only as far as chunks are requested."""
     start = size = 0
     for end, more in enumerate(sizes_of(objects), start=1):
         size += more

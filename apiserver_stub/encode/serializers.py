@@ -1,4 +1,4 @@
-"""The media types of answers, a row each; negotiation knows them by these rows only."""
+"""The media types of responses, one row each. Negotiation depends on these rows only."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ _PARTIAL = f"meta.{GROUP_DOMAIN}/v1", "PartialObjectMetadata"
 
 
 class RowEncoder(msgspec.Struct, frozen=True):
-    """Encodes rows as messages of one type (see `raw`), which are kept under that name."""
+    """Encodes rows as messages of one type (see `raw`). Results are cached under `name`."""
 
     api_version: str
     kind: str
@@ -34,16 +34,16 @@ class RowEncoder(msgspec.Struct, frozen=True):
         return found
 
     def whole(self, row: Row, cached: CachedRows) -> bytes:
-        """Return a row as an answer."""
+        """Return a row as a response body."""
         return envelope(self.api_version, self.kind, self.raw(row, cached))
 
     def event(self, type_: str, row: Row, cached: CachedRows) -> bytes:
-        """Return an event of a watch that tells of a row."""
+        """Return a watch event of a row."""
         return frame(type_, self.whole(row, cached))
 
 
 def row_encoder(kind: ResourceInfo, partial: bool) -> RowEncoder:
-    """Return the encoder of objects of a kind in its version, or only of their metadata."""
+    """Return the encoder for objects of a kind in its version, or for their metadata only."""
     if partial:
         write = object_writer(*_PARTIAL)
         return RowEncoder(*_PARTIAL, "protobuf metadata", lambda data: write(orjson.loads(data)))
@@ -57,13 +57,13 @@ def row_encoder(kind: ResourceInfo, partial: bool) -> RowEncoder:
 
 
 class Serializer(msgspec.Struct, frozen=True, eq=False):
-    """Writes answers in a media type: `whole` one object, from its JSON; `pieces` a list, in at least one piece for
-    each object that takes time, of which `yield_every` are made before other requests may run.
+    """Writes responses in a media type. `whole` writes one object from its JSON. `pieces` writes a list, with at least
+    one piece per object that takes time; other requests run after `yield_every` pieces.
 
-    `watch_type` is the media type of its watches, whose events `frame` writes; empty if there are none. `rows` returns
-    the encoder of the rows of a kind, or of their metadata only, whose results are kept; None where only JSON is kept.
-    `knows` tells whether a view of a version and kind can be written; of kinds only those of the published API can be,
-    then (None: all can). `tables` tells whether a `Table` can.
+    `watch_type` is the media type of watches, empty if they are not supported; `frame` writes their events. `rows`
+    returns the cached encoder for rows of a kind or for their metadata; None if only JSON is stored. `knows` returns
+    whether a version and kind can be written (None: all can; otherwise only published kinds). `tables` is whether a
+    `Table` can be written.
     """
 
     media_type: str
@@ -83,7 +83,7 @@ def _message(data: bytes) -> bytes:
 
 
 def _messages(document: ListDocument) -> Iterator[bytes]:
-    """Yield nothing for each object that is encoded now, then the list, which begins with its size."""
+    """Yield empty pieces while objects are encoded, then the list, which begins with its size."""
     encoder, cached, raws = row_encoder(document.kind, document.show is not None), document.cached, []
     for row in document.rows:
         raw = cached.get(row)
@@ -115,4 +115,4 @@ PROTOBUF = Serializer(
 CBOR = Serializer("application/cbor", cbor.dump, cbor.pieces, 32, "application/cbor-seq", cbor.event, tables=False)
 
 MEDIA = (JSON, YAML, PROTOBUF)
-"""The media that every server offers; the first is the default."""
+"""The media types that every server offers; the first is the default."""

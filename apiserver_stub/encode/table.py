@@ -1,7 +1,7 @@
-"""Objects as a `Table` (meta.k8s.io): the columns people see, filled in by the server.
+"""Objects as a `Table` (meta.k8s.io) with the columns for people.
 
-The row of an object is encoded once for each state of it, with a gap wherever it says how long ago something was, and
-kept in the cache of representations; the gaps are filled when somebody asks.
+A row is encoded once per state of its object, with a gap for each age, and cached. Each request fills the gaps with the
+current ages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +24,14 @@ from controller_manager.common.api.tree import Tree
 META_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 
 _END = INITIAL_EVENTS_END.encode()
-_GAP = b"\0"  # before and after a moment; JSON never has this byte
+_GAP = b"\0"  # around a timestamp; valid JSON never contains this byte
 _METADATA = b'"metadata":'
 
 _Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
 
 
 class Tabulator:
-    """Encodes tables of one kind at one time; `include_object` says what a row carries of its object."""
+    """Encodes tables of one kind at a fixed time. `include_object` selects what a row has of its object."""
 
     def __init__(
         self, printer: Printer, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
@@ -43,7 +43,7 @@ class Tabulator:
         self._ages = _Ages(now)
 
     def head(self, metadata: Tree, headed: bool = True) -> Tree:
-        """Return a table without its rows; the column definitions are left out unless it is `headed`."""
+        """Return a table without rows; with column definitions if it is `headed`."""
         described = [
             {"name": name, "type": type_, "format": format_, "description": "".join(told), "priority": priority}
             for name, type_, format_, priority, *told in self._printer.columns
@@ -64,11 +64,11 @@ class Tabulator:
         return [row for row, _ in pairs], [data for _, data in pairs]
 
     def row(self, data: bytes) -> bytes:
-        """Encode the row of an object, from its JSON."""
+        """Encode the row of an object from its JSON."""
         return self._filled(_write(self._printer, data), data)
 
     def row_of(self, cached: CachedRows, row: Row, data: bytes) -> bytes:
-        """Encode the row of a stored object, whose JSON in the requested version is `data`."""
+        """Encode the row of a stored object; `data` is its JSON in the requested version."""
         written = cached.get(row)
         if written is None:
             written = _write(self._printer, data)
@@ -80,7 +80,7 @@ class Tabulator:
         return self._framed(self.row(data), _VERSIONED.decode(data).metadata.resource_version, headed)
 
     def one_of(self, cached: CachedRows, row: Row, data: bytes, headed: bool = True) -> bytes:
-        """Encode a table of one stored object, whose JSON in the requested version is `data`."""
+        """Encode a table of one stored object; `data` is its JSON in the requested version."""
         return self._framed(self.row_of(cached, row, data), str(row.revision), headed)
 
     def _filled(self, written: bytes, data: bytes) -> bytes:
@@ -119,7 +119,7 @@ def _metadata(partial: bytes, metadata: bytes, _: bytes) -> tuple[bytes, ...]:
 
 
 def _nothing(partial: bytes, metadata: bytes, _: bytes) -> tuple[bytes, ...]:
-    """Return null; but metadata that mark the end of an initial state are sent even to who wants none."""
+    """Return null. Metadata that mark the end of the initial state are sent in any case."""
     return (partial, metadata, b"}") if _END in metadata else (b"null",)
 
 
@@ -131,7 +131,7 @@ _CARRIED: Mapping[str, _Carry] = {"": _metadata, "Metadata": _metadata, "None": 
 
 
 class _Ages(dict[bytes, bytes]):
-    """By moment, how long ago it was at one time."""
+    """Ages by timestamp, relative to a fixed time."""
 
     def __init__(self, now: datetime) -> None:
         super().__init__()
@@ -147,7 +147,9 @@ class _Described(msgspec.Struct, gc=False):
 
 
 class _Seen(TypedDict, total=False):
-    """The fields of the metadata that printers read; `managedFields`, which is most of it, takes long to decode."""
+    """The fields of metadata that printers read. `managedFields`, the largest part, is not decoded, since that is
+    slow.
+    """
 
     name: Any
     creationTimestamp: Any
@@ -162,14 +164,12 @@ _SEEN = msgspec.json.Decoder(_Seen)
 
 
 def metadata_of(data: bytes) -> bytes:
-    """Return the metadata of an object, both as JSON."""
+    """Return the metadata of an object as JSON."""
     return bytes(_DESCRIBED.decode(data).metadata) or b"{}"
 
 
 def _write(printer: Printer, data: bytes) -> bytes:
-    """Encode the row of an object (JSON) up to what it carries of the object, behind the place of the metadata
-    in it.
-    """
+    """Encode the row of an object (JSON) up to its part of the object; the position of the metadata is appended."""
     start, end = _place(data)
     if printer.whole or not end:
         tree: Tree = orjson.loads(data)
@@ -183,17 +183,17 @@ def _write(printer: Printer, data: bytes) -> bytes:
 
 
 def _fill(written: bytes, data: bytes, ages: _Ages) -> tuple[list[bytes], bytes]:
-    """Fill the gaps of an encoded row; returns its pieces, and the metadata of its object, whose JSON is `data`."""
+    """Fill the gaps of an encoded row. Returns its pieces and the metadata of its object, whose JSON is `data`."""
     start, end, *pieces = written.split(_GAP)
     pieces[1::2] = map(ages.__getitem__, pieces[1::2])
     return pieces, data[int(start) : int(end)] or b"{}"
 
 
 def _place(data: bytes) -> tuple[int, int]:
-    """Return where the metadata begin and end; 0 if there are none."""
+    """Return the start and end of the metadata; 0 if there are none."""
     found = bytes(_DESCRIBED.decode(data).metadata)
     start = data.find(_METADATA) + len(_METADATA)
-    if not data.startswith(found, start):  # which takes no time where they come first, as they do in the store
+    if not data.startswith(found, start):  # free if metadata comes first, as in stored objects
         start = data.find(found)
     return (start, start + len(found)) if found else (0, 0)
 

@@ -1,4 +1,4 @@
-"""Objects as they are shown: themselves, as rows of a `Table`, or only their metadata; from JSON to JSON."""
+"""Views of objects: the object itself, a `Table` row, or only its metadata. From JSON to JSON."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,18 +18,18 @@ from controller_manager.common.base.clock import utc_now
 
 
 def cached_rows(request: APIRequest, representation: Representation, cache: RepresentationCache) -> CachedRows:
-    """Return the rows of a request's kind that were encoded before in that representation."""
+    """Return the cached rows of a request's kind in a representation."""
     if representation.view == TABLE:
         name = f"table {request.kind.serial} {_shown_kind(request).kind}"
         return cache.rows(request.kind.storage, name)
     rows, kind = representation.serializer.rows, request.kind
-    if rows is None or not (representation.view or kind.definition):  # a scale in protobuf is no row of its kind
+    if rows is None or not (representation.view or kind.definition):  # a Scale in protobuf is not a row of its kind
         return cache.rows(kind.storage, "")
     return cache.rows(kind.storage, rows(kind, representation.view == PARTIAL).name)
 
 
 def show_object(request: APIRequest, representation: Representation, item: Item, cached: CachedRows) -> bytes:
-    """Show one object; an answer that is not of the request's kind, as a `Status`, is shown as it is."""
+    """Show one object. A response of another kind, such as a `Status`, is returned unchanged."""
     data = item.data
     if not representation.view or type_of(data) != _type(request):
         return data
@@ -51,7 +51,7 @@ def show_list(request: APIRequest, representation: Representation, items: Items,
     of_kind = request.kind if not representation.view else None
     head: dict[str, Any] = {"kind": of_kind.list_kind if of_kind else f"{kind}List", "apiVersion": api_version}
     head["metadata"] = list_metadata = _list_metadata(items, whole=of_kind is not None and of_kind.custom)
-    if items.shard and of_kind is not None:  # other views do not tell, as in kube-apiserver
+    if items.shard and of_kind is not None:  # other views omit it, as in kube-apiserver
         list_metadata["shardInfo"] = {"selector": items.shard}
     content = ListDocument(head, request.kind, items.rows, items.objects, cached)
     if representation.view:
@@ -60,7 +60,7 @@ def show_list(request: APIRequest, representation: Representation, items: Items,
 
 
 def event_encoder(request: APIRequest, representation: Representation, cached: CachedRows) -> EventEncoder:
-    """Return the encoder of a watch's events: of tables, only the first has column definitions."""
+    """Return the encoder of a watch's events. Of table events, only the first has column definitions."""
     serializer = representation.serializer
     name = f"{serializer.watch_type} {representation.view} {representation.version}"
     if representation.view == TABLE:
@@ -76,17 +76,17 @@ def event_encoder(request: APIRequest, representation: Representation, cached: C
 
 
 def takes_long(request: APIRequest, representation: Representation) -> bool:
-    """Return whether showing an object takes long however small it is."""
+    """Return whether showing an object is slow regardless of its size."""
     return representation.view == TABLE and _shown_kind(request).printer.costly
 
 
 def shown_type(request: APIRequest, representation: Representation) -> tuple[str, str]:
-    """Return version and kind of what is shown for an object of the request."""
+    """Return the version and kind of an object in the requested view."""
     return (representation.version, representation.view) if representation.view else _type(request)
 
 
 def _list_metadata(items: Items, *, whole: bool = False) -> dict[str, Any]:
-    """Return the metadata of a collection; the `whole` ones say that it does not go on, too."""
+    """Return the metadata of a collection; the `whole` form has `continue` even if it is empty."""
     metadata: dict[str, Any] = {"resourceVersion": items.resource_version}
     if items.continue_token or whole:
         metadata["continue"] = items.continue_token

@@ -1,4 +1,4 @@
-"""YAML as the server reads and writes it: the part of the language that JSON has too, within bounds known before."""
+"""YAML, limited to what JSON can express, with limits on size and depth."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from apiserver_stub.kinds.values.trees import deep_copy
 from controller_manager.common.api.errors import BadRequest
 from controller_manager.common.api.tree import Tree
 
-_MOST_DIRECTIVES = 100  # libyaml compares each of them with all others
+_MOST_DIRECTIVES = 100  # libyaml compares each directive with all others
 
 _TAG = "tag:yaml.org,2002:"
 _OF_TEXTS, _OF_OTHERS = frozenset({None, "!", f"{_TAG}str"}), frozenset({None, "!"})
@@ -27,16 +27,16 @@ _WORDS: Mapping[str, bool | None] = MappingProxyType({
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
 })  # fmt: skip
-"""Plain words that are no texts, as YAML 1.1 has them."""
+"""Plain words that YAML 1.1 does not read as strings."""
 _BEGIN_NUMBERS = frozenset("-+.0123456789")
-# There are no dates and no numbers to the base 60, and a float needs no point.
+# Dates and base-60 numbers are not supported, and a float needs no point.
 _INT = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def read(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Decode the one document in `text`; returns the value and what to tell of keys that are duplicates.
+    """Decode the single document in `text`. Returns the value and messages about duplicate keys.
 
     Raises `ValueError`, `OverflowError` or `yaml.YAMLError`.
     """
@@ -55,7 +55,7 @@ def read(text: str) -> tuple[Any, tuple[str, ...]]:
 
 
 class _Reader:
-    """Builds values from `events`; `duplicates` are the keys that were there before, the first of them, by line."""
+    """Builds values from `events`. `duplicates` are messages about the first duplicate keys, with their lines."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
@@ -84,11 +84,11 @@ class _Reader:
 
     def _add(self, count: int) -> None:
         self._count += count
-        if self._count > MOST_VALUES:  # an alias may stand for many, again and again
+        if self._count > MOST_VALUES:  # nested aliases can expand to very many values
             raise TooDeepError("it stands for too many values")
 
     def _alias(self, name: str, depth: int) -> Any:
-        """Return a copy of what was written before: whoever changes one of them does not mean the other."""
+        """Return a copy of an anchored value, since a change of one must not change the other."""
         if name not in self._anchors:
             raise ValueError(f"nothing before is called {name!r}")
         known, size = self._anchors[name]
@@ -103,7 +103,7 @@ class _Reader:
         return found
 
     def _object(self, depth: int) -> Tree:
-        """Return an object; its own keys win over those of merged objects, of which the first in a list wins."""
+        """Return an object. Its own keys override those of merged objects; of several merged objects the first wins."""
         found: Tree = {}
         merged: Tree = {}
         while type(event := next(self._events)) is not yaml.MappingEndEvent:
@@ -131,7 +131,7 @@ class _Reader:
 
 
 def is_word(text: str) -> bool:
-    """Tell whether a plain text of letters is read as something else."""
+    """Return whether a plain word is not read as a string."""
     return text in _WORDS
 
 
@@ -185,15 +185,15 @@ def _read_key(key: Any) -> str:
     raise ValueError("a key is not a text")
 
 
-_LONGEST_KEY = 500  # characters of a key that readers look ahead for its colon; a thousand bytes, in the standard
+_LONGEST_KEY = 500  # characters of a key: readers search 1024 bytes for its colon, as the standard says
 _PLAIN = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./@+]*(?:[ :][-A-Za-z0-9_./@+]+)*", re.ASCII)
-_MORE_WORDS = frozenset({"y", "Y", "n", "N"})  # to some readers
+_MORE_WORDS = frozenset({"y", "Y", "n", "N"})  # booleans for some readers
 _LINES = re.compile(r"[ -~\u00a1-\u2027\u202a-\ud7ff\n]+")
-_UNSEEN = re.compile(r"[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")  # JSON may have them as they are, YAML may not
+_UNSEEN = re.compile(r"[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")  # allowed unescaped in JSON, not in YAML
 
 
 def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Decode `data`; returns the value and what to tell of keys that are duplicates. Raises `BadRequest`."""
+    """Decode `data`. Returns the value and messages about duplicate keys. Raises `BadRequest`."""
     try:
         return read(data.decode())
     except (yaml.YAMLError, ValueError, OverflowError) as error:
@@ -201,12 +201,12 @@ def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
 
 
 def dump(data: bytes) -> bytes:
-    """Return JSON bytes as YAML, in block style and the same order."""
+    """Return JSON bytes as YAML in block style, in the same order."""
     return _write(orjson.loads(data)).encode()
 
 
 def pieces(document: ListDocument) -> Iterator[bytes]:
-    """Yield a list as one document, piece by piece: an object takes many times as long as its JSON."""
+    """Yield a list as one document in pieces. An object takes many times as long as its JSON."""
     empty = dump(encode({**document.head, document.array: []}))
     yield empty if not document.objects else empty.removesuffix(b" []\n") + b"\n"
     for element in document.elements():
@@ -214,8 +214,8 @@ def pieces(document: ListDocument) -> Iterator[bytes]:
 
 
 def _write(value: Any) -> str:
-    """Return a JSON value in block style, in about the time that JSON takes to read: what looks like anything but a
-    text is quoted.
+    """Return a JSON value in block style, about as fast as JSON is decoded. Every string that could be read as
+    something else is quoted.
     """
     lines: list[str] = []
     if not value or not isinstance(value, dict | list):
@@ -225,7 +225,7 @@ def _write(value: Any) -> str:
 
 
 def _block(value: Any, indent: str, lines: list[str]) -> None:
-    """Add the lines of an object or array that is not empty."""
+    """Append the lines of an object or array that is not empty."""
     if isinstance(value, list):
         for item in value:
             _item(item, indent, lines)
@@ -270,7 +270,7 @@ def _scalar(value: Any, indent: str) -> str:
 
 
 def _float(value: float) -> str:
-    """Return a number with a point, without which some readers see no float."""
+    """Return a number with a point; some readers need it for a float."""
     text = repr(value)
     return text if "." in text else text.replace("e", ".0e")
 
@@ -280,7 +280,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _lines(text: str, indent: str) -> str:
-    """Return a text line by line; the mark says what becomes of its end."""
+    """Return a text as a block scalar; its indicator says how the text ends."""
     bare = text.rstrip("\n")
     mark = {0: "|-", 1: "|"}.get(len(text) - len(bare), "|+")
     ends = text[: -1 if mark == "|+" else None] if mark == "|+" else bare

@@ -1,4 +1,5 @@
-"""Patching trees: JSON patch, merge patch and strategic merge patch; pure, and the input is never changed.
+"""Apply patches to trees: JSON patch, merge patch, strategic merge patch and server-side apply. Pure; inputs are never
+changed.
 
-What is handed in is of bounded depth (whoever decodes it sees to that), because patches are walked recursively.
+Patches are applied recursively, so the decoder must limit the depth of its documents.
 """

@@ -1,4 +1,4 @@
-"""Whether an applied configuration is of the type that its schema describes, as structured-merge-diff sees it."""
+"""Check that an applied configuration matches its schema, with the errors of structured-merge-diff."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from apiserver_stub.patch.field_set import render, to_keyed, to_value
 from controller_manager.common.api.errors import UnknownError
 from controller_manager.common.api.tree import Tree
 
-_MOST = 50  # problems in one answer
+_MOST = 50  # problems in one error
 _LONGEST_STEP = 256  # characters
 _NO_SCALAR = "expected any scalar, got &{{{}}}"
 _CONSTANTS: Mapping[bool | None, str] = {None: "<nil>", True: "true", False: "false"}
@@ -19,7 +19,7 @@ _GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", s
 
 
 class NotJSON:
-    """A value that JSON has none for, as Go prints it, as it writes it in source, and as what it calls its type."""
+    """A value that JSON cannot express: as Go prints it, its Go type, and as Go source."""
 
     __slots__ = ("go_type", "literal", "text")
 
@@ -30,7 +30,7 @@ class NotJSON:
 
 
 def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
-    """Raises `UnknownError`, which begins with `what`, for an object with other fields or types than its schema's."""
+    """Raises `UnknownError` if an object has unknown fields or wrong types. The message begins with `what`."""
     found = []
     for path, why in _misfits(tree, schema, "", again=False):
         found.append(f"{path}: {why}")
@@ -42,7 +42,7 @@ def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
 
 
 def is_typed(tree: Tree, schema: Schema) -> bool:
-    """Return whether an object has the fields and types of its schema; elements of lists may be there twice."""
+    """Return whether an object has the fields and types of its schema. Duplicate list elements are allowed."""
     if isinstance(schema, StructuralSchema) and takes(schema, tree):
         return True
     return next(_misfits(tree, schema, "", again=True), None) is None
@@ -82,7 +82,7 @@ def _text(value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as Go writes it in source."""
+    """Return a value as Go source."""
     if isinstance(value, NotJSON):
         return value.literal
     if type(value) is list:
@@ -127,12 +127,12 @@ def _array(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tu
 
 
 def _shortened(step: str) -> str:
-    """Return the beginning of a long step: the paths of all values below repeat it."""
+    """Return the beginning of a long step: the paths of all values below it repeat it."""
     return step if len(step) <= _LONGEST_STEP else f"{step[:_LONGEST_STEP]}..."
 
 
 def _step(item: Any, schema: Schema) -> tuple[str, str]:
-    """Return the step to an element of a set or a map, or why there is none."""
+    """Return the path step of an element of a set or a map, or the reason why it has none."""
     if schema.list_type == "set":
         if item is None:
             return "", "associative list without keys has an element that's an explicit null"
@@ -145,7 +145,7 @@ def _step(item: Any, schema: Schema) -> tuple[str, str]:
 
 
 def _scalar(value: Any) -> Any:
-    """Return what stands for a value in the name of an element: its text, if it is no scalar."""
+    """Return the form of a value in a path step: its text if it is not a scalar."""
     return _text(value) if type(value) in (dict, list) or isinstance(value, NotJSON) else value
 
 

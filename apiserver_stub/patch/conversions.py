@@ -1,5 +1,5 @@
-"""Conversions in the midst of a step of a write, which is written as if they took no time: one that has not been made
-yet interrupts the step, is made, and the step begins again. So whoever merges, compares and prunes need not wait.
+"""Version conversions inside the synchronous steps of a write. A missing conversion interrupts the step, is awaited,
+and the step is repeated. So the code that merges, compares and prunes stays synchronous.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _MOST = 200  # conversions of one step
 
 
 class Unconverted(Exception):
-    """Interrupts a step: the tree is needed in a version first."""
+    """Interrupts a step: the tree must first be converted to a version."""
 
     def __init__(self, tree: Tree, api_version: str) -> None:
         super().__init__(api_version)
@@ -28,8 +28,8 @@ class Unconverted(Exception):
 
 
 class Conversions:
-    """The conversions of one request; those of the attempt under way are remembered. A step makes few: two for each
-    version in which fields are owned, and some more for what is pruned.
+    """The conversions of one request. The results are cached during an attempt. A step needs few: two for each version
+    in managedFields, and some more for pruning.
     """
 
     def __init__(self, converter: Converter) -> None:
@@ -37,7 +37,7 @@ class Conversions:
         self._made: dict[tuple[str, bytes], bytes] = {}
 
     def convert(self, tree: Tree, api_version: str) -> Tree:
-        """Return the object in a version, as a new tree unless it is of that version. Raises `Unconverted`."""
+        """Return the object in a version; it is a new tree unless it already has that version. Raises `Unconverted`."""
         if tree["apiVersion"] == api_version:
             return tree
         found = self._made.get(_key(tree, api_version))
@@ -47,8 +47,8 @@ class Conversions:
         return converted
 
     def interrupting(self, run: StepRunner) -> StepRunner:
-        """Return the runner of the steps of a new attempt, which repeats each until no conversion interrupts it. Steps
-        may be repeated as long as they have not come to their end.
+        """Return the runner for the steps of a new attempt. It repeats a step until no conversion interrupts it, so a
+        step must be repeatable until it ends.
         """
         self._made.clear()
         return partial(self._repeat, run)
@@ -60,7 +60,7 @@ class Conversions:
             except Unconverted as needed:
                 (converted,) = await self._converter([needed.tree], needed.api_version)
                 self._made[_key(needed.tree, needed.api_version)] = orjson.dumps(converted)
-        raise InternalError(f"the object would have to be converted more than {_MOST} times")
+        raise InternalError(f"the object needs more than {_MOST} conversions")
 
 
 def _key(tree: Tree, api_version: str) -> tuple[str, bytes]:

@@ -1,9 +1,9 @@
-"""Sets of fields, as `managedFields[].fieldsV1` writes them, and their algebra (KEP-555); nothing is changed in place.
+"""Sets of fields, as in `managedFields[].fieldsV1`, and their operations (KEP-555). Nothing is changed in place.
 
-A set is a tree of plain dicts whose keys are the steps of paths: `f:name` a field of an object, `k:{"name":"a"}` the
-element of a list with these keys, `v:"a"` the element of a list of scalars, `i:0` an index. A field is in the set if
-what stands below its step is empty or has the key `.`; otherwise only fields below it are. So the empty dict is the
-empty set at the root, and a field without further ones anywhere else.
+A set is a tree of plain dicts whose keys are path steps: `f:name` is a field of an object, `k:{"name":"a"}` the list
+element with these keys, `v:"a"` an element of a list of scalars, `i:0` an index. A field is in the set if the dict at
+its step is empty or has the key `.`; otherwise only fields below it are. So an empty dict is the empty set at the root,
+and a single field elsewhere.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,23 +18,23 @@ FieldSetPath = tuple[str, ...]
 
 SELF = "."
 LEAF: Fields = {}
-"""The fields below a step that is in the set alone. It is shared, and nobody changes it."""
+"""The value of a step whose field alone is in the set. It is shared and must not be changed."""
 _DEEPEST = 200  # steps of a path
-SHORT = 64  # characters of a text that is remembered
+SHORT = 64  # characters of a text that is cached
 
 
 def is_member(inner: Fields) -> bool:
-    """Tell whether the step above `inner` is in the set itself."""
+    """Return whether the field whose step leads to `inner` is in the set itself."""
     return not inner or SELF in inner
 
 
 def as_member(inner: Fields) -> Fields:
-    """Return `inner` with the step above it in the set."""
+    """Return `inner` with the field above it in the set."""
     return {SELF: LEAF, **inner} if inner else LEAF
 
 
 def union(one: Fields, other: Fields) -> Fields:
-    """Return the fields in either."""
+    """Return the union."""
     joined = dict(one)
     for step, inner in other.items():
         known = joined.get(step)
@@ -48,7 +48,7 @@ def _join(one: Fields, other: Fields) -> Fields:
 
 
 def gained(fields: Fields, more: Fields) -> Fields:
-    """Return the fields in either in order, as `fields` are; it shares with them what it does not change."""
+    """Return the union with the steps in order; `fields` must be in order. Unchanged parts are shared with `fields`."""
     joined, grows = fields, False
     for step, inner in more.items():
         known = fields.get(step)
@@ -66,8 +66,8 @@ def gained(fields: Fields, more: Fields) -> Fields:
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """Return the fields of `one` that are not in `other`; a field and what is below it count apart. It is the same set
-    if nothing is taken from it.
+    """Return the fields of `one` that are not in `other`. A field and the fields below it are separate members. If
+    nothing is removed, `one` itself is returned.
     """
     if SELF not in one and one.keys().isdisjoint(other):
         return one
@@ -84,7 +84,7 @@ def difference(one: Fields, other: Fields) -> Fields:
 
 
 def intersection(one: Fields, other: Fields) -> Fields:
-    """Return the fields in both."""
+    """Return the intersection."""
     shared: Fields = {}
     for step, inner in one.items():
         found = other.get(step)
@@ -94,12 +94,12 @@ def intersection(one: Fields, other: Fields) -> Fields:
 
 
 def ordered(fields: Fields) -> Fields:
-    """Return the set with its steps in order, as clients that compare texts of it expect."""
+    """Return the set with its steps in order; some clients compare its text."""
     return {step: ordered(inner) if (inner := fields[step]) else LEAF for step in sorted(fields)}
 
 
 def paths(fields: Fields, above: FieldSetPath = ()) -> Iterator[FieldSetPath]:
-    """Yield every field of a set, as the steps that lead to it; a field before those below it."""
+    """Yield the path of each field of a set; a field comes before those below it."""
     for step, inner in sorted(fields.items()):
         if step == SELF:
             continue
@@ -121,39 +121,39 @@ def of(*members: FieldSetPath) -> Fields:
 
 
 def render(path: FieldSetPath) -> str:
-    """Return a path as messages show it: `.spec.containers[name="web"].image`."""
+    """Return a path as error messages show it: `.spec.containers[name="web"].image`."""
     return "".join(_SHOWN[step[0]](step[2:]) for step in path)
 
 
 def to_field(name: str) -> str:
-    """Return the step to a field of an object."""
+    """Return the step of an object's field."""
     return "f:" + name
 
 
 def to_keyed(keys: Fields) -> str:
-    """Return the step to the element of a list that has these values at its keys."""
+    """Return the step of the list element with these keys."""
     return "k:" + orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def to_value(value: Any) -> str:
-    """Return the step to the element of a list of scalars."""
+    """Return the step of an element of a list of scalars."""
     return "v:" + spelt(value)
 
 
 def spelt(value: Any) -> str:
-    """Return a value as it is written in steps."""
+    """Return a value as steps spell it."""
     return _spelt_text(value) if type(value) is str and len(value) <= SHORT else orjson.dumps(value).decode()
 
 
 @lru_cache(maxsize=8192)
 def _spelt_text(text: str) -> str:
-    """Return the same of a short text: containers, ports and variables of many objects have the same names."""
+    """Return a short text as steps spell it. The result is cached, since many objects use the same names."""
     return orjson.dumps(text).decode()
 
 
 def parse(value: object, levels: int = _DEEPEST) -> Fields:
-    """Return the set that JSON from outside describes, its steps spelt as this server spells them; steps of unknown
-    kinds are left out. Raises `ValueError`.
+    """Return the set in JSON from a client, with normalized steps. Steps of unknown kinds are dropped. Raises
+    `ValueError`.
     """
     if not isinstance(value, dict) or levels == 0:
         raise ValueError("a set of fields is made of objects, of bounded depth")

@@ -1,7 +1,7 @@
-"""JSON patch (RFC 6902): operations applied by copying only the containers on the paths they change.
+"""JSON patch (RFC 6902). Only the containers on changed paths are copied.
 
-A document that is no list is a `BadRequest`; an operation that is none, that does not fit the object, or a `test` that
-fails, is a `PatchError`, which says the same in the words that clients know of JSON patches in Go (`problem`).
+A document that is not a list raises `BadRequest`. A malformed operation, an operation that does not apply, or a failed
+`test` raises `PatchError`; its `problem` has the message of the Go library that kube-apiserver uses.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,23 +14,23 @@ from controller_manager.common.api.tree import Tree
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-"""The most bytes that all `copy` operations of one patch may add: a few short lines could double an object again and
-again.
+"""The limit in bytes for all `copy` operations of one patch. Without it, a few short operations could double an object
+repeatedly.
 """
 MAX_SHIFTED = 20_000_000
-"""The most elements of arrays that may move up or down, all operations together: one before the first moves all."""
+"""The limit of array elements that all operations together may move. An insert at the start moves all elements."""
 MAX_DEPTH = 200
-"""The most levels a pointer may have, so that no patch builds a tree too deep to walk."""
+"""The maximum number of levels of a pointer, so that a patch cannot build a tree too deep to walk."""
 
 _MISSING: Any = object()
 _NO_VALUE = "missing value"
 _TEST_FAILED = "test failed"
 _COPYING = "error while adding value during copy"
-_LEAST = 32  # bytes that any value counts for when it is copied: the smallest take more than they show
+_LEAST = 32  # bytes that a copied value counts at least: small values take more memory than their JSON
 
 
 def apply(tree: Tree, operations: object) -> Tree:
-    """Apply the operations of a decoded patch document; the result shares unchanged parts with `tree`, and nothing with
+    """Apply the operations of a decoded patch document. The result shares unchanged parts with `tree` and nothing with
     the patch.
     """
     if not isinstance(operations, list):
@@ -54,7 +54,7 @@ def apply(tree: Tree, operations: object) -> Tree:
 
 
 class PatchError(Invalid):
-    """Raised for a patch that cannot be applied."""
+    """Raised if a patch cannot be applied."""
 
     def __init__(self, message: str, problem: str) -> None:
         super().__init__(message, Details())
@@ -62,12 +62,12 @@ class PatchError(Invalid):
 
     @property
     def test_failed(self) -> bool:
-        """Return true of a patch that tested for another value than there is."""
+        """Return whether a `test` operation failed."""
         return self.problem.endswith(_TEST_FAILED)
 
 
 class _Malformed(Exception):
-    """The operation is invalid, whatever the object; `inner` is what is wrong as Go has it."""
+    """The operation is malformed for any object. `inner` is the error message of Go."""
 
     def __init__(self, message: str, inner: str = "") -> None:
         super().__init__(message)
@@ -75,8 +75,8 @@ class _Malformed(Exception):
 
 
 class _Inapplicable(Exception):
-    """The operation fails on this object, at its `from` if it `reads`; `inner` is what is wrong with the last step as
-    Go has it, empty if the way there leads nowhere.
+    """The operation does not apply to this object; `reads` means that the `from` location failed. `inner` is Go's
+    message about the last step, or empty if an earlier step does not exist.
     """
 
     reads = False
@@ -87,7 +87,7 @@ class _Inapplicable(Exception):
 
 
 def _problem(operation: Tree, error: _Inapplicable) -> str:
-    """Return why an operation does not apply, as Go has it."""
+    """Return the error message of Go for an operation that does not apply."""
     op, path = operation["op"], operation["path"]
     at = operation["from"] if error.reads else path
     if error.inner == _TEST_FAILED:
@@ -105,9 +105,9 @@ def _problem(operation: Tree, error: _Inapplicable) -> str:
 
 
 class _Document:
-    """The object under change. `holder` has it as its only member, "", so that the pointer's leading empty part
-    finds it and the root is a place like any other. `ours` keeps, by identity, the containers made by this patch,
-    each reachable from one place only: these may be changed, all others are copied first.
+    """The object being patched. `holder` has it as its only member, "", so that the root is a location like any other.
+    `ours` keeps the containers made by this patch, by identity. Each of them is reachable from one place only and may
+    be changed; all others are copied first.
     """
 
     __slots__ = ("copied", "holder", "ours", "shifted")
@@ -119,7 +119,7 @@ class _Document:
         self.shifted = 0
 
     def open(self, parts: list[str]) -> Any:
-        """Return the container of the last part, free to be changed."""
+        """Return the container of the last part; it may be changed."""
         node: Any = self.holder
         ours = self.ours
         for i in range(len(parts) - 1):
@@ -137,7 +137,7 @@ class _Document:
         return node
 
     def get(self, parts: list[str]) -> Any:
-        """Return the value at a location, or `_MISSING` if only the last step leads nowhere in an object."""
+        """Return the value at a location, or `_MISSING` if only the last member of an object does not exist."""
         node: Any = self.holder
         last = len(parts) - 1
         for i, part in enumerate(parts):
@@ -152,7 +152,7 @@ class _Document:
         return node
 
     def insert(self, parts: list[str], value: Any) -> None:
-        """Set a member, or insert before an element of an array, or append with `-`."""
+        """Set a member of an object, insert before an element of an array, or append with `-`."""
         container = self.open(parts)
         part = parts[-1]
         if type(container) is dict:
@@ -175,7 +175,7 @@ class _Document:
         raise _Inapplicable(f"{_pointer(parts)} {why}", inner)
 
     def _shift(self, array: list[Any], part: str, beyond: int = 0) -> int:
-        """Return the index from which on elements of an array will move; it may lie that far beyond the last."""
+        """Return the index of the first array element that moves. It may be up to `beyond` past the last element."""
         try:
             place = _index(part, len(array) + beyond)
         except _Inapplicable as problem:
@@ -188,7 +188,7 @@ class _Document:
         return place
 
     def duplicate(self, value: Any) -> Any:
-        """Return a copy that shares nothing, within the bounds of this patch."""
+        """Return a deep copy within the limits of this patch."""
         self.copied += _size(value, MAX_COPIED_BYTES - self.copied, MAX_DEPTH)
         return deep_copy(value)
 
@@ -221,7 +221,7 @@ def _replace(document: _Document, parts: list[str], operation: Tree) -> None:
         part = _index(part, len(container))
     elif type(container) is not dict:
         raise _Inapplicable(f"{_pointer(parts)} does not exist")
-    container[part] = value  # of an object also one that was not there, as kube-apiserver has it
+    container[part] = value  # as in kube-apiserver, a missing member of an object is added
 
 
 def _move(document: _Document, parts: list[str], operation: Tree) -> None:
@@ -251,7 +251,7 @@ def _present(document: _Document, source: list[str]) -> Any:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Have errors tell of the location that is read."""
+    """Mark errors as errors of the location that is read (`from`)."""
     try:
         yield
     except _Inapplicable as problem:
@@ -260,7 +260,7 @@ def _reading() -> Iterator[None]:
 
 
 def _test(document: _Document, parts: list[str], operation: Tree) -> None:
-    # A member that is not there equals null, as kube-apiserver has it: clients test so that something is absent.
+    # A missing member equals null, as in kube-apiserver. Clients use this to test that a field is absent.
     value = document.get(parts)
     if not _equal(None if value is _MISSING else value, _value(operation)):
         raise _Inapplicable(f"{_pointer(parts)} does not have the value it is tested for", _TEST_FAILED)
@@ -277,7 +277,7 @@ _OPERATIONS: dict[str, Callable[[_Document, list[str], Tree], None]] = {
 
 
 def _value(operation: Tree) -> Any:
-    return operation.get("value")  # none is null, as kube-apiserver has it: some libraries leave empty values out
+    return operation.get("value")  # a missing value is null, as in kube-apiserver; some libraries omit empty values
 
 
 def _parts(operation: Tree, member: str) -> list[str]:
@@ -302,7 +302,7 @@ def _unescape(part: str) -> str:
 
 
 def _index(part: str, length: int, *, last: bool = True) -> int:
-    """Return the index of an element; `last` says that it is the last step of a pointer."""
+    """Return an array index. `last` means that this is the last step of a pointer."""
     if not (part.isascii() and part.isdigit() and len(part) < 10) or (part[0] == "0" and part != "0"):
         inner = f'strconv.Atoi: parsing "{part[:50]}": invalid syntax' if last else ""
         raise _Inapplicable(f"{part!r} is no index of an array", inner)
@@ -317,7 +317,7 @@ def _pointer(parts: list[str]) -> str:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Compare JSON values: numbers by value, objects in any order, and a boolean is no number."""
+    """Compare JSON values: numbers by value, objects in any order; a boolean never equals a number."""
     if type(one) is dict:
         return (
             type(other) is dict
@@ -330,7 +330,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _size(value: Any, budget: int, depth: int) -> int:
-    """Return about how many bytes `value` has as JSON."""
+    """Return the approximate size of `value` as JSON, in bytes."""
     if depth == 0:
         raise _Inapplicable("the copy would nest too deep")
     if type(value) is dict:

@@ -1,7 +1,7 @@
-"""Managed fields: who owns which fields, as `metadata.managedFields` records it (KEP-555), and how writes change that.
+"""`metadata.managedFields`: the owners of fields, and how writes change them (KEP-555).
 
-Entries are the plain objects the API shows. Those stored are as this module wrote them; what a client sends is read by
-`accepted` first. An entry is never changed in place.
+Entries are the plain objects of the API. Stored entries were written by this module; entries from a client must go
+through `accepted` first. An entry is never changed in place.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,18 +20,18 @@ from controller_manager.common.api.tree import Tree
 
 ManagedFieldsEntry = Mapping[str, Any]
 Entries = list[ManagedFieldsEntry]
-# Returns what a write changed in a version; None for an unknown version.
+# Returns the changes of a write in a version, or None if the version is unknown.
 ChangesIn = Callable[[str], FieldChanges | None]
 Identity = tuple[str, str, str, str]
 
 APPLY, UPDATE = "Apply", "Update"
-_MOST_UPDATES = 10  # entries of the operation Update that are kept apart; the oldest beyond are joined
+_MOST_UPDATES = 10  # entries of the operation Update; beyond this the oldest are merged
 _ANCIENT = "ancient-changes"
 _FORMAT = "FieldsV1"
 
 
 class FieldManager(NamedTuple):
-    """The writer of fields: the name of a manager, by Apply or Update, in a version, through a subresource."""
+    """A field manager: name, operation (Apply or Update), version and subresource."""
 
     manager: str
     operation: str
@@ -39,11 +39,11 @@ class FieldManager(NamedTuple):
     subresource: str = ""
 
     def entry(self, fields: Fields, time: str) -> ManagedFieldsEntry:
-        """Return the entry of this manager: the fields it owns, and when they or their values last changed."""
+        """Return the entry of this manager: its fields, and when they or their values last changed."""
         return self.entry_in_order(ordered(fields), time)
 
     def entry_in_order(self, fields: Fields, time: str) -> ManagedFieldsEntry:
-        """Return the same for a set whose steps are in order; there is no time if it is empty."""
+        """Return the entry for a set whose steps are in order. An empty set has no time."""
         found = {
             "manager": self.manager,
             "operation": self.operation,
@@ -57,7 +57,7 @@ class FieldManager(NamedTuple):
         return {**found, "subresource": self.subresource} if self.subresource else found
 
     def entry_in(self, entries: Entries) -> ManagedFieldsEntry | None:
-        """Return the entry of this manager, if it has one."""
+        """Return the entry of this manager, or None."""
         identity = self.identity
         for entry in entries:
             if identity_of(entry) == identity:
@@ -71,21 +71,21 @@ class FieldManager(NamedTuple):
 
 
 def identity_of(entry: ManagedFieldsEntry) -> Identity:
-    """Return what tells entries apart; an applier is the same in every version."""
+    """Return the key of an entry's manager. The version is not part of it for Apply."""
     version = "" if entry["operation"] == APPLY else entry["apiVersion"]
     return entry.get("manager", ""), entry["operation"], version, entry.get("subresource", "")
 
 
 def fields_of(entry: ManagedFieldsEntry) -> Fields:
-    """Return the fields that are owned by an entry."""
+    """Return the fields that an entry owns."""
     found: Fields = entry.get("fieldsV1") or {}
     return found
 
 
 def accepted(sent: Any, live: Entries) -> Entries:
-    """Return the managed fields that an update begins with: those that the client sent; `live` if it sent none, or some
-    that cannot be read; none if it sent one empty entry, which means to start over. An empty list never comes: it was
-    left out when the object was fitted to its schema.
+    """Return the managed fields that an update starts from: those that the client sent, or `live` if it sent none or
+    unreadable ones. One empty entry resets them. (An empty list cannot occur: it was dropped when the object was fitted
+    to its schema.)
     """
     if sent is None or sent == live:
         return live
@@ -100,8 +100,8 @@ def accepted(sent: Any, live: Entries) -> Entries:
 
 
 def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time: str) -> Entries:
-    """Return the managed fields after an update by `author`: all lose what it changed or removed, and it gains what it
-    changed. It is the same list if nothing changed.
+    """Return the managed fields after an update by `author`. All managers lose the fields that were removed, all others
+    lose those that were changed, and the author gains them. If nothing changed, the same list is returned.
     """
     ours = changes_in(author.api_version) or FieldChanges(None, None)
     if ours == (None, None):
@@ -116,8 +116,8 @@ def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time:
 
 
 def disowned(entries: Iterable[ManagedFieldsEntry], changes_in: ChangesIn) -> Entries:
-    """Return the entries without the fields that a write changed or removed; without those left with none, and those of
-    unknown versions.
+    """Return the entries without the fields that a write changed or removed. Empty entries and those of unknown
+    versions are dropped.
     """
     left: Entries = []
     for entry in entries:
@@ -132,17 +132,17 @@ def disowned(entries: Iterable[ManagedFieldsEntry], changes_in: ChangesIn) -> En
 
 
 def in_order(entries: Entries) -> Entries:
-    """Return the entries in order: appliers first, then by time and name."""
+    """Return the entries in order: Apply first, then by time and name."""
     return sorted(entries, key=lambda e: (e["operation"], e.get("time", ""), *identity_of(e)))
 
 
 def is_expendable(entries: Entries) -> bool:
-    """Tell whether an object may be stored without its managed fields: nobody has applied it."""
+    """Return whether an object may be stored without its managed fields: no manager has applied it."""
     return all(entry["operation"] == UPDATE for entry in entries)
 
 
 def _capped(entries: Entries) -> Entries:
-    """Join the oldest updates of each version under one name, if there are too many."""
+    """Merge the oldest Update entries of each version if there are too many."""
     updates = [entry for entry in entries if entry["operation"] == UPDATE]
     excess = len(updates) - _MOST_UPDATES
     if excess <= 0:
@@ -170,7 +170,7 @@ def _joined(version: str, entries: Entries) -> ManagedFieldsEntry:
 
 
 def _read(entry: Any) -> ManagedFieldsEntry:
-    """Read an entry that a client sent. Raises `ValueError` or `KeyError`."""
+    """Read an entry sent by a client. Raises `ValueError` or `KeyError`."""
     if entry["operation"] not in (APPLY, UPDATE) or not entry["apiVersion"] or entry["fieldsType"] != _FORMAT:
         raise ValueError("no entry of a known operation, version and format")
     if not _is_name(entry.get("manager", "")) or len(entry.get("subresource", "")) > SUBRESOURCE_LIMIT:
@@ -182,10 +182,10 @@ def _is_name(text: str) -> bool:
     return len(text.encode()) <= MANAGER_LIMIT and text.isprintable()
 
 
-# The versions of an object in which fields of it are recorded, and what a write changed in each.
+# The versions in which an object's managed fields are recorded, and the changes of a write in each.
 
 
-# Fields of metadata that no manager owns (KEP-555).
+# Fields of metadata that have no owner (KEP-555).
 UNOWNED = frozenset({
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
     "resourceVersion",
@@ -195,7 +195,7 @@ _MISSING: Any = object()
 
 
 class Version(NamedTuple):
-    """The type of objects in a version, and the conversions into it from the version of a request, and back."""
+    """The type of objects in a version, with the conversions from and to the version of a request."""
 
     typed: Typed
     into: Convert
@@ -203,7 +203,9 @@ class Version(NamedTuple):
 
 
 class Versions:
-    """The versions of a kind, seen from that of a request, which has `conversions` if the kind has a converter."""
+    """The versions of a kind, relative to the version of a request. `conversions` are needed if the kind has a
+    converter.
+    """
 
     def __init__(self, kinds: ResourceRegistry, kind: ResourceInfo, conversions: Conversions | None = None) -> None:
         self._kinds = kinds
@@ -212,7 +214,7 @@ class Versions:
         self.own = Version(type_of(kind.schema), _same, _same)
 
     def find(self, api_version: str) -> Version | None:
-        """Return a version by its name; None if the kind is not served in it."""
+        """Return a version by name, or None if it is not served."""
         if api_version == self._kind.api_version:
             return self.own
         group, _, version = api_version.rpartition("/")
@@ -222,8 +224,8 @@ class Versions:
         return Version(type_of(other.schema), self._conversion(self._kind, other), self._conversion(other, self._kind))
 
     def check(self, tree: Tree, entries: Entries) -> None:
-        """See to it that an object can be told in all versions that fields of it are owned in, before anything else is
-        asked of these. Raises what conversions do.
+        """Convert an object to all versions in its managed fields before they are used. Raises the errors of the
+        conversions.
         """
         if self._conversions is not None:
             for entry in entries:
@@ -238,7 +240,7 @@ class Versions:
 
 
 class Comparison:
-    """The differences between two states of an object, given in the version of a request."""
+    """The differences between two states of an object in the version of a request."""
 
     def __init__(self, versions: Versions, old: Tree, new: Tree) -> None:
         self._versions = versions
@@ -246,7 +248,7 @@ class Comparison:
         self._found: dict[str, FieldChanges | None] = {}
 
     def changes_in(self, api_version: str) -> FieldChanges | None:
-        """Return the difference in a version; None if there is no such version."""
+        """Return the differences in a version, or None if the version does not exist."""
         if api_version not in self._found:
             self._found[api_version] = self._compared(self._versions.find(api_version))
         return self._found[api_version]
@@ -259,7 +261,7 @@ class Comparison:
 
 
 def owned_part(tree: Tree) -> Tree:
-    """Return the object without the fields that nobody owns."""
+    """Return the object without the fields that have no owner."""
     metadata = {name: value for name, value in tree["metadata"].items() if name not in UNOWNED}
     rest = {name: value for name, value in tree.items() if name not in _TYPE}
     rest["metadata"] = metadata
@@ -267,7 +269,7 @@ def owned_part(tree: Tree) -> Tree:
 
 
 def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
-    """Return the part of an object that is written through a subresource, or through none if its name is empty."""
+    """Return the part of an object that a subresource can write; an empty name stands for the main resource."""
     paths = strategy.subresources.get(subresource)
     if paths is None:
         found = dict(tree)
@@ -288,7 +290,7 @@ def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
 
 
 def _differing(tree: Tree, other: Tree) -> Tree:
-    """Return of the owned part what is not the very same in another state: the rest is no difference."""
+    """Return the owned part without values that are identical objects in both states; they cannot differ."""
     found = {
         name: value for name, value in tree.items() if value is not other.get(name, _MISSING) and name not in _TYPE
     }

@@ -1,11 +1,13 @@
-"""Merge patches: JSON merge patch (RFC 7386), whose members replace those of the object and whose nulls remove them;
-and strategic merge patch, whose lists are merged as the schema says, steered by directives.
+"""Merge patches: JSON merge patch (RFC 7386), and strategic merge patch, which merges lists as the schema says and has
+directives.
 
-In the latter, maps merge, also those server-side apply treats as atomic, unless their patch strategy is `replace`.
-Lists are replaced unless their strategy is `merge`; then objects are matched by the merge key and scalars form a set.
+In a strategic merge patch, maps are merged, also those that are atomic in server-side apply, unless their patch
+strategy is `replace`. Lists are replaced unless their strategy is `merge`: then objects are matched by the merge key,
+and scalars form a set.
+
 The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`. As in
-kube-apiserver, those in a part of the patch that is not merged, such as a new element of a list, stay in the result:
-they are unknown fields there.
+kube-apiserver, directives in a part that is not merged, such as a new list element, stay in the result as unknown
+fields.
 """
 
 from collections import Counter, deque
@@ -19,10 +21,10 @@ from controller_manager.common.api.errors import BadRequest, UnknownError
 from controller_manager.common.api.tree import Tree
 
 Identity = tuple[bool, object]
-"""The key that tells elements of a merged list apart: the merge key's value or the scalar itself, and whether it is
-boolean (Python takes True for 1, JSON does not).
+"""The identity of an element of a merged list: the merge key's value or the scalar itself, and whether it is boolean
+(in Python True equals 1, in JSON it does not).
 """
-_Known = tuple[Identity | None, Any]  # an element, and what it is known by
+_Known = tuple[Identity | None, Any]  # an element with its identity
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"
@@ -30,13 +32,13 @@ _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 _GONE: Any = object()
 _CONTAINERS = frozenset({dict, list})
-_MOST_REPEATS = 100  # of an element in one list of a patch: each copies what the others before have made of it
+_MOST_REPEATS = 100  # elements with the same key in one list of a patch: each copies the result of the ones before
 
 
 def apply(tree: Tree, patch: object) -> Tree:
-    """Apply a decoded merge patch; the result shares unchanged parts with `tree`, and nothing with the patch.
+    """Apply a decoded merge patch. The result shares unchanged parts with `tree` and nothing with the patch.
 
-    Raises `BadRequest` for a patch that is no object.
+    Raises `BadRequest` if the patch is not an object.
     """
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch of an object is an object")
@@ -44,11 +46,11 @@ def apply(tree: Tree, patch: object) -> Tree:
 
 
 def apply_strategic(tree: Tree, patch: object, schema: Schema) -> Tree:
-    """Apply a decoded strategic merge patch as `schema` says; the result shares unchanged parts with `tree`, and
-    nothing with the patch.
+    """Apply a decoded strategic merge patch as `schema` says. The result shares unchanged parts with `tree` and nothing
+    with the patch.
 
-    Raises `UnknownError` for `$patch` and `$setElementOrder` that are malformed and for an element without its merge
-    key, and `BadRequest` for other directives that are.
+    Raises `UnknownError` for a malformed `$patch` or `$setElementOrder` and for an element without its merge key, and
+    `BadRequest` for other malformed directives.
     """
     if not isinstance(patch, dict):
         raise BadRequest("a strategic merge patch is an object")
@@ -70,8 +72,8 @@ def _merge(target: Any, patch: Tree) -> Tree:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a copy of a value without members that are null, as kube-apiserver takes what a patch sets. Only of a list
-    that takes the place of an object it takes all.
+    """Return a copy without null members, as kube-apiserver does with new values. A list that replaces an object keeps
+    its nulls.
     """
     if type(value) is dict:
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
@@ -108,7 +110,7 @@ def _merge_map(target: Tree, patch: Tree, schema: Schema) -> Tree:
 
 
 def _merge_value(current: Any, value: Any, order: Any, schema: Schema) -> Any:
-    """Merge an object or a list; `_GONE` if nothing is left."""
+    """Merge an object or a list. Return `_GONE` if it is deleted."""
     if type(value) is list:
         return _merge_list(current if type(current) is list else _GONE, value, order, schema)
     if type(current) is dict and "replace" not in schema.patch_strategy:
@@ -117,7 +119,7 @@ def _merge_value(current: Any, value: Any, order: Any, schema: Schema) -> Any:
 
 
 def _merge_list(current: Any, patch: list[Any], order: Any, schema: Schema) -> list[Any]:
-    """Merge a list, or set one where there is none; `order` is what `$setElementOrder` says, if anything."""
+    """Merge a list, or set it if there is none. `order` is the value of `$setElementOrder`, if any."""
     key = schema.patch_merge_key
     listed = _listed(order, key)
     if listed:
@@ -135,11 +137,11 @@ def _merge_list(current: Any, patch: list[Any], order: Any, schema: Schema) -> l
 
 
 def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[list[Any], list[Any]]:
-    """Merge the elements that have the same merge key. An element with `$patch: replace` only says that the others
+    """Merge elements that have the same merge key. An element with `$patch: replace` means that the other elements
     replace the whole list.
 
-    Returns the merged list, and the list that says where elements stood: as in kube-apiserver, new elements count as
-    standing in the places, at the end, that deleted ones leave.
+    Returns the merged list and the list of former positions. As in kube-apiserver, new elements take the positions at
+    the end that deleted elements leave.
     """
     key = schema.patch_merge_key
     changes: list[tuple[Identity, Tree]] = []
@@ -175,8 +177,8 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
 
 
 def _ordered(known: Sequence[_Known], wanted: Sequence[Identity], before: list[Any], key: str) -> list[Any]:
-    """Return the elements in order: those that are wanted in the order in which they first are, the others before the
-    first of them that came after them in the list as it was. Elements with the same identity stand together.
+    """Return the elements in order: `wanted` identities in their order, and each other element before the first wanted
+    one that followed it in `before`. Elements with the same identity stay together.
     """
     rank = _ranks(wanted)
     ours = sorted((one for one in known if one[0] in rank), key=lambda one: rank[one[0]])
@@ -195,7 +197,7 @@ def _ordered(known: Sequence[_Known], wanted: Sequence[Identity], before: list[A
 
 
 def _reorder(merged: Tree, name: str, order: Any, schema: Schema) -> None:
-    """Order a list that the patch only puts in order."""
+    """Reorder a list that the patch does not change otherwise."""
     child = _child(schema, name)
     listed = _listed(order, child.patch_merge_key)
     current = merged.get(name)
@@ -204,8 +206,8 @@ def _reorder(merged: Tree, name: str, order: Any, schema: Schema) -> None:
 
 
 def _check_order(patch: list[Any], listed: list[Identity], key: str) -> None:
-    """Raises `UnknownError` for a patch whose elements are not in the order that is listed. Elements with a directive
-    have no place in it, but do not come after all of it.
+    """Raises `UnknownError` if the elements of a patch are not in the listed order. Elements with a directive are not
+    part of the order, but must not follow all of it.
     """
     directives = [item.get(_PATCH) if key and type(item) is dict else None for item in patch]
     waiting = deque(
@@ -242,7 +244,7 @@ def _delete_scalars(merged: Tree, name: str, values: Any) -> None:
 
 
 def _retained(target: Tree, patch: Tree) -> Tree:
-    """Return a copy of `target` without the members that `$retainKeys` leaves out."""
+    """Return a copy of `target` without the members that `$retainKeys` omits."""
     if _RETAIN not in patch:
         return target.copy()
     retained = patch[_RETAIN]
@@ -256,9 +258,7 @@ def _retained(target: Tree, patch: Tree) -> Tree:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the patch where there is nothing to merge with; `_GONE` if it has a `$patch`, which would be
-    about what is there.
-    """
+    """Return a patch value that has no counterpart to merge with; `_GONE` if it has a `$patch` directive."""
     if type(value) is dict:
         return _GONE if _PATCH in value else _members(value)
     if type(value) is list:
@@ -280,7 +280,7 @@ def _members(patch: Tree) -> Tree:
 
 
 def _directive(patch: Tree) -> str:
-    """Return what `$patch` says: replace or delete; empty if it is not there. Raises `UnknownError`."""
+    """Return the value of `$patch`: replace, delete, or empty if it is missing. Raises `UnknownError`."""
     directive = patch.get(_PATCH, "")
     if directive not in ("replace", "delete") and _PATCH in patch:
         raise UnknownError(f"unknown $patch directive {directive!r}; use replace or delete")
@@ -296,7 +296,7 @@ def _child(schema: Schema, name: str) -> Schema:
 
 
 def _identity(item: Any, key: str) -> Identity:
-    """Return the identity of an element of the patch, for which a null will do. Raises `UnknownError`."""
+    """Return the identity of a patch element; null is allowed. Raises `UnknownError`."""
     found = (False, None) if key and type(item) is dict and item.get(key, "") is None else _known(item, key)
     if found is None:
         what = f"merge key {key!r}" if key else "scalar value"
@@ -305,7 +305,7 @@ def _identity(item: Any, key: str) -> Identity:
 
 
 def _known(item: Any, key: str) -> Identity | None:
-    """Return the identity of any element; None if it has none, so that nothing matches it."""
+    """Return the identity of any element, or None if it has none and therefore matches nothing."""
     value = item.get(key) if key and type(item) is dict else None if key else item
     if value is None or type(value) in (dict, list):
         return None

@@ -1,4 +1,4 @@
-"""Server-side apply (KEP-555): merges a configuration into an object, and records who owns which fields; pure."""
+"""Server-side apply (KEP-555): merge a configuration into an object and record the field managers. Pure."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -45,10 +45,10 @@ from controller_manager.common.api.tree import Tree
 
 _FieldConflict = tuple[ManagedFieldsEntry, FieldSetPath]
 
-_KUBECTL = "kubectl"  # the only manager that takes over from the annotation, and keeps it true
+_KUBECTL = "kubectl"  # the only manager that migrates from the last-applied annotation and keeps it up to date
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_MOST_REPORTED = 200  # conflicts in one answer
-_LONGEST_REPORT = 64 * 1024  # characters of their fields, after which no more are reported
+_MOST_REPORTED = 200  # conflicts in one error
+_LONGEST_REPORT = 64 * 1024  # characters of field paths after which no more conflicts are listed
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
@@ -56,8 +56,8 @@ _UNOWNED_FIELDS = of(
 
 
 class ApplyRequest(NamedTuple):
-    """A configuration to apply, which fits the schema of `kind` except for nulls and unknown fields; its applier; and
-    whether that takes over fields that others own.
+    """A configuration to apply, its manager, and whether it takes over fields of other managers (force). The
+    configuration fits the schema of `kind`, except for nulls and unknown fields.
     """
 
     config: Tree
@@ -67,15 +67,15 @@ class ApplyRequest(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The object after an apply, and its managed fields; those in `tree` are still the former ones."""
+    """The object after an apply, and its new managed fields; `tree` still has the old ones."""
 
     tree: Tree
     entries: Entries
 
 
 def create(request: ApplyRequest, sent: Tree, time: str) -> Applied:
-    """Make a new object of `sent`, the configuration and the fields beside it that nobody owns. Raises `UnknownError`
-    for list elements that cannot be told apart.
+    """Create an object from `sent`: the configuration and its fields without an owner. Raises `UnknownError` for
+    duplicate list elements.
     """
     own = _owned(_declared(request.config, request.kind.schema))
     tree = deep_copy(sent)
@@ -84,9 +84,9 @@ def create(request: ApplyRequest, sent: Tree, time: str) -> Applied:
 
 
 def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
-    """Apply the configuration to an object, and remove what this applier once applied and nobody owns any more.
+    """Apply the configuration to an object and remove fields that this manager applied before and no manager owns now.
 
-    Raises `Conflict` for fields it would change that others own, `BadRequest` if no metadata would be left, and
+    Raises `Conflict` for changes of fields of other managers, `BadRequest` if no metadata would be left, and
     `UnknownError` as `create` does.
     """
     declared = _declared(request.config, request.kind.schema)
@@ -103,7 +103,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
         if "metadata" not in tree:
             raise BadRequest("the applied configuration would take away all metadata of the object, its name included")
-    # What others own is compared with what was said, not with what that means: 1000m is another value than 1.
+    # Conflicts are found in the text of values, not in their meaning: 1000m differs from 1.
     comparison = Comparison(versions, live, tree)
     if not request.force:
         _check(request, live, _conflicts(others, comparison))
@@ -120,8 +120,8 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
 
 
 def _completed(tree: Tree, live: Tree, kind: ResourceInfo) -> Tree:
-    """Return what a configuration makes of a live object, which fits its schema and has its defaults: one to change at
-    will, all but its managed fields, which are never changed in place, and the parts that it shares with the live one.
+    """Return the merged object, fitted to its schema and with its defaults. It may be changed, except for its managed
+    fields and the parts that it shares with the live object.
     """
     if may_share(kind):
         share(tree, live, kind)
@@ -130,12 +130,12 @@ def _completed(tree: Tree, live: Tree, kind: ResourceInfo) -> Tree:
         return own
     own = _own(tree)
     fit_tree(own, kind.schema, nulls=True)
-    apply_defaults(own, kind)  # which may fold what was applied into what was there
+    apply_defaults(own, kind)  # defaults may merge applied fields into live ones
     return own
 
 
 def _differs_in_times(entries: Entries, others: Entries) -> bool:
-    """Tell whether entries are others but for their times."""
+    """Return whether the entries differ in their times only."""
     return entries != others and _without_times(entries) == _without_times(others)
 
 
@@ -144,8 +144,8 @@ def _without_times(entries: Entries) -> Entries:
 
 
 def _is_same(tree: Tree, live: Tree) -> bool:
-    """Tell whether an object is the live one but for its managed fields: what was applied was another spelling of what
-    is there, such as the `stringData` of a secret.
+    """Return whether an object equals the live one except for its managed fields. The configuration may spell the same
+    state differently, such as `stringData` of a Secret.
     """
     return equal(_beside_entries(tree), _beside_entries(live))
 
@@ -156,7 +156,7 @@ def _beside_entries(tree: Tree) -> Tree:
 
 
 def _own(tree: Tree) -> Tree:
-    """Return a copy to change at will, all but its managed fields."""
+    """Return a copy that may be changed, except for its managed fields."""
     metadata = dict(tree["metadata"])
     entries = metadata.pop("managedFields", None)
     copy: Tree = deep_copy({**tree, "metadata": metadata})
@@ -174,13 +174,13 @@ def _declared(config: Tree, schema: Schema) -> Fields:
 
 
 def _owned(declared: Fields) -> Fields:
-    """Return those of the declared fields that their applier owns."""
+    """Return the declared fields that can have an owner."""
     return difference(declared, _UNOWNED_FIELDS)
 
 
 def _first_entries(request: ApplyRequest, live: Tree, time: str) -> Entries:
-    """Return managed fields for an object that has none: its fields, as far as the request may write them, are owned by
-    a manager of before.
+    """Return managed fields for an object without any: its fields that the request may write belong to the manager
+    `before-first-apply`.
     """
     written = writable(live, request.kind.strategy, request.author.subresource)
     fields = type_of(request.kind.schema).initial(owned_part(written))
@@ -189,7 +189,7 @@ def _first_entries(request: ApplyRequest, live: Tree, time: str) -> Entries:
 
 
 def _abandoned(mine: ManagedFieldsEntry | None, declared: Fields, author: FieldManager) -> Fields:
-    """Return what an applier owned and, as far as its version can tell, does not apply any more."""
+    """Return the fields that a manager owned and no longer applies, as far as its version has them."""
     if mine is None:
         return {}
     fields = fields_of(mine)
@@ -197,7 +197,7 @@ def _abandoned(mine: ManagedFieldsEntry | None, declared: Fields, author: FieldM
 
 
 def _pruned(tree: Tree, abandoned: Fields, api_version: str, owners: Entries, versions: Versions) -> Tree:
-    """Return `tree` without the given fields of a version, but for what one of the `owners` has."""
+    """Return `tree` without the given fields of a version, except those of one of the `owners`."""
     last = versions.find(api_version)
     if last is None:
         return tree
@@ -216,12 +216,12 @@ def _pruned(tree: Tree, abandoned: Fields, api_version: str, owners: Entries, ve
                 left = version.back(version.typed.prune(there, lost, claimed))
     if left is pruned:
         return left
-    # What others have of an object brings back all of it that the applier never applied.
+    # Pruning with the fields of other managers restores everything that this manager never applied.
     return last.back(last.typed.prune(whole, abandoned, last.typed.initial(last.into(left))))
 
 
 def _conflicts(others: Entries, comparison: Comparison) -> list[_FieldConflict]:
-    """Return the fields of others that an apply would change."""
+    """Return the fields of other managers that an apply would change."""
     found: list[_FieldConflict] = []
     for entry in sorted(others, key=identity_of):
         changes = comparison.changes_in(entry["apiVersion"])
@@ -231,7 +231,7 @@ def _conflicts(others: Entries, comparison: Comparison) -> list[_FieldConflict]:
 
 
 def _check(request: ApplyRequest, live: Tree, conflicts: list[_FieldConflict]) -> None:
-    """Raises `Conflict` for all fields that others would lose."""
+    """Raises `Conflict` for all fields that other managers would lose."""
     if conflicts and request.author.manager == _KUBECTL:
         ours = _last_applied(live, request.kind.schema)
         conflicts = [(entry, path) for entry, path in conflicts if not intersection(of(path), ours)]
@@ -244,7 +244,7 @@ def _check(request: ApplyRequest, live: Tree, conflicts: list[_FieldConflict]) -
 
 
 def _reported(conflicts: list[_FieldConflict]) -> Iterator[tuple[ManagedFieldsEntry, str]]:
-    """Yield the entries and fields of the conflicts that an answer has room for, of one at least."""
+    """Yield the entries and fields of as many conflicts as fit in an error, at least one."""
     room = _LONGEST_REPORT
     for entry, path in conflicts[:_MOST_REPORTED]:
         yield entry, (field := render(path))
@@ -277,8 +277,8 @@ def _manager_name(entry: ManagedFieldsEntry) -> str:
 
 
 def _last_applied(live: Tree, schema: Schema) -> Fields:
-    """Return the fields that client-side apply recorded in its annotation and that have kept their values: to take them
-    is no conflict. There are none if the annotation holds no object of the same version.
+    """Return the fields in the annotation of client-side apply whose values have not changed; taking them over is no
+    conflict. Empty if the annotation has no object of the same version.
     """
     try:
         before = orjson.loads(get_in(live, ("metadata", "annotations", _LAST_APPLIED)) or "")
@@ -297,7 +297,7 @@ def _last_applied(live: Tree, schema: Schema) -> Fields:
 
 
 def with_last_applied(tree: Tree, applied: Tree) -> Tree:
-    """Return the object with the annotation of client-side apply, if it has one, as if that had applied `applied`."""
+    """Return the object with its last-applied annotation, if any, set to `applied`."""
     annotations = get_in(tree, ("metadata", "annotations")) or {}
     if not annotations.get(_LAST_APPLIED):
         return tree

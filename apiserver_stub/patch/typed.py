@@ -1,7 +1,7 @@
-"""Types of values by how their parts are owned (KEP-555); nothing handed in is ever changed.
+"""Types of values by the ownership of their parts (KEP-555). Inputs are never changed.
 
-A value is *one* if only the whole of it has an owner: a scalar, and whatever the schema calls atomic. The fields of
-objects, the entries of maps and the elements of keyed lists and of sets have owners of their own.
+A value is atomic if it has a single owner: a scalar, or a value that the schema marks as atomic. Fields of objects,
+entries of maps and elements of keyed lists and sets have their own owners.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ from apiserver_stub.patch.field_set import (
 
 
 class FieldChanges(NamedTuple):
-    """The fields below a value that were added or have another value, and those that were removed; None for none."""
+    """The fields below a value that were added or changed, and those that were removed; None if there are none."""
 
     changed: Fields | None
     removed: Fields | None
@@ -38,7 +38,7 @@ _CHANGED = FieldChanges(LEAF, None)
 
 
 class IndistinctError(Exception):
-    """Elements of an applied list cannot be told apart; `path` leads to the list."""
+    """Elements of an applied list have the same key; `path` leads to the list."""
 
     def __init__(self, why: str, path: tuple[str, ...] = ()) -> None:
         super().__init__(why)
@@ -46,45 +46,45 @@ class IndistinctError(Exception):
         self.path = path
 
     def below(self, step: str) -> "IndistinctError":
-        """Return the same error, seen from one step further up."""
+        """Return the same error with a step added in front of its path."""
         return IndistinctError(self.why, (step, *self.path))
 
 
 class Typed(ABC):
-    """A type of values. Values fit their schema but for nulls, which an applied configuration may have."""
+    """A type of values. Values fit their schema, except for nulls in an applied configuration."""
 
     one = False
     mixed = False
-    """Whether values have parts of any type, so that true may take the place of 1."""
+    """Whether values may contain parts of any type, so that true can replace 1."""
 
     def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
-        """Return whether an applied configuration with this value declares nothing by it, since it has only empty
-        lists; or whether that is so of what is `owned` of the value.
+        """Return whether a value in an applied configuration declares nothing because it has only empty lists. With
+        `owned`, only these parts of the value count.
         """
         return False
 
     @abstractmethod
     def declared(self, value: Any) -> Fields:
-        """Return the fields below a value that an applied configuration names, in order; containers only where they are
-        elements.
+        """Return the fields below a value that an applied configuration declares, in order. Containers are included
+        only if they are elements.
 
         Raises `IndistinctError`.
         """
 
     @abstractmethod
     def whole(self, value: Any) -> Fields:
-        """Return a value that is new as a set: itself and all fields below it, containers too, in order."""
+        """Return the set for a new value: itself and all fields below it, containers included, in order."""
 
     @abstractmethod
     def compare(self, old: Any, new: Any) -> FieldChanges:
-        """Return what is different below two values that are not equal."""
+        """Return the differences between two values that are not equal."""
 
     @abstractmethod
     def merge(self, live: Any, applied: Any) -> Any:
-        """Merge `applied` into `live`; the result may share parts with both."""
+        """Merge `applied` into `live`. The result may share parts with both."""
 
     def initial(self, value: Any) -> Fields:
-        """Return the fields below a value that is there from the start, though empty; in order."""
+        """Return the fields below a value of a new object, empty fields included, in order."""
         found = self.whole(value)
         return {step: inner for step, inner in found.items() if step != SELF}
 
@@ -102,7 +102,7 @@ class Atomic(Typed):
     one = True
 
     def declared(self, value: Any) -> Fields:
-        """Return nothing: there is no field below it."""
+        """Return the empty set: an atomic value has no fields below it."""
         return LEAF
 
     def whole(self, value: Any) -> Fields:
@@ -110,11 +110,11 @@ class Atomic(Typed):
         return LEAF
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
-        """Return the value itself, as changed."""
+        """Return the value itself as changed."""
         return _CHANGED
 
     def merge(self, live: Any, applied: Any) -> Any:
-        """Return what is applied."""
+        """Return the applied value."""
         return applied
 
 
@@ -122,14 +122,14 @@ ATOMIC = Atomic()
 
 
 def has_mixed_values(schema: Schema) -> bool:
-    """Return whether values of a schema have parts of any type. Those of built-in kinds are atomic, and not looked
-    into.
+    """Return whether values of a schema may contain parts of any type. For built-in kinds such values are atomic and
+    not inspected.
     """
     return isinstance(schema, StructuralSchema) and schema.mixed
 
 
 def note(changed: Fields, removed: Fields, step: str, kind: Typed, before: Any, value: Any) -> None:
-    """Note at `step` what is different between two values that are not equal."""
+    """Record at `step` the differences between two values that are not equal."""
     below = kind.compare(before, value)
     if below.changed is not None:
         changed[step] = below.changed
@@ -137,17 +137,17 @@ def note(changed: Fields, removed: Fields, step: str, kind: Typed, before: Any, 
         removed[step] = below.removed
 
 
-# Lists whose elements have owners of their own (KEP-555): those told apart by keys, and sets of scalars.
+# Lists whose elements have their own owners (KEP-555): lists of objects with keys, and sets of scalars.
 
 _KEYLESS = to_keyed({})
-_MOST_KNOWN = 1000  # steps that are remembered of one type of list
+_MOST_KNOWN = 1000  # cached steps per list type
 
 Elements = dict[str, list[Any]]
-"""The elements of a list by the step that leads to them, in order; more than one where a list breaks its rule."""
+"""The elements of a list by step, in order; several per step if the list has duplicates."""
 
 
 class AssociativeList(Typed):
-    """A list whose elements have owners. Elements that cannot be told apart count as one, with nothing below it."""
+    """A list whose elements have their own owners. Duplicate elements count as one element without fields below it."""
 
     @property
     @abstractmethod
@@ -156,7 +156,7 @@ class AssociativeList(Typed):
 
     @abstractmethod
     def step(self, element: Any) -> str:
-        """Return the step that leads to an element."""
+        """Return the step of an element."""
 
     def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
         """See `Typed`."""
@@ -165,7 +165,7 @@ class AssociativeList(Typed):
         return not any((ours := owned.get(step)) is not None and is_member(ours) for step in self.steps(value))
 
     def steps(self, elements: Iterable[Any]) -> list[str]:
-        """Return the steps that lead to some elements."""
+        """Return the steps of the elements."""
         return [self.step(element) for element in elements]
 
     def declared(self, value: Any) -> Fields:
@@ -193,12 +193,12 @@ class AssociativeList(Typed):
         return as_member({step: found[step] for step in sorted(found)} if len(found) > 1 else found)
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
-        """See `Typed`. The order of the elements does not matter, and null is a list without any."""
+        """See `Typed`. The order of elements is ignored, and null counts as an empty list."""
         old, new = old or (), new or ()
         changed: Fields = {}
         removed: Fields = {}
         former, steps = self.steps(old), self.steps(new)
-        if steps == former and len(set(steps)) == len(steps):  # as nearly always
+        if steps == former and len(set(steps)) == len(steps):  # the usual case
             for step, known, element in zip(steps, old, new, strict=True):
                 if self._differ(known, element):
                     note(changed, removed, step, self._element, known, element)
@@ -221,7 +221,9 @@ class AssociativeList(Typed):
         return FieldChanges(changed or None, removed or None)
 
     def merge(self, live: Any, applied: Any) -> Any:
-        """See `Typed`. What is applied keeps its order, the others their place among those in both lists."""
+        """See `Typed`. Applied elements keep their order; other elements keep their position relative to those in both
+        lists.
+        """
         live = live or ()
         steps = self.steps(live)
         before, wanted = _by_step(steps, live), _by_step(self.steps(applied), applied)
@@ -254,12 +256,12 @@ class AssociativeList(Typed):
             yield self._element.merge(known[0], element) if len(known) == 1 else element
 
     def _indistinct(self, step: str) -> IndistinctError:
-        """Return what is wrong with elements of the same step, or with one that has no keys."""
+        """Return the error for duplicate elements, or for an element without keys."""
         return IndistinctError(f"duplicate entries for key {render((step,))}")
 
 
 class ListMap(AssociativeList):
-    """A list of objects told apart by the values of some fields."""
+    """A list of objects with keys."""
 
     def __init__(self, schema: Schema, keys: Iterable[str], type_of: Callable[[Schema], Typed]) -> None:
         self._schema = schema
@@ -270,7 +272,7 @@ class ListMap(AssociativeList):
         )
         self._only = self._keys[0][0] if len(self._keys) == 1 else ""
         self._begin = f"k:{{{spelt(self._only)}:"
-        self._known: dict[Any, str] = {}  # the steps of keys that came before: those of many objects are the same
+        self._known: dict[Any, str] = {}  # cached steps by key values: many objects use the same ones
 
     @cached_property
     def _element(self) -> Typed:

@@ -1,4 +1,4 @@
-"""Objects and maps whose members have owners of their own (KEP-555), and the type of any value by its schema."""
+"""Objects and maps whose members have their own owners (KEP-555), and the type of each schema."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -19,14 +19,14 @@ from apiserver_stub.patch.typed import (
 )
 
 _MISSING: Any = object()
-_MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of fields, but few combinations are used
+_MOST_LAYOUTS = 1000  # cached layouts per object type: objects have many fields but use few combinations
 
 
 class _Layout(NamedTuple):
-    """The sets of fields that objects with the same names share: `whole`, the objects and the steps to all their
-    values, and `steps`, the same without the objects, both in order; the `others`, the names, steps and types of the
-    values that have fields of their own, each with whether it is there from the start; and the `empties`, the names,
-    steps and values of the scalars and lists that are.
+    """The field sets of objects with the same member names: `whole` has the objects and the steps of all values,
+    `steps` the same without the objects, both in order. `others` are the names, steps and types of values with fields
+    of their own, each with whether it always exists. `empties` are the names, steps and values of scalars and lists
+    that always exist.
     """
 
     whole: Fields
@@ -38,8 +38,9 @@ class _Layout(NamedTuple):
 class Members(Typed):
     """Values by name: fields of objects, and entries of maps.
 
-    Any value may be null, in a configuration and in objects whose schema allows it. Beside a value with members, null
-    counts as one without; beside an empty value or a scalar, it counts as another scalar.
+    A value may be null in a configuration, and in objects whose schema allows it. Compared with a value that has
+    members, null counts as a value without members; compared with an empty value or a scalar, it counts as a different
+    scalar.
     """
 
     @abstractmethod
@@ -48,7 +49,9 @@ class Members(Typed):
 
     @abstractmethod
     def is_named(self, name: str) -> bool:
-        """Tell whether the schema names it; it is then never in a set only because something below it is."""
+        """Return whether the schema declares the member. A declared member is never in a set only because of the fields
+        below it.
+        """
 
     def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
         """See `Typed`."""
@@ -108,7 +111,7 @@ class Members(Typed):
         return LEAF if value is None else self.member_type(name).whole(value)
 
     def _members_of(self, name: str, value: Any) -> Fields:
-        """Return the fields below a value that is not null; none if it is empty, or has one owner as a whole."""
+        """Return the fields below a value that is not null; none if it is empty or atomic."""
         whole = self._whole(name, value)
         return {step: inner for step, inner in whole.items() if step != SELF}
 
@@ -127,9 +130,9 @@ class Members(Typed):
         return merged
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
-        """See `Typed`. A member that the schema names goes unless something in it is owned, any other one unless it is
-        owned itself. A member that stays may become an empty object, but one that the schema names goes, with all that
-        nobody owns, if only empty lists would be left of it; where there are only such before, it stays.
+        """See `Typed`. A declared member is removed unless a field in it is owned; another member is removed unless it
+        is owned itself. A member that stays may become an empty object. But a declared one is removed if only empty
+        lists without an owner would be left, unless it had only such lists before.
         """
         kept = dict(value)
         for step, inner in last.items():
@@ -151,7 +154,7 @@ class Members(Typed):
 
 
 class Struct(Members):
-    """An object with named fields."""
+    """An object with declared fields."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -164,8 +167,8 @@ class Struct(Members):
 
     @cached_property
     def _always(self) -> frozenset[str]:
-        """The fields that are there, though empty, in a new object: structures and lists, and what must be written even
-        if it is null.
+        """The fields that a new object always has, even if they are empty: structures, lists, and fields that are
+        written as null.
         """
         fields = self._schema.fields.items()
         empty = (name for name, field in fields if field.null_when_absent or field.default in ({}, []))
@@ -180,7 +183,7 @@ class Struct(Members):
         return name in self._types
 
     def declared(self, value: Any) -> Fields:
-        """See `Typed`. What the schema does not know is nobody's."""
+        """See `Typed`. Fields that the schema does not declare have no owner."""
         if not value.keys() <= self._types.keys():
             known = value if self._schema.preserve else {name: value[name] for name in value if name in self._types}
             return super().declared(known)
@@ -243,7 +246,7 @@ class Struct(Members):
         return layout
 
     def _empties(self, types: Iterable[tuple[str, str, Typed, bool]]) -> Iterator[tuple[str, str, Any]]:
-        """Yield what is empty in a new object, of fields of some types."""
+        """Yield the empty values of a new object for fields of some types."""
         for name, step, kind, _ in types:
             field = self._schema.fields.get(name)
             if field is None:
@@ -253,7 +256,7 @@ class Struct(Members):
 
 
 class Map(Members):
-    """A map whose entries have owners of their own."""
+    """A map whose entries have their own owners."""
 
     def __init__(self, values: Typed) -> None:
         self._values = values
@@ -277,7 +280,7 @@ class Map(Members):
 
 
 class OneOfSeveral(Typed):
-    """A value whose type depends on what it is."""
+    """A value whose type depends on its content."""
 
     def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
         """See `Typed`."""
@@ -313,7 +316,7 @@ class OneOfSeveral(Typed):
 
 
 class DeducedType(OneOfSeveral):
-    """A value of any type: what has owners in an object says its type, all else is atomic."""
+    """A value of any type: objects are granular, everything else is atomic."""
 
     mixed = True
 
@@ -328,8 +331,8 @@ DEDUCED = DeducedType()
 
 
 def type_of(schema: Schema) -> Typed:
-    """Return the type of the values of a schema: a list that it does not call a set or a map is atomic, an object that
-    it does not call atomic is granular, and what it does not describe is one value unless it preserves unknown fields.
+    """Return the type of a schema. Lists are atomic unless marked as a set or a map, objects are granular unless marked
+    as atomic, and undeclared content is atomic unless the schema preserves unknown fields.
     """
     return schema.derived(_type_of)
 

@@ -1,1 +1,1 @@
-"""The storage of objects, in one order of revisions: the protocol of storages, and the one that is built in."""
+"""Storages of objects, ordered by revision: the protocol `Storage` and its implementations."""

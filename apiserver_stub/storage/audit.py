@@ -1,4 +1,4 @@
-"""Reading a store's log and noting whether it is whole; a damaged one is made anew of what is sound."""
+"""Read a store's log and record the facts of its integrity. A damaged store can be rebuilt from its valid records."""
 
 import sqlite3
 from bisect import bisect_right
@@ -20,12 +20,12 @@ from controller_manager.common.base.random import random_source
 
 _FLAW = "the bytes are not those that were written"
 PORTION = 1000
-"""Records that are read in one go."""
+"""Records read at a time."""
 ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?)"
 
 
 def judged(row: Columns) -> tuple[Record, Damage]:
-    """Return the record of some columns; a damaged one says so."""
+    """Return the record of a row's columns, marked if it is damaged."""
     record, found = _record(row), damage(*row)
     return (record if found is Damage.NONE else record._replace(decode_error=_FLAW)), found
 
@@ -39,16 +39,16 @@ def _record(row: Columns) -> Record:
 
 @lru_cache(maxsize=4096)
 def _resource(stored: Any) -> str:
-    """Return the name of a resource, which all its records share."""
+    """Return the name of a resource; all its records share one string."""
     return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else str(stored)
 
 
 class Audit:
-    """One reading of the database `path`, on one thread: `open`, perhaps `begin`, then `read` until nothing comes, then
-    `close`.
+    """One pass over the database `path`, on one thread: `open`, optionally `begin`, then `read` until it returns
+    nothing, then `close`.
 
-    `seen` is what is found, `state` what the store says of itself, `written` tells all sound records, `damaged` are the
-    revisions of those that cannot be believed. With `salvage` what cannot be read ends it, instead of failing.
+    `seen` has the facts found, `state` the store's own record, `written` the tally of valid records, `damaged` the
+    revisions of invalid ones. With `salvage`, an unreadable part ends the pass and is not an error.
     """
 
     def __init__(self, path: Path, salvage: bool = False) -> None:
@@ -61,14 +61,14 @@ class Audit:
         self.seen = StartupFacts()
         self.state: StoreRecord | None = None
         self.outdated = False
-        """The database is of a version without checksums."""
+        """Whether the database has a version without checksums."""
         self.written = Tally()
         self.damaged: list[int] = []
         self.sums: list[int] = []
-        """The checksums that the records read last were given when they were written."""
+        """The stored checksums of the records read last."""
 
     def open(self) -> None:
-        """Look at the files. Raises `Unusable` if this is no store, `sqlite3.Error` if it cannot be read."""
+        """Check the files. Raises `Unusable` if this is not a store, `sqlite3.Error` if it cannot be read."""
         self.close()
         seen = self.seen
         log = self._path.with_name(f"{self._path.name}-wal")
@@ -84,7 +84,7 @@ class Audit:
             self.close()
             return
         seen.exists = True
-        self._connection.execute("BEGIN")  # all that is read is of one state, though a server may go on writing
+        self._connection.execute("BEGIN")  # a consistent snapshot, even if a server keeps writing
         self.state = schema.read_state(self._connection)
         seen.stateless = self.state is None
         if self.state is not None:
@@ -94,13 +94,13 @@ class Audit:
         self._records = self._connection.execute(schema.records_query(self._connection))
 
     def begin(self, inspect: Inspect) -> None:
-        """Have what is read looked into, by another process if that is worth while."""
+        """Set the function that inspects objects. For a large database another process helps."""
         self._inspect = inspect
         if self._records is not None:
             self._checker = checker_of(self._path, inspect)
 
     def read(self, count: int) -> list[Record]:
-        """Return about `count` more records that can be believed, in the order of revisions; none if that was all."""
+        """Return about `count` more valid records in order of revision; none at the end."""
         found: list[Record] = []
         self.sums = []
         while self._records is not None and not found:
@@ -113,14 +113,14 @@ class Audit:
         return found
 
     def portions(self, count: int, inspect: Inspect) -> Iterator[tuple[Portion, bool]]:
-        """Yield what `read` would read at a time, and whether all of that is as it was written and nothing `inspect`
-        says anything of.
+        """Yield the portions that `read` would return, each with whether all its records are valid and pass
+        `inspect`.
         """
         while self._records is not None and (rows := self._fetch(self._records, count)):
             yield portion_of(rows), all(damage(*row) is Damage.NONE and not inspect(row[3]) for row in rows)
 
     def _note(self, records: list[Record]) -> None:
-        """Take in records that can be believed, which come in the order of revisions."""
+        """Add valid records, in order of revision."""
         seen, sums = self.seen, self.sums
         newest = records[-1].revision
         seen.revision = max(seen.revision, newest)
@@ -144,7 +144,7 @@ class Audit:
         return rows
 
     def fetch(self, revisions: Sequence[int]) -> list[Record]:
-        """Return the records of some revisions, in their order, of the state that was read."""
+        """Return the records of these revisions, in order, from the same snapshot."""
         if self._connection is None:
             return []
         query = schema.records_query(self._connection, schema.THESE)
@@ -152,7 +152,7 @@ class Audit:
         return [judged(row)[0] for row in rows]
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         if self._checker is not None:
             self._checker.close()
             self._checker = None
@@ -182,8 +182,8 @@ class Audit:
 
 
 def rebuild(path: Path, state: StoreRecord) -> StoreRecord:
-    """Put a sound database in the place of `path`, which becomes `path`-damaged, with its write-ahead log. What the
-    sound one says of itself follows `state`.
+    """Replace `path` by a valid database made from its valid records. The old one and its write-ahead log are renamed
+    to `path`-damaged. The new store record is derived from `state`.
     """
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)

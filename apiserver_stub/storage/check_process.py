@@ -1,5 +1,5 @@
-"""The process that looks into the records of a store: `python -m`, the database, and module and name of what inspects
-objects. What it says is told in `checker.py`.
+"""The process that checks the records of a store. Its arguments are the database, and the module and name of the
+function that inspects objects. The output format is described in `checker.py`.
 """
 
 import sys
@@ -11,7 +11,7 @@ from apiserver_stub.storage.checker import VOUCHER
 
 
 def main() -> None:
-    """Vouch for portions on standard output until all are read, or nobody listens any more."""
+    """Write a voucher for each portion to standard output, until all are read or the reader is gone."""
     path, module, function = sys.argv[1:]
     audit = Audit(Path(path))
     audit.open()

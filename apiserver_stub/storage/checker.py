@@ -1,8 +1,8 @@
-"""Another process that looks into the records of a store, while this one reads them: on another core.
+"""A second process that checks the records of a store on another core while this process reads them.
 
-It reads the same as `Audit`, and says of each portion how many records there are, what their checksums add up to, and
-whether all are sound. Who finds as many that add up to the same need not look into them. For what is not sound, and for
-all that a process which has ended did not get to, there is no voucher: it is looked into as if there were no other.
+It reads the same portions as `Audit`. For each it reports the number of records, the sum of their checksums, and
+whether all are valid. If a portion has the same number and sum, its records need no further check. There is no voucher
+for invalid records, or after the process ended: those are checked here.
 """
 
 import os
@@ -18,30 +18,30 @@ from apiserver_stub.storage.interface import Inspect
 from controller_manager.common.base.clock import monotonic
 
 Columns = tuple[Any, ...]
-"""Those of `schema.records_query`: of a damaged record they may be anything."""
+"""The columns of `schema.records_query`; those of a damaged record can have any type."""
 VOUCHER = Struct("<IQ?")
-"""How a portion is told of: its records, the sum of their checksums, and whether all are sound."""
+"""The format of a voucher: number of records, sum of checksums, and whether all are valid."""
 _PROCESS = "apiserver_stub.storage.check_process"
-_WORTH = 64 << 20  # bytes of a database: another process takes a tenth of a second until it has begun
+_WORTH = 64 << 20  # bytes of a database; starting another process takes a tenth of a second
 _MASK = (1 << 64) - 1
-_WAIT = 0.01  # seconds for which a portion's voucher is waited for: as long as it takes to look into it
-_PATIENCE = 10.0  # seconds that a process has to end when it is killed
+_WAIT = 0.01  # seconds to wait for a voucher: as long as checking the portion here
+_PATIENCE = 10.0  # seconds to wait for the process to end after it was killed
 
 
 class Portion(NamedTuple):
-    """Some records that were read together."""
+    """The count and checksums of records that were read together."""
 
     records: int
     total: int
 
 
 def portion_of(rows: Sequence[Columns]) -> Portion:
-    """Return what tells a portion from others; checksums that are damaged may be anything."""
+    """Return the portion of some rows. Damaged checksums can have any type."""
     return Portion(len(rows), sum(row[-1] for row in rows if isinstance(row[-1], int)) & _MASK)
 
 
 def checker_of(path: Path, inspect: Inspect) -> "Checker | None":
-    """Return a checker of the database, if it is large and there is a core for it."""
+    """Return a checker if the database is large and a core is free."""
     if path.stat().st_size < _WORTH or _cores() < 2:
         return None
     return Checker(path, inspect)
@@ -52,22 +52,22 @@ def _cores() -> int:
 
 
 class Checker:
-    """The process that checks a database, by objects that `inspect`, a function of a module, says nothing of."""
+    """The process that checks a database with `inspect`, a module-level function."""
 
     def __init__(self, path: Path, inspect: Inspect) -> None:
         command = (sys.executable, "-m", _PROCESS, str(path), inspect.__module__, inspect.__qualname__)
         nothing = subprocess.DEVNULL
-        # Without a buffer there is something to read whenever the selector says so.
+        # Unbuffered, so that the selector reports all available data.
         self._process = subprocess.Popen(command, bufsize=0, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)  # noqa: S603 - ours
         assert self._process.stdout is not None
         self._said = self._process.stdout
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._said, selectors.EVENT_READ)
-        self._due = 0  # vouchers until that of the portion that was read last
+        self._due = 0  # vouchers still to be read before that of the last portion
 
     def vouches(self, portion: Portion) -> bool:
-        """Return whether the next portion is this one, and sound, as far as that is known in time: a process that is
-        late, since it has just begun or has no core to itself, is heard again once it has caught up.
+        """Return whether the next voucher is for this portion and reports it as valid. A process that is late is
+        skipped and used again after it has caught up.
         """
         self._due += 1
         end = monotonic() + _WAIT
@@ -79,7 +79,7 @@ class Checker:
         return False
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._selector.close()
         self._process.kill()
         self._process.communicate(timeout=_PATIENCE)

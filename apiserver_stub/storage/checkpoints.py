@@ -1,4 +1,4 @@
-"""Fold the write-ahead log into the database in time, and tell everybody if that fails."""
+"""Checkpoint the write-ahead log into the database in time, and report failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from controller_manager.common.base.log import Logger
 
-_AFTER = 8 << 20  # bytes in the write-ahead log, about, after which it is folded
-_MOST = 256 << 20  # bytes of it that others may hold back by reading, before somebody should know
-_RETRY = 10.0  # seconds until another attempt after a failure
+_AFTER = 8 << 20  # approximate bytes in the write-ahead log after which it is checkpointed
+_MOST = 256 << 20  # bytes that readers may keep in it before a warning
+_RETRY = 10.0  # seconds until a failed checkpoint is retried
 _PAGE = 8192
 
 
 class Folded(NamedTuple):
-    """Pages of the write-ahead log, and how many of them are in the database too; `epoch` is that of the next log, 0 if
-    this one goes on.
+    """Pages in the write-ahead log, and how many of them are in the database too. `epoch` is that of the next log; 0 if
+    this one continues.
     """
 
     pages: int
@@ -26,7 +26,7 @@ Fold = Callable[[], "asyncio.Future[Folded]"]
 
 
 class Checkpoints:
-    """Decides when to fold, and counts how it went. `fold` does it and raises if that fails."""
+    """Decides when to checkpoint and counts the results. `fold` runs a checkpoint and raises if it fails."""
 
     def __init__(self, fold: Fold, log: Logger) -> None:
         self._fold = fold
@@ -36,18 +36,18 @@ class Checkpoints:
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self.trouble = ""
-        """The trouble with the last one, in words; empty if there is none."""
+        """The problem with the last checkpoint; empty if there is none."""
         self.succeeded = 0
         self.failed = 0
 
     def grown(self, size: int) -> None:
-        """A group with so many bytes of objects was written, or removed: about as many came to the write-ahead log."""
+        """Note that about `size` bytes were added to the write-ahead log."""
         self._size += size + 3 * _PAGE
         if self._size >= _AFTER and not self._running and self._retry is None:
             self._start()
 
     def close(self) -> None:
-        """Begin no more."""
+        """Start no more checkpoints."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -77,7 +77,7 @@ class Checkpoints:
 
     def _say(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            self._log.error("the store cannot be kept small", why=trouble)
+            self._log.error("failed to checkpoint the write-ahead log", why=trouble)
         elif self.trouble and not trouble:
-            self._log.info("the write-ahead log is folded into the database again")
+            self._log.info("checkpoints of the write-ahead log succeed again")
         self.trouble = trouble

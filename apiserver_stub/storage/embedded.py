@@ -1,4 +1,4 @@
-"""A storage within the process: an append-only log, and in memory nothing but the revision of each row."""
+"""A storage in this process: an append-only log, and in memory only the revision of each row."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -30,16 +30,15 @@ from apiserver_stub.storage.users import UsedByMany
 from controller_manager.common.api.errors import ServiceUnavailable, Timeout
 from controller_manager.common.base.log import Logger, get_logger
 
-_PORTION = 1000  # records that are read in one go
+_PORTION = 1000  # records read at a time
 
-# Waits until more may be told.
+# Waits until the reader can take more.
 Room = Callable[[], Awaitable[None]]
 
 
 class StorageRules(msgspec.Struct, frozen=True):
-    """Rules for data the storage does not look into: `inspect` tells, when the log is read, why an object cannot be
-    read (empty: it can); `ttls` are the seconds (0: for ever) that rows of a resource live which were written before
-    writes said so.
+    """Rules for data that the storage does not interpret. `inspect` returns why an object in the log cannot be read
+    (empty: it can). `ttls` are the lifetimes in seconds (0: unlimited) of rows written before writes had a `ttl`.
     """
 
     inspect: Inspect = lambda _: ""
@@ -47,10 +46,11 @@ class StorageRules(msgspec.Struct, frozen=True):
 
 
 class EmbeddedStorage(UsedByMany):
-    """A `Storage` over the log of a `Backend`. What it writes is told before its writer is answered. Once its last user
-    has closed it, it is not opened again: another storage on the same log goes on.
+    """A `Storage` over the log of a `Backend`. Changes are delivered to watches before the writer is answered. After
+    its last user closed it, it cannot be opened again; create another storage on the same log.
 
-    `reached` is told each revision before anybody else learns of it, the one of the log at the start too.
+    `reached` is called with each revision before anything else can see it, also with the revision of the log at the
+    start.
     """
 
     def __init__(
@@ -64,41 +64,41 @@ class EmbeddedStorage(UsedByMany):
         super().__init__()
         self._reached = reached
         self.backend = backend
-        """The place of the log."""
+        """The backend that holds the log."""
         self._rules = rules or StorageRules()
         self._log = log or get_logger("store")
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
-        """The number of failed transactions, by what is known of them."""
-        self._failure = ""  # of the last group; empty once one could be written
+        """Failed transactions, by outcome: refused or unknown."""
+        self._failure = ""  # of the last group; cleared by the next successful one
         self._pipeline = Pipeline(self._admit, self._write, limits or GroupLimits())
         self._rows = RevisionIndex()
         self._revision = self._allotted = 1
         self._watchers: dict[Deliver, OnWatchEnd | None] = {}
-        # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more, or
-        # where somebody was told it meanwhile.
+        # The records read from the log, in order, for the first list and watch. Empty after new records, or if a reader
+        # got them at the start.
         self._replayed: dict[int, Record] = {}
         self._told_at_start: OnStart = self._keep
         self._garbage = GarbageCollection(backend, self._rows, self._log)
         self._ages = TTLIndex()
-        self._expiring = 0  # removals under way
+        self._expiring = 0  # pending removals
         self._expiry = Expiry(self._ages, self._expire, self.now)
 
     @property
     def trouble(self) -> str:
-        """Return why the last group could not be written, or what else is wrong with the log; empty if all is well."""
+        """Return why the last group could not be written, or another problem of the log; empty if healthy."""
         return self._failure or self.backend.trouble
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """Return how many checkpoints succeeded, and how many failed."""
+        """Return the numbers of successful and failed checkpoints."""
         return self.backend.checkpoint_counts
 
     def now(self) -> float:
-        """Return the time, in seconds since the epoch, by which age is judged."""
+        """Return the current time in seconds since the epoch; ages are relative to it."""
         return self._clock.now()
 
     def read_for(self, told: OnStart) -> None:
-        """Have `told` be told the log while it is read."""
+        """Pass the log to `told` while it is read."""
         self._told_at_start = told
 
     async def _begin(self) -> None:
@@ -112,7 +112,7 @@ class EmbeddedStorage(UsedByMany):
         self._expiry.wake()
 
     async def _end(self) -> None:
-        """Refuse new writes, finish those submitted, and let go of the log."""
+        """Refuse new writes, finish pending ones, and close the log."""
         self._expiry.close()
         await self._pipeline.drain()
         watchers, self._watchers = self._watchers, {}
@@ -136,11 +136,11 @@ class EmbeddedStorage(UsedByMany):
         return found[0] if found else None
 
     async def is_stale(self, resource: str, key: str) -> bool:
-        """Return False: bytes are kept as they come."""
+        """Return False: bytes are stored unchanged."""
         return False
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """Return all rows of a resource, or of all, at a revision."""
+        """Return all rows of a resource, or of all resources, at a revision."""
         at = self._revision if at is None else at
         if at > self._revision:
             raise TooNew(at, self._revision)
@@ -158,8 +158,8 @@ class EmbeddedStorage(UsedByMany):
     async def watch(
         self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None, room: Room | None = None
     ) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens, until the storage is closed. Between portions of
-        what was there already, `room` is waited for.
+        """Deliver everything after a revision, then new changes, until the storage is closed. `room` is awaited between
+        portions of old records.
         """
         while after < self._revision:
             through = self._revision
@@ -182,7 +182,7 @@ class EmbeddedStorage(UsedByMany):
         return stop
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
-        """Remove what was superseded up to a revision from the log."""
+        """Remove records superseded up to a revision from the log."""
         self._replayed.clear()
         self._rows.compact(min(revision, self._revision))
         return self._garbage.collect()
@@ -210,7 +210,7 @@ class EmbeddedStorage(UsedByMany):
         self._replayed.update((record.revision, record) for record in records)
 
     def _as_read(self, record: Record) -> Record:
-        """Return a record of the log as it is told."""
+        """Return a record of the log as it is delivered."""
         found = self._stamped(record)
         return found if found.decode_error else found._replace(decode_error=self._rules.inspect(found.data))
 
@@ -243,7 +243,7 @@ class EmbeddedStorage(UsedByMany):
             raise TooOld(revision, self._rows.compacted)
 
     def _admit(self, transaction: PendingTransaction) -> bool:
-        """Compare, and give a transaction the next revisions."""
+        """Check the compares and assign the next revisions to a transaction."""
         conflict = self._conflict(transaction)
         if conflict is None:
             transaction.records = [self._record(write) for write in transaction.writes]
@@ -296,24 +296,24 @@ class EmbeddedStorage(UsedByMany):
         for transaction in group:
             if not transaction.done.done():
                 transaction.done.set_result(transaction.records[-1].revision)
-        for deliver in tuple(self._watchers):  # before anybody hears of the results
+        for deliver in tuple(self._watchers):  # before the writers get their results
             deliver(records, self._revision)
 
     def _refuse(self, group: Sequence[PendingTransaction], failure: BaseException) -> None:
         self._failure = str(failure)
         known = not isinstance(failure, Unknown)
         self.failures["refused" if known else "unknown"] += len(group)
-        self._log.error("a group of writes failed", writes=len(group), known=known, error=failure)
+        self._log.error("failed to write a group", writes=len(group), known=known, error=failure)
         for transaction in group:
             if not transaction.done.done():
                 transaction.done.set_exception(
                     ServiceUnavailable(f"the store cannot write: {failure}")
                     if known
-                    else Timeout(f"it is unknown whether the write was made: {failure}")
+                    else Timeout(f"unknown whether the write was applied: {failure}")
                 )
 
     def _expire(self, rows: Iterable[tuple[str, str, int]]) -> None:
-        """Remove those of the rows that are still as they were, once those before are settled."""
+        """Remove those rows that are unchanged, after pending writes have finished."""
         if self._expiring:
             return
         revisions = [revision for _, _, revision in rows]
@@ -321,14 +321,14 @@ class EmbeddedStorage(UsedByMany):
         self.backend.fetch(revisions).add_done_callback(self._remove_expired)
 
     def _remove_expired(self, found: "asyncio.Future[Sequence[Record]]") -> None:
-        records = found.result() if found.exception() is None else ()  # it will be tried again
+        records = found.result() if found.exception() is None else ()  # retried later
         self._expiring = len(records)
         for record in records:
             write = Write(record.resource, record.key, record.revision, as_of(record.data, ""), deleted=True)
             self.txn([write]).add_done_callback(self._expired)
 
     def _expired(self, done: "asyncio.Future[int]") -> None:
-        done.exception()  # somebody was faster, or it will be tried again
+        done.exception()  # lost a race, or retried later
         self._expiring -= 1
 
 

@@ -1,4 +1,4 @@
-"""Rows that live for a limited time: by which clock, which have outlived their last write, and when to look again."""
+"""Rows with a limited lifetime: which clock counts, which rows have expired, and when to check next."""
 
 import asyncio
 from collections import OrderedDict
@@ -9,16 +9,16 @@ from typing import Protocol
 from apiserver_stub.storage.interface import Record
 from controller_manager.common.base.clock import loop_clock, wall_seconds
 
-_BATCH = 256  # rows removed in one go; other work gets its turn in between
+_BATCH = 256  # rows removed at a time, before other tasks run
 _BREATH = 0.02  # seconds between two batches
-_PAUSE = 1.0  # seconds between two looks when nothing is overdue
+_PAUSE = 1.0  # seconds between two checks if nothing is overdue
 
-# Removes rows (resource, key, revision) soon, unless they change before that or the storage is busy.
+# Removes rows (resource, key, revision) soon, unless they change before or the storage is busy.
 Remove = Callable[[Sequence[tuple[str, str, int]]], None]
 
 
 class TTLIndex:
-    """The rows of each lifetime (in seconds), the longest unwritten first; pure."""
+    """The rows of each lifetime (in seconds), oldest write first. Pure."""
 
     __slots__ = ("_rows", "_ttls")
 
@@ -27,7 +27,7 @@ class TTLIndex:
         self._rows: dict[float, OrderedDict[tuple[str, str], tuple[float, int]]] = {}
 
     def note(self, record: Record) -> None:
-        """Take in a durable record; records come in the order of their revisions, and so of the times they tell."""
+        """Add a durable record. Records come in order of revision and time."""
         row = record.resource, record.key
         known = self._ttls.pop(row, None)
         if known is not None:
@@ -40,7 +40,7 @@ class TTLIndex:
             self._rows.setdefault(record.ttl, OrderedDict())[row] = record.at, record.revision
 
     def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
-        """Yield resource, key and revision of at most `limit` rows of each lifetime whose time is over."""
+        """Yield the resource, key and revision of expired rows, at most `limit` per lifetime."""
         for ttl, rows in self._rows.items():
             for (resource, key), (at, revision) in islice(rows.items(), limit):
                 if at > now - ttl:
@@ -48,22 +48,22 @@ class TTLIndex:
                 yield resource, key, revision
 
     def next(self) -> float | None:
-        """Return the time at which the next row is due; None while there is none."""
+        """Return the time at which the next row expires; None if there is none."""
         return min((next(iter(rows.values()))[0] + ttl for ttl, rows in self._rows.items()), default=None)
 
 
 class Ages(Protocol):
-    """Rows by when their time is over."""
+    """Rows by expiration time."""
 
     def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
-        """Yield resource, key and revision of rows whose time is over, at most `limit` of each kind of lifetime."""
+        """Yield the resource, key and revision of expired rows, at most `limit` per lifetime."""
 
     def next(self) -> float | None:
-        """Return the time at which the next row is due; None while there is none."""
+        """Return the time at which the next row expires; None if there is none."""
 
 
 class Expiry:
-    """Removes rows within seconds after their time is over. What could not be removed is tried again."""
+    """Removes rows within seconds of their expiration. Failed removals are retried."""
 
     def __init__(self, ages: Ages, remove: Remove, clock: Callable[[], float]) -> None:
         self._ages = ages
@@ -73,13 +73,13 @@ class Expiry:
         self._closed = False
 
     def wake(self) -> None:
-        """There may be something to wait for; a storage without such rows has no timer."""
+        """Schedule a check; a storage without expiring rows has no timer."""
         due = None if self._timer is not None or self._closed else self._ages.next()
         if due is not None:
             self._rest(max(due - self._clock(), _PAUSE))
 
     def close(self) -> None:
-        """Remove no more."""
+        """Stop removing rows."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -99,8 +99,8 @@ class Expiry:
 
 
 class SteadyClock:
-    """Seconds since the epoch for what is written and for how long it is kept. Whoever sets the wall clock forward or
-    back while the store is open neither hastens nor stops anything. Make it within the loop.
+    """Seconds since the epoch for write times and ages. Changes of the wall clock while the store is open have no
+    effect. Create it inside the loop.
     """
 
     def __init__(self) -> None:
@@ -108,16 +108,14 @@ class SteadyClock:
         self._offset = wall_seconds() - self._clock()
 
     def now(self) -> float:
-        """Return the time."""
+        """Return the current time."""
         return self._clock() + self._offset
 
 
 class Written:
-    """The times at which the records of a log were written, as far as they can be believed: in their order, and not in
-    the future.
+    """The write times of the records of a log, made plausible: in order and not in the future.
 
-    A record that another clock has dated ahead counts as written just now, one dated before its predecessor as written
-    with it.
+    A record dated in the future counts as written now, one dated before its predecessor as written together with it.
     """
 
     def __init__(self, now: float) -> None:
@@ -125,7 +123,7 @@ class Written:
         self._latest = float("-inf")
 
     def of(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records, with times that can be."""
+        """Yield the records with plausible times."""
         for record in records:
             at = max(self._latest, min(record.at, self._now))
             self._latest = at

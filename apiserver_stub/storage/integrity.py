@@ -1,4 +1,4 @@
-"""Checksums of records, and the decision whether a log still has everything that was acknowledged; pure."""
+"""Checksums of records, and the check that a log still has everything that was acknowledged. Pure."""
 
 import struct
 from collections.abc import Sequence
@@ -15,13 +15,11 @@ _NUMBERS = struct.Struct("<qdqB").pack
 _LIFETIME = struct.Struct("<d").pack
 _LOW = (1 << _HALF) - 1
 _WHOLE = (1 << 2 * _HALF) - 1
-_NAMED = 3  # damaged records that are named
+_NAMED = 3  # damaged records listed in a message
 
 
 class Damage(Enum):
-    """The verdict of a checksum on a record: nothing wrong, other bytes of the object than were written, or nothing
-    about the record can be believed.
-    """
+    """The result of a checksum: the record is valid, the object's bytes are damaged, or the whole record is."""
 
     NONE = 0
     VALUE = 1
@@ -29,8 +27,8 @@ class Damage(Enum):
 
 
 def checksum(record: Record) -> int:
-    """Return 62 bits: one half covers the object, the other that half and everything else, so that a damaged object is
-    told from a damaged record.
+    """Return 62 bits: one half covers the object, the other covers that half and the rest. So a damaged object and a
+    damaged record can be distinguished.
     """
     revision, resource, key, data, deleted, at, ttl, _ = record
     value = crc32(data) & _LOW
@@ -41,7 +39,7 @@ def checksum(record: Record) -> int:
 def damage(
     revision: int, resource: bytes, key: bytes, data: bytes, deleted: int, at: float, ttl: float, expected: int
 ) -> Damage:
-    """Return what became of a record since its checksum was made; the columns that were read of it may be anything."""
+    """Return the damage of a record since its checksum was made. Its columns can have any type."""
     try:
         value = expected >> _HALF
         if _of_the_rest(revision, resource + b"\0" + key, value, deleted, at, ttl) != expected & _LOW:
@@ -52,7 +50,9 @@ def damage(
 
 
 def _of_the_rest(revision: int, name: bytes, value: int, deleted: int, at: float, ttl: float) -> int:
-    """A record without a lifetime has the checksum it had before there were any."""
+    """Return the checksum of all but the object. A record without a lifetime has the same checksum as before lifetimes
+    existed.
+    """
     numbers = crc32(_NUMBERS(revision, at, value, deleted))
     if ttl:
         numbers = crc32(_LIFETIME(ttl), numbers)
@@ -60,31 +60,31 @@ def _of_the_rest(revision: int, name: bytes, value: int, deleted: int, at: float
 
 
 class Tally(NamedTuple):
-    """The number of records, and the sum of their checksums, which does not depend on their order."""
+    """The number of records and the sum of their checksums, independent of their order."""
 
     records: int = 0
     total: int = 0
 
     def plus(self, sums: Sequence[int]) -> "Tally":
-        """Return the tally with some records more."""
+        """Return the tally with more records."""
         return Tally(self.records + len(sums), (self.total + sum(sums)) & _WHOLE)
 
     def joined(self, other: "Tally") -> "Tally":
-        """Return the tally of the records of both."""
+        """Return the combined tally."""
         return Tally(self.records + other.records, (self.total + other.total) & _WHOLE)
 
 
 JUMP = 1_000_000_000
-"""By how much revisions jump when some may have been given out that nobody remembers, as etcd recommends it."""
+"""The number of revisions to skip if acknowledged ones may have been lost, as etcd recommends."""
 _NONE = Tally()
 
 
 class Acknowledged(NamedTuple):
-    """The extent to which writes of a store were acknowledged.
+    """The acknowledged writes of a store.
 
-    `epoch` counts the write-ahead logs there were, `revision` is the newest that was acknowledged, `written` tells all
-    records up to it, whether they are still kept or not. `closed` is set by an orderly end, `boot` names the run of
-    the operating system in which this was said.
+    `epoch` counts the write-ahead logs, `revision` is the newest acknowledged one, and `written` is the tally of all
+    records up to it, including removed ones. `closed` is set by an orderly shutdown; `boot` identifies the boot of the
+    operating system in which it was recorded.
     """
 
     store: bytes
@@ -98,10 +98,10 @@ class Acknowledged(NamedTuple):
 class StartupFacts(msgspec.Struct):
     """The facts that a start finds.
 
-    `said` is what the witness says (None: nothing, `unreadable`: nothing that can be read). Of the database: whether
-    it `exists`, whether a write-ahead log lies there without it (`orphan`), its `store`, its `epoch`, whether what it
-    says of itself is damaged (`stateless`), the newest `revision` known to it, the records that are `present` up to
-    the acknowledged revision or were `removed` by compaction, and the `damaged` ones, in words.
+    `said` is the content of the witness (None: nothing; `unreadable`: it is damaged). Of the database: whether it
+    `exists`, whether a write-ahead log is there without it (`orphan`), its `store`, its `epoch`, whether its own record
+    is damaged (`stateless`), its newest `revision`, the records `present` up to the acknowledged revision or `removed`
+    by compaction, and descriptions of the `damaged` ones.
     """
 
     said: Acknowledged | None = None
@@ -119,21 +119,21 @@ class StartupFacts(msgspec.Struct):
 
 
 def losses(seen: StartupFacts) -> list[str]:
-    """Return what of the acknowledged writes is lost or cannot be vouched for, in words; nothing if all is there.
+    """Return descriptions of acknowledged writes that are lost or unverifiable; empty if there are none.
 
     | witness | database | lost |
     |--|--|--|
-    | silent | absent, or never used | nothing |
-    | silent | used before, or a write-ahead log alone | unknown |
-    | speaks | absent | everything |
-    | speaks | of another store | unknown |
-    | speaks of a later epoch or revision | | the end of the log |
-    | speaks of other records up to there | | some records |
-    | | says nothing sound of itself, has damaged records | those |
+    | empty | absent, or never used | nothing |
+    | empty | used before, or only a write-ahead log | unknown |
+    | has content | absent | everything |
+    | has content | of another store | unknown |
+    | has a later epoch or revision | | the end of the log |
+    | has another tally up to its revision | | some records |
+    | | its own record or other records are damaged | those |
     """
     found = _beside(seen) or (_end(seen) + _middle(seen) if seen.said else [])
     if seen.stateless:
-        found.append("what it says of its own history is damaged")
+        found.append("its own record is damaged")
     if seen.damaged:
         more = f" and {len(seen.damaged) - _NAMED} more" if len(seen.damaged) > _NAMED else ""
         found.append(f"damaged: {', '.join(seen.damaged[:_NAMED])}{more}")
@@ -141,18 +141,18 @@ def losses(seen: StartupFacts) -> list[str]:
 
 
 def _beside(seen: StartupFacts) -> list[str]:
-    """Return what is wrong with the files as such; then nothing more can be said."""
+    """Return the problems of the files; if there are any, nothing else can be checked."""
     said = seen.said
     if not seen.exists and said is not None and said.revision:
         return [f"the database is missing, and with it everything up to revision {said.revision}"]
     if not seen.exists and seen.orphan:
-        return ["the database is missing, only its write-ahead log is there"]
+        return ["the database is missing; only its write-ahead log exists"]
     if seen.unreadable:
-        return ["the witness beside it, which says how far writes were acknowledged, is damaged"]
+        return ["its witness file, which records the acknowledged writes, is damaged"]
     if said is None and seen.exists and (seen.epoch or seen.stateless):
-        return ["the witness beside it, which says how far writes were acknowledged, is missing"]
+        return ["its witness file, which records the acknowledged writes, is missing"]
     if said is not None and seen.exists and not seen.stateless and said.store != seen.store:
-        return ["the witness beside it is of another store"]
+        return ["its witness file belongs to another store"]
     return []
 
 
@@ -171,7 +171,7 @@ def _middle(seen: StartupFacts) -> list[str]:
     said = seen.said
     assert said is not None
     if seen.revision < said.revision or seen.stateless:
-        return []  # they differ anyway
+        return []  # they differ in any case
     found = seen.present.joined(seen.removed)
     if found == said.written:
         return []
@@ -183,7 +183,7 @@ def _middle(seen: StartupFacts) -> list[str]:
 
 
 def in_doubt(seen: StartupFacts) -> bool:
-    """Return whether the last moments before the machine itself went down may be unknown: what the witness said then
-    may not have reached the disk.
+    """Return whether the last writes before a crash of the machine may be unknown: the last update of the witness may
+    not have reached the disk.
     """
     return seen.said is not None and not seen.said.closed and seen.said.boot != seen.boot

@@ -1,4 +1,4 @@
-"""The protocol of storages: one order of revisions, transactions that compare, a watch; refusals; stamped bytes."""
+"""The protocol of storages: a single order of revisions, transactions with compares, a watch, and errors."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -9,17 +9,17 @@ import msgspec
 from controller_manager.common.api import errors
 
 ENCRYPTED = b"k8s:enc:"
-"""The beginning of what is kept of an encrypted object; a storage does not look into that."""
+"""The prefix of an encrypted object; a storage does not decode it."""
 _VERSION = b'"resourceVersion":"'
 _EMPTY = b'"resourceVersion":""'
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Write(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The next state of a row, if it is at revision `expected` (0: if there is none); or its removal.
+    """The next state of a row if it is at revision `expected` (0: if it does not exist), or its removal.
 
-    `data` is JSON of an object with an empty `"resourceVersion":""` in its metadata, before anything else of that name;
-    of a deletion the final state. A row is removed `ttl` seconds after it was written (0: never).
+    `data` is the object's JSON with an empty `"resourceVersion":""` in its metadata, before any other member of that
+    name; for a deletion it is the final state. The row is removed `ttl` seconds after the write (0: never).
     """
 
     resource: str
@@ -31,8 +31,8 @@ class Write(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The condition that a row is at revision `expected` (0: that there is none), for a transaction that leaves the row
-    alone.
+    """The condition that a row is at revision `expected` (0: does not exist), for a row that the transaction does not
+    write.
     """
 
     resource: str
@@ -41,12 +41,12 @@ class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Record(NamedTuple):
-    """A row as it was written, or an event of a watch: its `data` carry `revision`.
+    """A stored row, or an event of a watch; its `data` contain `revision`.
 
-    Of a deletion they are the final state. A storage that cannot keep one (etcd tells only what was before) may put it
-    under another key in the same transaction, or give the state before with the revision of the deletion. `at` is
-    seconds since the epoch, as far as the storage knows it: when it was written, or else received. `decode_error` says
-    why what was read holds no object that can be believed.
+    For a deletion, `data` is the final state. A storage that cannot keep it (etcd has only the previous state) may
+    store it under another key in the same transaction, or use the previous state with the revision of the deletion.
+    `at` is the time of the write in seconds since the epoch, or of its arrival if the storage does not know it.
+    `decode_error` says why the data is not a valid object.
     """
 
     revision: int
@@ -60,8 +60,8 @@ class Record(NamedTuple):
 
 
 class StoredObject(msgspec.Struct, gc=False, eq=False):
-    """An object as JSON bytes, at one revision, held as a whole or in pieces that others hold too; `key` is
-    `namespace/name`, or `name` where there is no namespace.
+    """An object as JSON bytes at one revision, stored whole or in shared pieces. `key` is `namespace/name`, or `name`
+    without a namespace.
     """
 
     resource: str
@@ -71,146 +71,149 @@ class StoredObject(msgspec.Struct, gc=False, eq=False):
 
     @property
     def data(self) -> bytes:
-        """Return the object; it takes a microsecond to join its pieces."""
+        """Return the object; joining its pieces takes a microsecond."""
         held = self._held
         return held if isinstance(held, bytes) else b"".join(held)
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
-        """Return the object in the pieces that it is held in."""
+        """Return the object in its stored pieces."""
         held = self._held
         return (held,) if isinstance(held, bytes) else held
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the object is held in one piece."""
+        """Return whether the object is stored in one piece."""
         return isinstance(self._held, bytes)
 
     def hold(self, pieces: tuple[bytes, ...]) -> None:
-        """Hold the same object in pieces."""
+        """Store the same object in pieces."""
         self._held = pieces
 
 
 class Listing(NamedTuple):
-    """Rows in the order of resource and key, as they were at `revision`."""
+    """Rows in order of resource and key, as of `revision`."""
 
     records: Sequence[Record]
     revision: int
 
 
-# Is told records in the order of their revisions, and the revision up to which everything has been told; those of a
-# transaction together. It must not raise, nor wait.
+# Called with records in order of revision, and the revision up to which everything has been delivered. The records of a
+# transaction come together. It must neither raise nor block.
 Deliver = Callable[[Sequence[Record], int], None]
 
 
-# Returns what is wrong with the bytes of an object; empty for a sound one.
+# Returns the problem of an object's bytes; empty if they are valid.
 Inspect = Callable[[bytes], str]
 
 
 def uninspected(_: bytes) -> str:
-    """Take bytes as they are."""
+    """Accept any bytes."""
     return ""
 
 
-# Is told why nothing more will be: whoever wants to know watches again. It must not raise, nor wait.
+# Called with the reason when a watch ends; the subscriber may watch again. It must neither raise nor block.
 OnWatchEnd = Callable[[str], None]
 
 
 class Storage(Protocol):
-    """Rows of bytes by resource and key, which several servers may share.
+    """Rows of bytes by resource and key. Several servers may share a storage.
 
-    Each transaction has a revision greater than all before it; an empty storage is at 1 or less. Several writes of one
-    transaction have one revision (etcd), or consecutive ones that are told together. What was written is stamped with
-    its revision wherever it is read. Nothing is acknowledged, read or told before it is durable.
+    Each transaction has a revision greater than all before; an empty storage is at 1 or less. The writes of a
+    transaction have one revision (etcd) or consecutive revisions that are delivered together. Data is stamped with its
+    revision wherever it is read. Nothing is acknowledged, read or delivered before it is durable.
     """
 
     @property
     def trouble(self) -> str:
-        """Return why writes fail, or what else is wrong; empty if all is well."""
+        """Return why writes fail, or another problem; empty if healthy."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Return how many transactions failed, by what is known of them: `refused`, or `unknown`."""
+        """Return the numbers of failed transactions by outcome: `refused` or `unknown`."""
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """Return how many checkpoints succeeded, and how many failed, where there are any."""
+        """Return the numbers of successful and failed checkpoints, if there are any."""
 
     async def open(self) -> None:
-        """Make ready for one more user. Raises `Unusable` with a sentence if that cannot be."""
+        """Open the storage for one more user. Raises `Unusable` with a message for the operator."""
 
     async def close(self) -> None:
-        """One user less; with the last, finish what is under way and let go of everything. It may be that it cannot be
-        opened again then.
+        """Close the storage for one user. The last one finishes pending work and releases everything; it may be
+        impossible to open it again.
         """
 
     async def current_revision(self) -> int:
-        """Return the newest revision: nothing that was acknowledged before the call, to whomever, is newer."""
+        """Return the newest revision. It is at least as new as everything acknowledged before the call, to any
+        client.
+        """
 
     async def oldest_revision(self) -> int:
-        """Return the revision from which a copy best begins: as far back as there is history, or at the present where
-        that costs much.
+        """Return the revision from which a copy should start: the oldest with history, or the newest one if history is
+        expensive.
         """
 
     async def get(self, resource: str, key: str) -> Record | None:
         """Return the current row of `key`."""
 
     async def is_stale(self, resource: str, key: str) -> bool:
-        """Tell whether the current row of `key` would be kept in another form if it were written again as it is, as
-        when keys of encryption are rotated.
+        """Return whether the row would be stored differently if it were written again unchanged, for example after the
+        rotation of an encryption key.
         """
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         """Return all rows of a resource (None: of all) at a revision (None: newest). Raises `TooOld` or `TooNew`."""
 
     def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
-        """Make all writes or none, if the `compares` hold, each of another row; returns the newest revision, which is
-        that of the last write.
+        """Make all writes or none, if the `compares` hold (each of another row). Return the revision of the last write.
 
-        It begins at once, and whoever stops waiting for it does not undo it. Callers bound how many are under way.
-        Raises `RevisionConflict` for the first row that is not at the expected revision; `ServiceUnavailable` if the
-        writes could not be made, `Timeout` if nobody knows whether they were.
+        It starts at once, and cancelling the wait does not undo it. Callers limit the number of pending transactions.
+        Raises `RevisionConflict` for the first row not at the expected revision, `ServiceUnavailable` if the writes
+        were not made, and `Timeout` if the outcome is unknown.
         """
 
     async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens; none is left out and none comes twice. Returns
-        once what was there is told, with a function that ends it. Raises `TooOld`.
+        """Deliver everything after a revision, then new changes, without gaps or duplicates. Return once the existing
+        changes are delivered, with a function that stops the watch. Raises `TooOld`.
 
-        If the storage cannot go on, it says so to `ended`, once, and tells nothing more.
+        If the storage cannot continue, it calls `ended` once and delivers nothing more.
         """
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
-        """Forget what was superseded up to a revision, in small batches; done again, or of an earlier revision, it does
-        nothing. Several servers may each decide on it.
+        """Drop what was superseded up to a revision, in small batches. Repeated calls and earlier revisions have no
+        effect. Several servers may each call it.
         """
 
 
-# Is told the records of a log in their order while it is read, and the revision behind which history begins, as far as
-# that is known by then.
+# Called with the records of a log in order while it is read, and the revision after which history begins, as far as it
+# is known.
 OnStart = Callable[[Sequence[Record], int], None]
 
 
 @runtime_checkable
 class ReadAtStart(Protocol):
-    """A storage that reads all of its log when it is opened, and can tell it meanwhile: so nobody holds it twice."""
+    """A storage that reads its whole log when it is opened and can pass it on, so that it is not held in memory
+    twice.
+    """
 
     def read_for(self, told: OnStart) -> None:
-        """Have `told` be told the log when it is read for the first user; whoever is told nothing, since others opened
-        the storage before, or the log is empty, lists and watches.
+        """Pass the log to `told` when it is read for the first user. If `told` is not called, because the storage is
+        already open or the log is empty, list and watch instead.
         """
 
 
 @runtime_checkable
 class SharesPieces(Protocol):
-    """A storage that holds objects in memory, and can do so in the same pieces as who reads them."""
+    """A storage that holds objects in memory and can share their pieces with its readers."""
 
     def share(self, obj: StoredObject) -> None:
-        """Hold what it holds of the object in the same pieces."""
+        """Store the object in the same pieces."""
 
 
 class RevisionConflict(Exception):
-    """A row is not, or no longer, at the revision the writer expected: it is at `current` (0: there is none), as of
-    `revision` of the storage.
+    """A row is not at the revision that the writer expected. It is at `current` (0: does not exist), as of `revision`
+    of the storage.
     """
 
     def __init__(self, resource: str, key: str, current: int, revision: int) -> None:
@@ -222,14 +225,14 @@ class RevisionConflict(Exception):
 
 
 class TooOld(errors.Expired):
-    """The history since that revision is no longer held; what is held begins behind `oldest`."""
+    """The history since that revision has been dropped; it begins after `oldest`."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {revision} ({oldest})")
 
 
 class TooNew(errors.Timeout):
-    """No revision that high is visible yet."""
+    """The revision is not visible yet."""
 
     def __init__(self, revision: int, current: int) -> None:
         message = "Too large resource version"
@@ -239,23 +242,23 @@ class TooNew(errors.Timeout):
 
 
 class Unknown(Exception):
-    """A write failed in such a way that it may still be found after a restart, and could not be taken back."""
+    """A write failed, could not be rolled back, and may reappear after a restart."""
 
 
 class Unusable(Exception):
-    """The store's file cannot be used; the message is one sentence for the person who started the server."""
+    """The store's file cannot be used; the message is for the operator."""
 
 
 def stamped(data: bytes, revision: int) -> bytes:
-    """Return the bytes with `revision` for their resourceVersion, if they leave it empty."""
+    """Return the bytes with `revision` as their resourceVersion, if it is empty."""
     if not data.startswith(_EMPTY, data.find(_VERSION)):
         return data
     return data.replace(_EMPTY, b'"resourceVersion":"%d"' % revision, 1)
 
 
 def as_of(data: bytes, revision: int | str) -> bytes:
-    """Return the same object with another `metadata.resourceVersion`, which may be empty. What is encrypted stays as it
-    is: its revision is not to be seen.
+    """Return the object with another `metadata.resourceVersion`, which may be empty. Encrypted bytes are returned
+    unchanged.
     """
     if data.startswith(ENCRYPTED):
         return data

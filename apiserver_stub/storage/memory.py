@@ -1,4 +1,4 @@
-"""A storage in memory alone, of which a snapshot costs nothing: for clusters within one process, and what they try."""
+"""A storage in memory with free snapshots, for clusters within one process."""
 
 import asyncio
 from bisect import bisect_right
@@ -30,7 +30,7 @@ from apiserver_stub.storage.users import UsedByMany
 
 
 class KeptRecord(StoredObject, gc=False, eq=False):
-    """A record, whose object is held as its readers hold it."""
+    """A record whose object's pieces are shared with its readers."""
 
     deleted: bool
     at: float
@@ -39,13 +39,13 @@ class KeptRecord(StoredObject, gc=False, eq=False):
 
     @property
     def record(self) -> Record:
-        """Return the record as it is told."""
+        """Return the record as it is delivered."""
         about = self.deleted, self.at, self.ttl, self.decode_error
         return Record(self.revision, self.resource, self.key, self.data, *about)
 
 
 class MemorySnapshot(msgspec.Struct, frozen=True):
-    """All rows as they were at `revision`, for ever, and those with a lifetime by when it ends; no history."""
+    """An immutable snapshot of all rows at `revision`, and of rows with a lifetime by expiration; without history."""
 
     revision: int
     rows: Mapping[str, View[KeptRecord]]
@@ -60,18 +60,18 @@ class _Written(NamedTuple):
 
 
 class MemoryRows:
-    """The rows, and what was written since the last compaction; pure. `revision` is the newest one."""
+    """The rows, and the writes since the last compaction. Pure. `revision` is the newest one."""
 
     def __init__(self) -> None:
         self.revision = self.compacted = 1
         self._rows: dict[str, OrderedMap[KeptRecord]] = {}
         self._history: list[_Written] = []
-        self._deadlines: OrderedMap[KeptRecord] = OrderedMap()  # by when a lifetime ends
+        self._deadlines: OrderedMap[KeptRecord] = OrderedMap()  # by expiration
 
     @classmethod
     def of(cls, snapshot: MemorySnapshot, revision: int = 0) -> Self:
-        """Return rows that begin as those of a snapshot, at its revision or a later one; history begins there. What
-        is not changed is shared.
+        """Return rows that start from a snapshot, at its revision or a later one; history begins there. Unchanged data
+        is shared.
         """
         made = cls()
         made.revision = made.compacted = max(revision, snapshot.revision)
@@ -80,18 +80,18 @@ class MemoryRows:
         return made
 
     def snapshot(self) -> MemorySnapshot:
-        """Return the rows as they are now; no row is looked at."""
+        """Return a snapshot of the current rows without copying them."""
         rows = {resource: rows.snapshot() for resource, rows in self._rows.items()}
         return MemorySnapshot(self.revision, MappingProxyType(rows), self._deadlines.snapshot())
 
     def copy(self) -> Self:
-        """Return the same rows with the same history, which go on by themselves: what a crash at this moment leaves."""
+        """Return an independent copy of rows and history: the state that a crash at this moment would leave."""
         made = type(self)()
         made.adopt(self)
         return made
 
     def adopt(self, other: "MemoryRows") -> None:
-        """Hold what others hold instead, history included; nothing may be open on these yet."""
+        """Take over the rows and history of `other`. No storage may be open on these rows yet."""
         same = self.of(other.snapshot())
         self.revision, self._rows, self._deadlines = same.revision, same._rows, same._deadlines
         self.compacted, self._history = other.compacted, other._history.copy()
@@ -102,7 +102,7 @@ class MemoryRows:
         return None if rows is None else rows.get(key)
 
     def share(self, obj: StoredObject) -> None:
-        """Hold an object, which may have been superseded meanwhile, in the same pieces."""
+        """Store an object, which may be superseded already, in the same pieces."""
         kept = self.get(obj.resource, obj.key)
         if kept is None or kept.revision != obj.revision:
             at = self._position(obj.revision) - 1
@@ -111,7 +111,7 @@ class MemoryRows:
             kept.hold(obj.pieces)
 
     def add(self, record: Record) -> None:
-        """Take in a record; records come in the order of their revisions."""
+        """Add a record. Records come in order of revision."""
         rows = self._rows.get(record.resource)
         if rows is None:
             rows = self._rows[record.resource] = OrderedMap()
@@ -147,24 +147,24 @@ class MemoryRows:
         return [kept.record for one in sorted(found) for kept in found[one].items()]
 
     def after(self, revision: int) -> list[Record]:
-        """Return what was written behind a revision. Raises `TooOld`."""
+        """Return the records after a revision. Raises `TooOld`."""
         self._check(revision)
         return [written.kept.record for written in self._history[self._position(revision) :]]
 
     def compact(self, revision: int) -> None:
-        """Forget what was superseded up to a revision."""
+        """Drop what was superseded up to a revision."""
         self.compacted = max(self.compacted, min(revision, self.revision))
         del self._history[: self._position(self.compacted)]
 
     def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
-        """Yield resource, key and revision of at most `limit` rows whose time is over."""
+        """Yield the resource, key and revision of at most `limit` expired rows."""
         for kept in islice(self._deadlines.items(), limit):
             if kept.at + kept.ttl > now:
                 break
             yield kept.resource, kept.key, kept.revision
 
     def next(self) -> float | None:
-        """Return the time at which the next row is due; None while there is none."""
+        """Return the time at which the next row expires; None if there is none."""
         return next((kept.at + kept.ttl for kept in self._deadlines.items()), None)
 
     def _position(self, revision: int) -> int:
@@ -176,7 +176,7 @@ class MemoryRows:
 
 
 class MemoryStorage(UsedByMany):
-    """A `Storage` of `rows`; what it writes is told before its writer is answered, as by the one with a log."""
+    """A `Storage` of `rows`. Changes are delivered before the writer is answered, as in the embedded storage."""
 
     trouble = ""
     checkpoint_counts = (0, 0)
@@ -185,7 +185,7 @@ class MemoryStorage(UsedByMany):
     def __init__(self, rows: MemoryRows | None = None) -> None:
         super().__init__()
         self.rows = rows or MemoryRows()
-        """What is kept; another storage may go on with it once this one is closed."""
+        """The rows; another storage may use them after this one is closed."""
         self._pipeline = Pipeline(self._admit, self._write, GroupLimits())
         self._watchers: dict[Deliver, OnWatchEnd | None] = {}
         self._expiry = Expiry(self.rows, self._expire, self._now)
@@ -195,7 +195,7 @@ class MemoryStorage(UsedByMany):
         return self.rows.revision
 
     async def oldest_revision(self) -> int:
-        """Return the revision up to which history was compacted."""
+        """Return the revision up to which history is compacted."""
         return self.rows.compacted
 
     async def get(self, resource: str, key: str) -> Record | None:
@@ -204,11 +204,11 @@ class MemoryStorage(UsedByMany):
         return None if found is None else found.record
 
     async def is_stale(self, resource: str, key: str) -> bool:
-        """Return False: bytes are kept as they come."""
+        """Return False: bytes are stored unchanged."""
         return False
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """Return all rows of a resource, or of all, at a revision."""
+        """Return all rows of a resource, or of all resources, at a revision."""
         at = self.rows.revision if at is None else at
         return Listing(self.rows.at(at, resource), at)
 
@@ -217,7 +217,7 @@ class MemoryStorage(UsedByMany):
         return self._pipeline.submit(writes, compares)
 
     async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens, until the storage is closed."""
+        """Deliver everything after a revision, then new changes, until the storage is closed."""
         deliver(self.rows.after(after), max(after, self.rows.revision))
         self._watchers[deliver] = ended
 
@@ -227,14 +227,14 @@ class MemoryStorage(UsedByMany):
         return stop
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
-        """Forget history up to a revision."""
+        """Drop history up to a revision."""
         self.rows.compact(revision)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
     def share(self, obj: StoredObject) -> None:
-        """Hold an object in the same pieces as its reader."""
+        """Store an object in the same pieces as its reader."""
         self.rows.share(obj)
 
     async def _begin(self) -> None:
@@ -253,7 +253,7 @@ class MemoryStorage(UsedByMany):
         return self._clock.now()
 
     def _admit(self, transaction: PendingTransaction) -> bool:
-        """Compare, and give a transaction the next revisions."""
+        """Check the compares and assign the next revisions to a transaction."""
         expectations: tuple[Write | Compare, ...] = (*transaction.writes, *transaction.compares)
         for row in expectations:
             found = self.rows.get(row.resource, row.key)
@@ -278,7 +278,7 @@ class MemoryStorage(UsedByMany):
         for transaction in group:
             if not transaction.done.done():
                 transaction.done.set_result(transaction.records[-1].revision)
-        for deliver in tuple(self._watchers):  # before anybody hears of the results
+        for deliver in tuple(self._watchers):  # before the writers get their results
             deliver(records, self.rows.revision)
         self._pipeline.written()
 
@@ -295,11 +295,11 @@ def _revision(written: _Written) -> int:
 
 
 def _deadline(kept: KeptRecord) -> str:
-    """Return the place of a row in the order in which lifetimes end."""
+    """Return the sort key of a row by expiration."""
     return f"{kept.at + kept.ttl:020.6f} {kept.resource} {kept.key}"
 
 
 def _seen(done: "asyncio.Future[int]") -> None:
-    """Nobody need wait for it: somebody was faster, or it will be tried again."""
+    """Mark the result as retrieved: the removal lost a race or is retried."""
     if not done.cancelled():
         done.exception()

@@ -1,4 +1,4 @@
-"""An ordered map with text keys whose snapshots cost nothing: writers copy the piece they change, never the whole."""
+"""An ordered map with string keys and free snapshots: writers copy only the chunk they change."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -6,12 +6,12 @@ from typing import Generic, Self, TypeVar
 
 V = TypeVar("V")
 
-_FULL = 512  # a chunk that grows beyond this is halved
-_SPARSE = 64  # a chunk that shrinks below this joins its neighbour
+_FULL = 512  # a larger chunk is split
+_SPARSE = 64  # a smaller chunk is merged with its neighbor
 
 
 class _Chunk(Generic[V]):
-    """A run of neighbouring keys; only the map whose token it carries may change it."""
+    """A run of neighboring keys. Only the map that owns it may change it."""
 
     __slots__ = ("keys", "owner", "values")
 
@@ -22,10 +22,10 @@ class _Chunk(Generic[V]):
 
 
 class View(Generic[V]):
-    """The readable side of an ordered map; a plain `View` never changes.
+    """The read interface of an ordered map; a plain `View` never changes.
 
-    `_bounds[i]` is not greater than any key of chunk `i` and greater than every key of chunk `i - 1`; `_bounds[0]`
-    is the empty text, and there is always at least one chunk.
+    `_bounds[i]` is not greater than any key of chunk `i` and greater than every key of chunk `i - 1`. `_bounds[0]` is
+    the empty string, and there is always at least one chunk.
     """
 
     __slots__ = ("_bounds", "_chunks", "_size")
@@ -39,14 +39,14 @@ class View(Generic[V]):
         return self._size
 
     def get(self, key: str) -> V | None:
-        """Return the value of `key`, if it has one."""
+        """Return the value of `key`, or None."""
         chunk = self._chunks[bisect_right(self._bounds, key) - 1]
         keys = chunk.keys
         at = bisect_left(keys, key)
         return chunk.values[at] if at < len(keys) and keys[at] == key else None
 
     def items(self, after: str = "", prefix: str = "") -> Iterator[V]:
-        """Yield values, in the order of their keys, of the keys greater than `after` that begin with `prefix`."""
+        """Yield the values of keys greater than `after` that begin with `prefix`, in key order."""
         first, start = self._start(after, prefix)
         last, stop = self._stop(prefix)
         if (first, start) >= (last, stop):
@@ -60,7 +60,7 @@ class View(Generic[V]):
         yield from self._chunks[last].values[:stop]
 
     def count(self, after: str = "", prefix: str = "") -> int:
-        """Return how many values `items` yields, without visiting them."""
+        """Return the number of values of `items` without visiting them."""
         if not after and not prefix:
             return self._size
         first, start = self._start(after, prefix)
@@ -70,7 +70,7 @@ class View(Generic[V]):
         return sum(len(self._chunks[index].keys) for index in range(first, last)) - start + stop
 
     def _start(self, after: str, prefix: str) -> tuple[int, int]:
-        """Return chunk and offset of the first key in range."""
+        """Return the chunk and offset of the first key in range."""
         if not after and not prefix:
             return 0, 0
         key, find = (after, bisect_right) if after >= prefix else (prefix, bisect_left)
@@ -78,7 +78,7 @@ class View(Generic[V]):
         return index, find(self._chunks[index].keys, key)
 
     def _stop(self, prefix: str) -> tuple[int, int]:
-        """Return chunk and offset just behind the last key in range."""
+        """Return the chunk and offset after the last key in range."""
         end = behind(prefix)
         if not end:
             return len(self._chunks) - 1, len(self._chunks[-1].keys)
@@ -87,12 +87,12 @@ class View(Generic[V]):
 
 
 class OrderedMap(View[V]):
-    """A map in the order of its keys: `put` and `remove` touch one chunk, `snapshot` touches nothing."""
+    """A map in key order: `put` and `remove` change one chunk, `snapshot` copies nothing."""
 
     __slots__ = ("_owner", "_shared")
 
     def __init__(self, pairs: Iterable[tuple[str, V]] = ()) -> None:
-        """`pairs` come in the order of their keys, each key once."""
+        """`pairs` must be sorted by key without duplicates."""
         self._owner = object()
         self._shared = False
         keys, values = [], []
@@ -107,14 +107,14 @@ class OrderedMap(View[V]):
 
     @classmethod
     def copy(cls, view: View[V]) -> Self:
-        """Return a map that begins as `view` and shares with it what it does not change."""
+        """Return a map that starts as `view` and shares unchanged chunks with it."""
         made = cls()
         made._chunks, made._bounds, made._size = view._chunks, view._bounds, view._size
         made._shared = True
         return made
 
     def snapshot(self) -> View[V]:
-        """Return the map as it is now, for ever."""
+        """Return an immutable view of the current map."""
         self._owner = object()
         self._shared = True
         return View(self._chunks, self._bounds, self._size)
@@ -133,7 +133,7 @@ class OrderedMap(View[V]):
             self._halve(index, chunk)
 
     def remove(self, key: str) -> None:
-        """Take `key` out; nothing happens if it is absent."""
+        """Remove `key`, if it is there."""
         index, chunk = self._own(key)
         at = bisect_left(chunk.keys, key)
         if at == len(chunk.keys) or chunk.keys[at] != key:
@@ -145,7 +145,7 @@ class OrderedMap(View[V]):
             self._join(index - 1)
 
     def _own(self, key: str) -> tuple[int, _Chunk[V]]:
-        """Return the chunk that holds or would hold `key`, made ours to change."""
+        """Return the chunk of `key`, copied first if this map does not own it."""
         if self._shared:
             self._chunks, self._bounds, self._shared = self._chunks.copy(), self._bounds.copy(), False
         index = bisect_right(self._bounds, key) - 1
@@ -162,7 +162,7 @@ class OrderedMap(View[V]):
         self._bounds.insert(index + 1, upper.keys[0])
 
     def _join(self, index: int) -> None:
-        """Make one chunk of `index` and the one behind it, if both exist and the one would not soon be halved."""
+        """Merge chunk `index` with the next one, if both exist and the result would not be split soon."""
         if not 0 <= index < len(self._chunks) - 1:
             return
         left, right = self._chunks[index], self._chunks[index + 1]
@@ -173,6 +173,6 @@ class OrderedMap(View[V]):
 
 
 def behind(prefix: str) -> str:
-    """Return the smallest text greater than every text that begins with `prefix`; empty if there is none."""
+    """Return the smallest string greater than every string that begins with `prefix`; empty if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else ""

@@ -1,4 +1,4 @@
-"""Group commit: what is submitted while one group is being written makes up the next."""
+"""Group commit: transactions submitted while a group is written form the next group."""
 
 import asyncio
 from collections import deque
@@ -11,15 +11,15 @@ from controller_manager.common.api.errors import ServiceUnavailable
 
 
 class GroupLimits(msgspec.Struct, frozen=True):
-    """Bounds of a group, in records and bytes; a single transaction may be larger."""
+    """Limits of a group in records and bytes; a single transaction may be larger."""
 
     records: int = 128
     size: int = 4 << 20
 
 
 class PendingTransaction:
-    """Writes on their way, all or none, if the `compares` hold, and who waits for them: `done` gets their newest
-    revision. `records` are what becomes of them once they are in a group.
+    """A pending transaction: writes that are made all or none if the `compares` hold. `done` gets their newest
+    revision. `records` are set once it is in a group.
     """
 
     __slots__ = ("compares", "done", "records", "writes")
@@ -38,15 +38,15 @@ class PendingTransaction:
         return any((row.resource, row.key) in rows for row in self.compares)
 
 
-# Gives a transaction its records; False if it was refused.
+# Assigns records to a transaction; returns False if it was refused.
 Admit = Callable[[PendingTransaction], bool]
-# Writes a group, and calls `Pipeline.written` when that is done.
+# Writes a group, and calls `Pipeline.written` when it is done.
 WriteGroup = Callable[[Sequence[PendingTransaction]], None]
 
 
 class Pipeline:
-    """A queue of transactions; one group is under way at a time, and each transaction is admitted when its group
-    begins: what came before it is settled then, or goes with it.
+    """A queue of transactions. One group is written at a time. A transaction is admitted when its group starts: all
+    earlier ones are settled then or part of the same group.
     """
 
     def __init__(self, admit: Admit, write: WriteGroup, limits: GroupLimits) -> None:
@@ -60,7 +60,7 @@ class Pipeline:
         self._closed = False
 
     def submit(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
-        """Queue a transaction; its revision will be greater than that of any submitted before."""
+        """Queue a transaction. Its revision will be greater than those of earlier ones."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if self._closed:
             done.set_exception(ServiceUnavailable("the store is closed"))
@@ -71,7 +71,7 @@ class Pipeline:
         return done
 
     def written(self) -> None:
-        """The group under way is settled."""
+        """The current group is settled."""
         self._group = ()
         if self._queue:
             self._schedule()
@@ -79,13 +79,13 @@ class Pipeline:
             wake(self._idle)
 
     async def drain(self) -> None:
-        """Accept no more, and wait until everything submitted is settled."""
+        """Accept no more transactions, and wait for the pending ones."""
         self._closed = True
         while self._queue or self._group:
             await turn(self._idle)
 
     def _schedule(self) -> None:
-        """Begin a group after everything that is ready to run has had the chance to join it."""
+        """Start a group after all ready tasks had the chance to join it."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)
@@ -99,7 +99,7 @@ class Pipeline:
             wake(self._idle)
 
     def _next_group(self) -> list[PendingTransaction]:
-        """Return as much of the queue as one group may be: nothing in it depends on what it writes."""
+        """Return as much of the queue as fits in a group. No transaction depends on another one in the group."""
         group: list[PendingTransaction] = []
         rows: set[tuple[str, str]] = set()
         size = 0
@@ -123,7 +123,7 @@ async def turn(waiters: "list[asyncio.Future[None]]") -> None:
 
 
 def wake(waiters: "list[asyncio.Future[None]]") -> None:
-    """Let everyone who waits go on."""
+    """Wake all waiters."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

@@ -1,4 +1,4 @@
-"""At which revision each row is, which records of the log were superseded when, and how those are removed."""
+"""The revision of each row, the superseded records of the log, and their removal."""
 
 import asyncio
 from array import array
@@ -15,9 +15,9 @@ _BATCH = 1000  # records removed in one transaction
 
 
 class RevisionIndex:
-    """The rows of a log by resource and key, and in the order of revisions what each write has made useless; pure.
+    """The rows of a log by resource and key, and the superseded records in order of revision. Pure.
 
-    `compacted` is the revision up to which superseded records are forgotten.
+    `compacted` is the revision up to which superseded records are dropped.
     """
 
     __slots__ = ("_current", "_since", "_superseded", "compacted")
@@ -25,16 +25,16 @@ class RevisionIndex:
     def __init__(self, compacted: int = 0) -> None:
         self.compacted = compacted
         self._current: dict[str, dict[str, int]] = {}
-        # Record `_superseded[i]` is useless once nobody wants to know what was before revision `_since[i]`.
+        # Record `_superseded[i]` is needed only for reads before revision `_since[i]`.
         self._since = array("q")
         self._superseded = array("q")
 
     def current(self, resource: str, key: str) -> int:
-        """Return the revision of a row; 0 if there is none."""
+        """Return the revision of a row; 0 if it does not exist."""
         return self._current.get(resource, _NONE).get(key, 0)
 
     def add(self, record: Record) -> None:
-        """Take in a durable record; records come in the order of their revisions."""
+        """Add a durable record. Records come in order of revision."""
         revision = record.revision
         rows = self._current.get(record.resource)
         if rows is None:
@@ -49,8 +49,8 @@ class RevisionIndex:
             rows[record.key] = revision
 
     def at(self, revision: int, resource: str | None = None) -> list[int]:
-        """Return the revisions of the rows as they were at `revision`, not before `compacted`; among them may be others
-        than those of `resource` (None: all are wanted).
+        """Return the revisions of the rows as of `revision`, which is not before `compacted`. The result may include
+        rows of other resources than `resource` (None: all).
         """
         found = [number for number in self._rows(resource) if number <= revision]
         start = bisect_right(self._since, revision)
@@ -58,22 +58,22 @@ class RevisionIndex:
         return sorted(found)
 
     def after(self, revision: int) -> list[int]:
-        """Return the revisions of all records behind `revision`, which is not before `compacted`."""
+        """Return the revisions of all records after `revision`, which is not before `compacted`."""
         start = bisect_right(self._since, revision)
         found = {number for number in self._superseded[start:] if number > revision}
         found.update(number for number in self._rows(None) if number > revision)
         return sorted(found)
 
     def compact(self, revision: int) -> None:
-        """Forget what was superseded up to `revision`; the records that are useless now are there to `take`."""
+        """Mark what was superseded up to `revision` as garbage for `take`."""
         self.compacted = max(self.compacted, revision)
 
     def garbage(self) -> Iterator[int]:
-        """Yield the revisions of records that are useless and not taken yet."""
+        """Yield the revisions of garbage records that are not taken yet."""
         return islice(self._superseded, bisect_right(self._since, self.compacted))
 
     def take(self, limit: int) -> list[int]:
-        """Return the revisions of some records that are useless, each once; none if that was all."""
+        """Return the revisions of some garbage records, each once; empty if there are none left."""
         count = min(limit, bisect_right(self._since, self.compacted))
         gone = self._superseded[:count].tolist()
         del self._since[:count], self._superseded[:count]
@@ -92,8 +92,8 @@ class RevisionIndex:
 
 
 class GarbageCollection:
-    """Removes useless records until none is left, a batch at a time. A batch that could not be removed is tried again
-    when more is to go; and after a restart, since the log itself shows what is left to remove.
+    """Removes garbage records in batches. A failed batch is retried with the next compaction or after a restart, since
+    garbage can be found in the log itself.
     """
 
     def __init__(self, backend: Backend, rows: RevisionIndex, log: Logger) -> None:
@@ -106,9 +106,7 @@ class GarbageCollection:
         self._closed = False
 
     def collect(self) -> "asyncio.Future[None]":
-        """Remove what is useless, and note up to where the log is compacted then; returns when nothing is left. Raises
-        what the backend does.
-        """
+        """Remove all garbage and record the compacted revision. Raises the errors of the backend."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
         self._waiting.append(done)
@@ -117,7 +115,7 @@ class GarbageCollection:
         return done
 
     async def close(self) -> None:
-        """Stop; waits for a batch under way."""
+        """Stop after the current batch."""
         self._closed = True
         if self._running:
             await self.collect()
@@ -133,7 +131,7 @@ class GarbageCollection:
     def _removed(self, failure: BaseException | None) -> None:
         if failure is not None:
             self._running = False
-            self._log.warning("the log could not be compacted; it will be tried again", error=failure)
+            self._log.warning("failed to compact the log; retrying later", error=failure)
             self._tell(failure)
             return
         self._batch = []
@@ -151,6 +149,6 @@ class GarbageCollection:
 
 
 def _seen(done: "asyncio.Future[None]") -> None:
-    """Nobody need wait for it: failures are logged."""
+    """Mark the result as retrieved: failures are logged."""
     if not done.cancelled():
         done.exception()

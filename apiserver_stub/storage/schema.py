@@ -1,4 +1,4 @@
-"""The tables of a store's database: the log, and what the store says of itself; made, checked, read and brought up."""
+"""The tables of a store's database: the log, and the store's own record. Create, check, read and upgrade them."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ import msgspec
 from apiserver_stub.storage.integrity import Tally, checksum
 from apiserver_stub.storage.interface import Record, Unusable
 
-APPLICATION = 0x6B737462  # marks our files (PRAGMA application_id)
+APPLICATION = 0x6B737462  # identifies our files (PRAGMA application_id)
 SCHEMA = 3
-UNSEALED = 1  # the schema whose records had no checksums
-_IMMORTAL = 2  # the schema whose records had no lifetimes
+UNSEALED = 1  # the schema without checksums
+_IMMORTAL = 2  # the schema without lifetimes
 PAGE_SIZE = 8192
-THESE = "WHERE revision IN (SELECT value FROM json_each(?))"  # the condition of records by their revisions
+THESE = "WHERE revision IN (SELECT value FROM json_each(?))"  # selects records by revision
 _LOG = """
 CREATE TABLE log (
     revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL,
@@ -39,9 +39,9 @@ ALTER TABLE sealed RENAME TO log;
 
 
 class StoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record that a store has of itself. `store` names it for good, `epoch` counts its write-ahead logs, `floor`
-    tells up to which revision the log was compacted; earlier versions said it of each resource, in `marks`. `removed`
-    are the records that compaction has removed. A snapshot says which records it has, `written`.
+    """The store's own record. `store` is its permanent name, `epoch` counts its write-ahead logs, `floor` is the
+    compacted revision; older versions recorded it per resource in `marks`. `removed` is the tally of compacted records.
+    A snapshot has the tally of its records in `written`.
     """
 
     store: str
@@ -53,7 +53,7 @@ class StoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def revision(self) -> int:
-        """Up to where the log was compacted, the newest revision it speaks of."""
+        """The compacted revision, the newest revision in this record."""
         return max(self.floor, *self.marks.values()) if self.marks else self.floor
 
 
@@ -61,20 +61,20 @@ _DECODER = msgspec.json.Decoder(StoreRecord)
 
 
 def unfinished(path: Path) -> Path:
-    """Return where the rows of an import into a store are as long as it is not finished."""
+    """Return the path of an unfinished import into a store."""
     return path.with_name(f"{path.name}.import")
 
 
 def reader(path: Path) -> sqlite3.Connection:
-    """Return a connection that reads, and leaves everything as it is, a write-ahead log it finds too."""
+    """Return a read-only connection that leaves all files unchanged, also a write-ahead log."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=0, isolation_level=None)
     connection.text_factory = _text
     return connection
 
 
 def is_store(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the database is a store's, False if it is empty. Raises `Unusable` if something else, or a later
-    version of this program, has written it.
+    """Return whether the database is a store; False if it is empty. Raises `Unusable` if another program or a newer
+    version wrote it.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
@@ -89,13 +89,13 @@ def is_store(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """Return the schema of a database."""
+    """Return the schema version of a database."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     return int(found)
 
 
 def create(connection: sqlite3.Connection, store: str) -> StoreRecord:
-    """Make the tables of a new store of that name; what it says of itself."""
+    """Create the tables of a new store with that name; return its record."""
     state = StoreRecord(store)
     _run(connection, f"BEGIN; {_LOG} {_STATE} {_MARK}")
     write_state(connection, state)
@@ -104,7 +104,7 @@ def create(connection: sqlite3.Connection, store: str) -> StoreRecord:
 
 
 def bring_up(connection: sqlite3.Connection, store: str) -> None:
-    """Give the records of an earlier version checksums, all or none."""
+    """Add checksums to the records of an older version, in one transaction."""
     connection.create_function("checksum", 6, _checksum, deterministic=True)
     _run(connection, f"BEGIN; {_SEAL} {_STATE}")
     marks = dict(connection.execute("SELECT resource, revision FROM compacted"))
@@ -113,8 +113,8 @@ def bring_up(connection: sqlite3.Connection, store: str) -> None:
 
 
 def records_query(connection: sqlite3.Connection, condition: str = "") -> str:
-    """Return how to ask for records in the order of their revisions, each with its checksum at the end. The connection
-    is to return texts as bytes: damage may make anything of them, and a text of what was none.
+    """Return the query for records in order of revision, with the checksum last. The connection must return text as
+    bytes, since damaged data may be invalid text.
     """
     ttl = "ttl" if version(connection) >= SCHEMA else "0.0"
     columns = f"revision, resource, key, data, deleted, at, {ttl}, checksum"
@@ -122,13 +122,13 @@ def records_query(connection: sqlite3.Connection, condition: str = "") -> str:
 
 
 def add_lifetimes(connection: sqlite3.Connection) -> None:
-    """Let the records of a store have lifetimes, if it is of a version in which they had none."""
+    """Add lifetimes to the log of an older store, if it has none."""
     if version(connection) == _IMMORTAL:
         _run(connection, f"BEGIN; {_ADD_LIFETIMES} {_MARK} COMMIT;")
 
 
 def read_state(connection: sqlite3.Connection) -> StoreRecord | None:
-    """Return what the store says of itself, None if that is damaged."""
+    """Return the store's own record; None if it is damaged."""
     row = connection.execute("SELECT CAST(data AS BLOB), checksum FROM state WHERE one = 1").fetchone()
     if row is None or crc32(row[0] or b"") != row[1]:
         return None
@@ -136,13 +136,13 @@ def read_state(connection: sqlite3.Connection) -> StoreRecord | None:
 
 
 def write_state(connection: sqlite3.Connection, state: StoreRecord) -> None:
-    """Let the store say something else of itself, in the transaction under way if there is one."""
+    """Write the store's own record, in the current transaction if there is one."""
     data = msgspec.json.encode(state)
     connection.execute(_WRITE, (data, crc32(data)))
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Statements one by one, within the transaction under way."""
+    """Run statements one by one within the current transaction."""
     for statement in filter(None, map(str.strip, script.split(";"))):
         connection.execute(statement)
 

@@ -1,4 +1,4 @@
-"""Snapshots of a store: one file that can be checked and made a store again, taken whether a server writes or not."""
+"""Snapshots of a store: a single file that can be verified and restored, taken while a server may be writing."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ from apiserver_stub.storage.integrity import Acknowledged, losses
 from apiserver_stub.storage.interface import Unusable
 from apiserver_stub.storage.witness import Witness, parse, sync, witness_path
 
-Tell = Callable[[str], None]  # how far it has come, for somebody who waits
+Tell = Callable[[str], None]  # reports the progress
 
-_PORTION = 5000  # records looked at, and
-_PAGES = 1000  # pages copied, before it is told how far it has come
+_PORTION = 5000  # records checked, and
+_PAGES = 1000  # pages copied, between two progress reports
 
 
 class Content(NamedTuple):
-    """The content of a store or a snapshot: its newest revision, its records, resources and damaged objects."""
+    """The content of a store or snapshot: newest revision, records, resources and damaged objects."""
 
     revision: int
     records: int
@@ -32,15 +32,15 @@ class Content(NamedTuple):
 
 
 def take(store: Path, to: Path, tell: Tell) -> Content:
-    """Copy the store to the new file `to`, as it is at one moment. Raises `Unusable`, and leaves nothing then."""
-    absent(to, "is there already; a snapshot never takes the place of another file")
+    """Copy a consistent state of the store to the new file `to`. Raises `Unusable`; no file is left then."""
+    absent(to, "already exists; a snapshot does not overwrite files")
     said = said_of(store)
     if said is None:
-        raise Unusable(f"the witness of {store} is missing: what it should hold is unknown")
+        raise Unusable(f"the witness of {store} is missing, so its content cannot be verified")
     with part_of(to) as part:
         with explained(store), closing(_reader(store)) as source, closing(sqlite3.connect(part)) as target:
             source.execute("BEGIN")
-            source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()  # the moment
+            source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()  # starts the read snapshot
 
             def progress(_: int, left: int, pages: int) -> None:
                 tell(f"{100 * (pages - left) // max(pages, 1)} % of {pages * schema.PAGE_SIZE >> 20} MiB copied")
@@ -55,7 +55,7 @@ def take(store: Path, to: Path, tell: Tell) -> Content:
 
 
 def check(path: Path, tell: Tell) -> Content:
-    """Read a store or a snapshot whole. Raises `Unusable` with a sentence about what is lost."""
+    """Read and verify a store or snapshot. Raises `Unusable` with what is lost."""
     beside = witness_path(path)
     said = said_of(path) if beside.exists() else None
     with explained(path), closing(_reader(path)) as connection:
@@ -64,16 +64,16 @@ def check(path: Path, tell: Tell) -> Content:
         raise Unusable(f"{path} is damaged: {first}")
     audit, content = _audit(path, said, tell, named=path)
     if audit.state is None or (said is None and audit.state.written is None):
-        raise Unusable(f"{path} is no snapshot, and there is no witness beside it: what it should hold is unknown")
+        raise Unusable(f"{path} is not a snapshot and has no witness file, so its content cannot be verified")
     return content
 
 
 def restore(snapshot: Path, store: Path, jump: int, tell: Tell) -> int:
-    """Make a snapshot a store; its revisions go on `jump` later, and history begins there: what clients remember of the
-    time after the snapshot is too old for them to go on with. Returns that revision. Raises `Unusable`.
+    """Restore a snapshot as a store. Its revisions continue `jump` later, and history begins there, so that clients
+    with newer revisions must list again. Return that revision. Raises `Unusable`.
     """
     for file in (store, witness_path(store), store.with_name(f"{store.name}-wal")):
-        absent(file, "is there already; restore into a folder without a store")
+        absent(file, "already exists; restore into a folder without a store")
     audit, content = _audit(snapshot, None, tell, named=snapshot)
     if audit.state is None or audit.state.written is None:
         raise Unusable(f"{snapshot} is no snapshot; 'apiserver-stub snapshot' makes one of a store")
@@ -94,7 +94,7 @@ def restore(snapshot: Path, store: Path, jump: int, tell: Tell) -> int:
 
 
 def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tuple[Audit, Content]:
-    """Read all records; raises `Unusable` if some are not there or cannot be believed."""
+    """Read all records. Raises `Unusable` if some are missing or damaged."""
     audit = Audit(path)
     audit.seen.said = said
     resources: set[str] = set()
@@ -113,18 +113,18 @@ def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tu
 
 
 def require_all(audit: Audit, named: Path) -> None:
-    """Raise `Unusable` if some of the records that a store or snapshot should hold were not read from it."""
+    """Raise `Unusable` if the store or snapshot does not have all its records."""
     found = losses(audit.seen) if audit.seen.said is not None else _losses(audit)
     if found:
         raise Unusable(f"{named} has lost records: {'; '.join(found)}")
 
 
 def _losses(audit: Audit) -> list[str]:
-    """Return what is wrong with a file that has no witness; a snapshot knows what it should hold."""
+    """Return the problems of a file without a witness; a snapshot records its own content."""
     if not audit.seen.exists:
         return ["it holds no store"]
     if audit.state is None:
-        return ["what it says of itself is damaged"]
+        return ["its own record is damaged"]
     if audit.damaged:
         return [f"damaged: {', '.join(audit.seen.damaged[:3])}"]
     expected = audit.state.written
@@ -134,7 +134,7 @@ def _losses(audit: Audit) -> list[str]:
 
 
 def said_of(store: Path) -> Acknowledged | None:
-    """Return what the witness of a store says, None if there is none. Raises `Unusable`."""
+    """Return the content of a store's witness; None if there is none. Raises `Unusable`."""
     if not store.exists():
         raise Unusable(f"there is no store {store}")
     beside = witness_path(store)
@@ -151,14 +151,14 @@ def _reader(path: Path) -> sqlite3.Connection:
 
 
 def absent(path: Path, why: str) -> None:
-    """Raise `Unusable` if there is such a file."""
+    """Raise `Unusable` if the file exists."""
     if path.exists():
         raise Unusable(f"{path} {why}")
 
 
 @contextmanager
 def part_of(path: Path) -> Iterator[Path]:
-    """Yield a file to make, which takes its name, durably, once it is whole."""
+    """Yield a temporary file that is durably renamed once it is complete."""
     part = path.with_name(f"{path.name}.part")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
@@ -172,7 +172,7 @@ def part_of(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Make a sentence of what SQLite refuses."""
+    """Convert errors of SQLite to `Unusable`."""
     try:
         yield
     except sqlite3.Error as error:

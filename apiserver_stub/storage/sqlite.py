@@ -1,4 +1,6 @@
-"""The log in one SQLite file: a single writer thread, one statement and one sync per group, no index to maintain."""
+"""The log in one SQLite file: a single writer thread, one statement and one sync per group, and no index to
+maintain.
+"""
 
 import asyncio
 import os
@@ -27,13 +29,13 @@ from controller_manager.common.base.random import random_source
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_GROUPS = 256  # statements kept prepared: one per size of a group
-_SYNC = 1.0  # seconds after which the disk knows what was acknowledged
+_GROUPS = 256  # prepared statements, one per group size
+_SYNC = 1.0  # seconds after which the witness is synced to the disk
 _REMOVE = f"DELETE FROM log {schema.THESE}"  # noqa: S608 - all written here
 _SUMS = "count(*), total(checksum >> 31), total(checksum & 0x7fffffff), total(length(data))"
 _REMOVED = f"SELECT {_SUMS} FROM log {schema.THESE}"  # noqa: S608
 _UNDO = "DELETE FROM log WHERE revision > ?"
-# Failures after which nothing of a transaction can be in the log: its last piece was never handed to the system.
+# Failures that leave nothing of a transaction in the log: its last part was never written.
 _CLEAN = frozenset({
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_READONLY,
@@ -41,10 +43,10 @@ _CLEAN = frozenset({
 
 
 class SqliteBackend:
-    """A log in the file `path`, which one server at a time may use, and others may read meanwhile.
+    """A log in the file `path`. One server at a time may use it; others may read meanwhile.
 
-    Everything that touches the file runs on one thread, in the order it was asked for. A group is written by one
-    statement: each statement gives up the interpreter once, and a busy loop makes every return to it wait.
+    All access to the file runs on one thread, in order. A group is written by one statement: each statement releases
+    the GIL once, and a busy loop delays every return.
     """
 
     def __init__(self, path: Path, accept_data_loss: bool = False, log: Logger | None = None) -> None:
@@ -57,34 +59,34 @@ class SqliteBackend:
         self._said = Acknowledged(b"")
         self._state = StoreRecord("")
         self._audit = Audit(path, accept_data_loss)
-        self._doubt = False  # whether the log may hold records beyond those that were acknowledged
+        self._doubt = False  # whether the log may hold records that were not acknowledged
         self._sync: asyncio.TimerHandle | None = None
         self._begun = self._closed = False
         self.checkpoints = Checkpoints(self._fold, self._log)
-        """The folding of the write-ahead log into the file."""
+        """The checkpoints of the write-ahead log."""
 
     @property
     def trouble(self) -> str:
-        """Return why the write-ahead log cannot be folded into the file; empty if it can."""
+        """Return why checkpoints fail; empty if they succeed."""
         return self.checkpoints.trouble
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """Return how many succeeded, and how many failed."""
+        """Return the numbers of successful and failed checkpoints."""
         return self.checkpoints.succeeded, self.checkpoints.failed
 
     async def open(self) -> int:
-        """Create or check the file and take it for this process."""
+        """Create or check the file, and lock it for this process."""
         return await self._run(self._explained, self._open)
 
     async def replay(self, inspect: Inspect = uninspected) -> AsyncIterator[Sequence[Record]]:
-        """Yield the log, read in portions; nothing is changed yet."""
+        """Yield the log in portions; nothing is changed yet."""
         await self._run(self._audit.begin, inspect)
         while records := await self._run(self._explained, partial(self._audit.read, PORTION)):
             yield records
 
     async def begin(self) -> int:
-        """Judge what was read, and begin to write."""
+        """Check what was read, and start writing."""
         await self._run(self._explained, self._begin)
         return self._state.floor
 
@@ -105,7 +107,7 @@ class SqliteBackend:
         self._run(self._remove, compacted, revisions).add_done_callback(partial(self._removed, done))
 
     async def close(self) -> None:
-        """Fold the write-ahead log into the file and close it, once."""
+        """Checkpoint the write-ahead log and close the file, once."""
         if not self._closed:
             self._closed = True
             self.checkpoints.close()
@@ -120,7 +122,7 @@ class SqliteBackend:
     def _written(
         self, records: Sequence[Record], sums: Sequence[int], done: Done, work: "asyncio.Future[None]"
     ) -> None:
-        """Note a group before its writers are answered."""
+        """Update the witness before the writers of a group are answered."""
         failure = work.exception()
         if failure is None:
             failure = self._acknowledge(records[-1].revision, sums)
@@ -143,12 +145,12 @@ class SqliteBackend:
             self._beside.note(said)
         except OSError as error:
             self._doubt = True
-            return Unknown(f"the witness beside the store cannot be written: {error.strerror}")
+            return Unknown(f"failed to write the witness of the store: {error.strerror}")
         self._said = said
         return None
 
     def _fold(self) -> "asyncio.Future[Folded]":
-        """Fold the write-ahead log into the file; once another has begun, the witness says so."""
+        """Checkpoint the write-ahead log. If another log has begun, the witness records it."""
         work = self._run(self._checkpoint)
         work.add_done_callback(self._folded)
         return work
@@ -168,7 +170,7 @@ class SqliteBackend:
 
     def _synced(self, work: "asyncio.Future[None]") -> None:
         if failure := work.exception():
-            self._log.error("the witness beside the store could not be synced", error=failure)
+            self._log.error("failed to sync the witness of the store", error=failure)
 
     @property
     def _opened(self) -> sqlite3.Connection:
@@ -181,10 +183,10 @@ class SqliteBackend:
         assert self._witness is not None
         return self._witness
 
-    # From here on everything runs on the writer thread.
+    # Everything below runs on the writer thread.
 
     def _explained(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, or one sentence about what is wrong with the file."""
+        """Return the result of `work`. Errors become `Unusable` with a message for the operator."""
         try:
             return work()
         except sqlite3.OperationalError as error:
@@ -215,7 +217,7 @@ class SqliteBackend:
         return self._state.revision
 
     def _bring_up(self) -> None:
-        self._log.info("giving the records of an earlier version checksums", path=str(self._path))
+        self._log.info("adding checksums to the records of an earlier version", path=str(self._path))
         connection = self._connect()
         try:
             schema.bring_up(connection, _new_name())
@@ -229,22 +231,22 @@ class SqliteBackend:
         if found and not self._accept_data_loss:
             raise Unusable(
                 f"the store {self._path} has lost acknowledged writes: {'; '.join(found)}; restore a snapshot with "
-                "'apiserver-stub restore', or go on without them with --accept-data-loss"
+                "'apiserver-stub restore', or continue without them with --accept-data-loss"
             )
         if found:
-            self._log.error("going on without acknowledged writes", path=str(self._path), lost=found)
+            self._log.error("continuing without acknowledged writes", path=str(self._path), lost=found)
             if seen.exists:
                 self._state = rebuild(self._path, self._state)
         said = seen.said or Acknowledged(b"")
         newest = max(seen.revision, said.revision)
         jumps = bool(found) or in_doubt(seen)
         if jumps:
-            self._log.warning("revisions jump, since some may be forgotten", newest=newest, jump=JUMP)
+            self._log.warning("skipping revisions, since some may be lost", newest=newest, jump=JUMP)
         self._take(newest + JUMP if jumps else self._state.floor)
         self._begun = True
 
     def _take(self, floor: int) -> None:
-        """Begin to write; history begins behind `floor`."""
+        """Start writing; history begins after `floor`."""
         seen = self._audit.seen
         self._connection = self._create()
         store = self._state.store or _new_name()
@@ -267,7 +269,7 @@ class SqliteBackend:
         sync(self._path.parent)
 
     def _create(self) -> sqlite3.Connection:
-        """Return the database, made if there is none."""
+        """Return the database; create it if it does not exist."""
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = self._connect()
         if not schema.is_store(connection, self._path):
@@ -282,7 +284,7 @@ class SqliteBackend:
         run(f"PRAGMA page_size = {schema.PAGE_SIZE}")
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
-        run("PRAGMA wal_autocheckpoint = 0")  # SQLite would say nothing of those that fail
+        run("PRAGMA wal_autocheckpoint = 0")  # SQLite would not report failed automatic checkpoints
         run("PRAGMA journal_size_limit = 33554432")
         return connection
 
@@ -297,17 +299,17 @@ class SqliteBackend:
             raise
 
     def _take_back(self, failure: sqlite3.Error) -> None:
-        """Make sure that a group which failed is not in the log. Raises `Unknown` if that fails too."""
+        """Make sure that a failed group is not in the log. Raises `Unknown` if this fails too."""
         self._doubt = True
         try:
             self._undo()
         except sqlite3.Error as error:
-            self._log.error("a failed write could not be taken back", error=error)
+            self._log.error("failed to roll back a write", error=error)
             raise Unknown(str(failure)) from failure
 
     def _undo(self) -> None:
-        """Remove what was not acknowledged. A transaction that never ended well is still in the write-ahead log, whole
-        perhaps, where a restart would find it, until another takes its place.
+        """Remove what was not acknowledged. A failed transaction may still be complete in the write-ahead log, where a
+        restart would find it, until another one overwrites it.
         """
         with self._transaction() as connection:
             connection.execute(_UNDO, (self._said.revision,))
@@ -320,8 +322,8 @@ class SqliteBackend:
         return [judged(row)[0] for row in rows]
 
     def _remove(self, compacted: int, revisions: Sequence[int]) -> int:
-        """Remove records; returns how many bytes they had."""
-        self._beside.sync()  # what is removed must be known to have been there
+        """Remove records; return how many bytes they had."""
+        self._beside.sync()  # the tally of the removed records must be durable first
         some = msgspec.json.encode(revisions).decode()
         with self._transaction() as connection:
             count, high, low, size = connection.execute(_REMOVED, (some,)).fetchone()
@@ -348,12 +350,12 @@ class SqliteBackend:
         schema.write_state(self._opened, self._state)
 
     def _begin_epoch(self, epoch: int) -> None:
-        """Let the database say, in its write-ahead log, that this is another."""
+        """Record in the database, inside the new write-ahead log, that it is a new one."""
         with self._transaction():
             self._write_state(epoch=epoch)
 
     def _checkpoint(self) -> Folded:
-        """Fold the write-ahead log into the file; if all of it is, the next write begins another."""
+        """Checkpoint the write-ahead log. If it is complete, the next write starts a new log."""
         _, pages, folded = self._opened.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if folded < pages:
             return Folded(pages, folded, 0)
@@ -379,7 +381,7 @@ class SqliteBackend:
             self._beside.note(self._said._replace(closed=True))
             self._beside.sync()
         except (sqlite3.Error, OSError) as error:
-            self._log.error("the store could not be closed in order", error=error)
+            self._log.error("failed to close the store", error=error)
 
 
 def _new_name() -> str:

@@ -1,4 +1,4 @@
-"""Who uses a storage: it begins with its first user and ends with its last one, for good."""
+"""Counts the users of a storage: it starts with the first user and ends permanently with the last one."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -11,11 +11,11 @@ class UsedByMany(ABC):
 
     def __init__(self) -> None:
         self._users = 0
-        self._turn = asyncio.Semaphore(1)  # of those who open it
+        self._turn = asyncio.Semaphore(1)  # for concurrent `open` calls
         self._closed = False
 
     async def open(self) -> None:
-        """Begin, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
+        """Start for the first user; others wait for that. Raises `Unusable`, also after it was closed."""
         async with self._turn:
             if self._closed:
                 raise Unusable("the storage was closed by its last user; what opens its rows again is another one")
@@ -28,7 +28,7 @@ class UsedByMany(ABC):
             self._users += 1
 
     async def close(self) -> None:
-        """One user less; with the last, finish what is under way and let go of everything, for good."""
+        """Remove one user. The last one finishes pending work and releases everything permanently."""
         self._users -= 1
         if not self._users:
             self._closed = True
@@ -36,8 +36,8 @@ class UsedByMany(ABC):
 
     @abstractmethod
     async def _begin(self) -> None:
-        """Make ready; what fails lets go of what it has taken. Raises `Unusable`."""
+        """Start. On failure everything acquired is released. Raises `Unusable`."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """Finish what is under way and let go of everything; `_closed` is set already."""
+        """Finish pending work and release everything; `_closed` is set already."""

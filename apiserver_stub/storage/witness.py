@@ -1,9 +1,8 @@
-"""The witness of a store: a small file beside the database that says how far writes were acknowledged.
+"""The witness of a store: a small file beside the database that records the acknowledged writes.
 
-SQLite lets go of the end of a write-ahead log without a word when that is missing or damaged, since it can't tell a
-lost write from one that was never finished. What is said here tells: it is written behind each group and before its
-writers are answered, to the page cache, which outlives the process, and to the disk about every second and whenever a
-new write-ahead log begins.
+SQLite silently drops the end of a write-ahead log that is missing or damaged, since it cannot distinguish a lost write
+from an unfinished one. The witness can. It is written after each group and before the writers are answered: to the page
+cache, which survives the process, and to the disk about every second and whenever a new write-ahead log begins.
 """
 
 import fcntl
@@ -17,14 +16,16 @@ from apiserver_stub.storage.interface import Unusable
 
 _FORM = struct.Struct("<8s16sqqqq?36s")
 _MAGIC = b"witness1"
-_COPY = 512  # bytes of each of two copies, one sector: what is torn or damaged in one is whole in the other
+_COPY = 512  # bytes of each of two copies: one sector, so that a torn write damages one copy only
 
 
 class Witness:
-    """The file of what was acknowledged. Who holds it open may use the store, and nobody else."""
+    """The file of acknowledged writes. It is also the lock of the store."""
 
     def __init__(self, store: Path) -> None:
-        """Make the file if need be and take it; `store` is the path of the database. Raises `Unusable` or `OSError`."""
+        """Open and lock the file; create it if necessary. `store` is the path of the database. Raises `Unusable` or
+        `OSError`.
+        """
         self.path = witness_path(store)
         self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -32,43 +33,43 @@ class Witness:
         except BlockingIOError:
             os.close(self._file)
             raise Unusable(f"the store {store} is in use by another process") from None
-        if not os.fstat(self._file).st_nlink:  # removed meanwhile by one that was refused
+        if not os.fstat(self._file).st_nlink:  # removed meanwhile by a process that was refused
             os.close(self._file)
             raise Unusable(f"the store {store} is in use by another process")
 
     def read(self) -> tuple[Acknowledged | None, bool]:
-        """Return what it says, None if nothing; and whether there is something that cannot be read."""
+        """Return the content (None if empty), and whether there is an unreadable part."""
         return parse(os.pread(self._file, 2 * _COPY, 0))
 
     def note(self, said: Acknowledged) -> None:
-        """Say something else; it outlives the process from here on."""
+        """Write new content; it survives the process."""
         os.pwrite(self._file, _render(said), 0)
 
     def sync(self) -> None:
-        """Return when what was said last is on the disk."""
+        """Sync the file to the disk."""
         os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Let go of it; a file in which nothing was ever said goes too."""
+        """Close the file, and remove it if it was never written."""
         if os.fstat(self._file).st_size == 0:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
 
 
 def witness_path(store: Path) -> Path:
-    """Return where the witness of a store is, by the path of its database."""
+    """Return the path of a store's witness from that of its database."""
     return store.with_name(f"{store.name}-witness")
 
 
 def parse(content: bytes) -> tuple[Acknowledged | None, bool]:
-    """Return what a witness says, None if nothing; and whether there is something that cannot be read."""
+    """Return the content of a witness (None if empty), and whether there is an unreadable part."""
     copies = [one for at in (0, _COPY) if (one := _parse(content[at : at + _COPY])) is not None]
     newest = max(copies, key=lambda one: (one.epoch, one.revision), default=None)
     return newest, newest is None and bool(content)
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the list of the files in a folder, is on the disk."""
+    """Sync a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -77,7 +78,7 @@ def sync(path: Path) -> None:
 
 
 def boot_id() -> str:
-    """Return the id of the run of the operating system, with which the page cache ends; empty where it is not told."""
+    """Return the boot id of the operating system, since a reboot loses the page cache; empty if it is unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

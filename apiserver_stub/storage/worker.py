@@ -1,4 +1,4 @@
-"""The place of a process among those that together are one API server."""
+"""A process among those that together are one API server."""
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,20 +11,20 @@ from apiserver_stub.storage.interface import Storage
 
 METRICS, INDICATORS = "/metrics", "/metrics/slis"
 Gather = Callable[[str], Awaitable[Sequence[Metric]]]
-"""Returns the families of a page of metrics, of all processes together."""
+"""Returns the metrics of a page for all processes together."""
 
 
 def _nobody() -> None:
-    """Nobody waits for that."""
+    """Do nothing."""
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """Number `number` of `count` processes that serve. With several, they have the `storage` of their owner, unless
-    they use an etcd, and take connections from one `listener`, `gather` knows the metrics of all, and `ready` is called
-    when this one serves. `registries` are the metrics of this one, by page. `newest` tells the newest revision that any
-    of them has shown, where their storage has an owner.
+    """Process `number` of `count` serving processes. With several processes, they share the `storage` of an owner,
+    unless they use etcd, and accept connections from one `listener`. `gather` returns the metrics of all, and `ready`
+    is called when this one serves. `registries` are the metrics of this process by page. `newest` returns the newest
+    revision that any of them has shown, if their storage has an owner.
 
-    The first one makes and renews the files that all use.
+    The first process creates and renews the files that all use.
     """
 
     number: int = 0
@@ -38,11 +38,11 @@ class Worker(msgspec.Struct, frozen=True):
 
     @property
     def is_first(self) -> bool:
-        """Return whether this is the one that does what one is to do."""
+        """Return whether this is the process for tasks that only one must do."""
         return self.number == 0
 
     def share(self, total: int) -> int:
-        """Return the part of this process of a limit for all, at least one; 0 (no limit) stays so."""
+        """Return this process's share of a total limit, at least one; 0 (no limit) stays 0."""
         return max(1, total // self.count + (self.number < total % self.count)) if total else 0
 
 

@@ -1,4 +1,6 @@
-"""The verbs, one a file, and the one function by which they write; kinds are rows of data here, and none is named."""
+"""The API verbs, one module each, and the single function through which they write. No module names a kind: kinds are
+data.
+"""
 
 from apiserver_stub.verbs.dispatch import Verbs
 from apiserver_stub.verbs.scope import Features, Limits, RequestScope

@@ -1,4 +1,4 @@
-"""Server-side apply: an object created from a configuration, or changed as it says (KEP-555)."""
+"""Server-side apply: create an object from a configuration, or change it to match (KEP-555)."""
 
 from contextlib import suppress
 from hashlib import blake2b
@@ -24,8 +24,8 @@ from controller_manager.common.api.tree import Tree
 
 
 async def apply(scope: RequestScope, request: APIRequest) -> Reply:
-    """Apply the configuration and return the object as it is now, with 201 if it is new. A subresource is never made by
-    applying it.
+    """Apply the configuration and return the resulting object, with 201 if it is new. A subresource cannot be created
+    by apply.
     """
     sent = _Sent(scope, request)
     if sent.known is None:
@@ -37,7 +37,9 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 class _Sent:
-    """The configuration that the caller sent. It is not read where it is `known` to leave an object as it is."""
+    """The configuration that the caller sent. It is not decoded if `known` shows that it leaves the object
+    unchanged.
+    """
 
     def __init__(self, scope: RequestScope, request: APIRequest) -> None:
         self._scope = scope
@@ -48,17 +50,17 @@ class _Sent:
         self.known = found if found is not None and found.sent == _digest(request) else None
 
     def read(self) -> "Application":
-        """Return the configuration. Raises `BadRequest` and others."""
+        """Return the decoded configuration. Raises `BadRequest` and other errors of the decoder."""
         if self._application is None:
             self._application = _application(self._scope, self._request)
         return self._application
 
     def create(self, load: Load) -> Edited:
-        """Return it as a new object."""
+        """Return the configuration as a new object."""
         return self.read().create(load)
 
     def edit(self, load: Load) -> Edited:
-        """Return it laid over an object."""
+        """Return an object with the configuration applied."""
         live = load.state
         revision = int(live["metadata"]["resourceVersion"])
         if self.known is not None and self.known.revision == revision:
@@ -71,15 +73,15 @@ class _Sent:
         return edited
 
     def note_unchanged(self) -> None:
-        """Note in the scope that the configuration left its object as it was, if `edit` found so. Edits may run in the
-        offload thread; call this on the event loop.
+        """Record in the scope that the configuration left its object unchanged, if `edit` found this. Edits may run in
+        the offload thread; call this on the event loop.
         """
         if self._unchanged is not None:
             self._scope.unchanged.note(self._request, self._unchanged)
 
 
 def _digest(request: APIRequest) -> bytes:
-    """Return what tells apart requests that may do different things to one object."""
+    """Return a digest of the body and of all parameters that change what an apply does to its object."""
     http = request.http
     beside = field_manager_of(request).manager, media_type(http), sorted(request.query.items())
     return blake2b(ascii(beside).encode() + http.body, digest_size=16).digest()
@@ -93,10 +95,10 @@ def _application(scope: RequestScope, request: APIRequest) -> "Application":
 
 
 class Application:
-    """A configuration of the kind of a request. Its edits make objects that say who owns what already.
+    """A configuration of the request's kind. Its edits return objects with complete `managedFields`.
 
-    Fields that are not written through the resource of the request are ignored when the object exists. A new object has
-    them, and its strategy decides whether they stay; nobody owns them.
+    If the object exists, fields that the request's resource cannot write are ignored. A new object gets them without an
+    owner, and its strategy decides whether they stay.
     """
 
     def __init__(self, scope: RequestScope, request: APIRequest, config: Tree, warnings: Warnings) -> None:
@@ -118,7 +120,7 @@ class Application:
         return Edited(tree, self._warnings)
 
     def edit(self, load: Load) -> Edited:
-        """Return the configuration laid over an object."""
+        """Return an object with the configuration applied."""
         live, kind = load.state, self._request.kind
         if kind.custom and not is_typed(live, kind.schema):
             check_typed(live, kind.schema, f"failed to create typed live object ({named_object(self._request)})")
@@ -130,7 +132,7 @@ class Application:
 
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:
-    """Return the configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
+    """Return the configuration in the body; it always has metadata. Raises `BadRequest` if it is of another kind."""
     note_patch(request)
     body = _decode(request)
     tree = body.tree
@@ -149,7 +151,7 @@ def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBo
 
 
 def _decode(request: APIRequest) -> DecodedBody:
-    """Return the document in the body; most clients send JSON, which is read faster as such."""
+    """Return the document in the body. JSON sent as YAML is decoded as JSON, which is faster."""
     media, data = media_type(request.http), request.http.body
     if media == APPLY_YAML and data[:1] == b"{":
         with suppress(BadRequest):

@@ -1,4 +1,4 @@
-"""The end of a mutation: its draft is written, or what would be is shown."""
+"""The last step of a mutation: commit the result, or return it without writing (dry run)."""
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
@@ -25,8 +25,8 @@ from controller_manager.common.base.clock import monotonic
 
 
 async def convert(kind: ResourceInfo, converter: Converter, draft: WriteAttempt) -> None:
-    """Make the state as it is to be stored, and as it is to be answered: nothing can go wrong with that any more once
-    it is committed.
+    """Convert the new state to the storage version and to the version of the response. Both happen before the commit,
+    so no conversion can fail after it.
     """
     group, version, _ = kind.storage_version
     (draft.stored,) = await converter((draft.new,), f"{group}/{version}")
@@ -41,14 +41,14 @@ def _read_back(from_storage: Convert, stored: Tree) -> Tree:
 
 
 async def rehearse(request: APIRequest, draft: WriteAttempt) -> WriteResult:
-    """Return what would be answered, and write nothing."""
+    """Return the response of a dry run; nothing is written."""
     data = await draft.run(partial(encoded, request.kind, in_order(draft.answered or draft.new)))
     return WriteResult(data, draft.warnings, draft.row is None, draft.removes)
 
 
 async def commit(scope: RequestScope, request: APIRequest, draft: WriteAttempt, also: Sequence[Also]) -> WriteResult:
-    """Write the object, and what admission writes with it, all or nothing, if what it compares holds. Raises
-    `RevisionConflict`.
+    """Write the object and the writes that admission adds, in one transaction. Raises `RevisionConflict` if a compared
+    revision has changed.
     """
     kind, row, removes = request.kind, draft.row, draft.removes
     if row is None:
@@ -58,7 +58,7 @@ async def commit(scope: RequestScope, request: APIRequest, draft: WriteAttempt, 
     is_audited = current_record() is not None
     began = monotonic() if is_audited else 0.0
     if removes and draft.old is not None and grace_of(draft.new) != grace_of(draft.old):
-        # Who watches hears that no grace is left before the object is gone.
+        # Watchers see the final grace period in a MODIFIED event before the DELETED event.
         marked = await _committed(scope, request, replace(change, deleted=False), ())
         change = replace(change, expected=marked.revision)
     written = draft.written = await _committed(scope, request, change, also)
@@ -86,7 +86,7 @@ def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Se
 async def _commit_traced(
     span: Span, scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]
 ) -> Row:
-    """Write in a span that is called as that of a storage in etcd."""
+    """Commit inside a span with the name of the etcd3 storage's span."""
     done = "Delete" if change.deleted else "GuaranteedUpdate" if change.expected else "Create"
     kind = request.kind
     described = {"key": f"/{kind.plural}/{change.key}", "group": kind.group, "resource": kind.plural}

@@ -1,7 +1,7 @@
-"""Rows of kinds that are stored in several versions, as they are served: converted by whatever the kind has for that.
+"""Convert rows of kinds with several stored versions to the served version.
 
-What lists and watches have converted is shared by all of them: each row is converted once for a version while it is
-there, as far as there is room to keep it. Gets and writes see what the converter says now.
+Lists and watches share converted rows: each row is converted once per version while it exists and the cache has room.
+Gets and writes always call the converter.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.common.api.errors import ApiError, Details, TooManyRequests
 from controller_manager.common.api.tree import Tree
 
-_TOGETHER, _BYTES_TOGETHER = 100, 256 << 10  # rows of one request that are converted at a time, and their size
-_AT_A_TIME = 16  # batches of a kind in one version
-_PATIENCE = 30.0  # seconds for the conversions of others
+_TOGETHER, _BYTES_TOGETHER = 100, 256 << 10  # rows converted in one call, and their size
+_AT_A_TIME = 16  # batches converted at a time, per kind and version
+_PATIENCE = 30.0  # seconds to wait for a free slot
 _RETRY_AFTER = 1  # seconds
 
 
 class ConvertedRows:
-    """The rows of one kind in its version. A row is converted for one request, and others that need it wait for that;
-    a request that is given up leaves it to another.
+    """The rows of one kind in one version. Concurrent requests for a row share one conversion; if the request that
+    leads it is cancelled, another one converts the row.
     """
 
     def __init__(self, kind: ResourceInfo, offload: Offload, cache: RepresentationCache | None) -> None:
@@ -46,13 +46,13 @@ class ConvertedRows:
         self._under_way: dict[Row, asyncio.Future[Row]] = {}
 
     def is_served(self, row: Row) -> bool:
-        """Return whether the row is as it is answered; one that cannot be read stays as it is."""
+        """Return whether the row can be served as stored. Corrupt rows are never converted."""
         if row.settled == self._serial or isinstance(row, CorruptRow):
             return True
         return self._read is None and row.data.startswith(self._prefix)
 
     async def convert(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows as they are served. Raises what the converter does, and `TooManyRequests`."""
+        """Return the rows in the served version. Raises the converter's errors and `TooManyRequests`."""
         found = self._known(rows)
         missing = [row for row in rows if row not in found]
         theirs = {row: self._under_way[row] for row in missing if row in self._under_way}
@@ -62,13 +62,13 @@ class ConvertedRows:
             if future.cancelled():
                 (found[row],) = await self.convert((row,))
             elif refusal := future.exception():
-                raise copy(refusal)  # to each its own, which may be added to
+                raise copy(refusal)  # a copy for each caller, since callers add warnings
             else:
                 found[row] = future.result()
         return [found[row] for row in rows]
 
     async def convert_anew(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the same, whatever is known of the rows already; there are few of them."""
+        """Return the rows in the served version without the cache. Use it for a few rows only."""
         others = [row for row in rows if not self.is_served(row)]
         if not others:
             return list(rows)
@@ -85,7 +85,7 @@ class ConvertedRows:
         return found
 
     async def _lead(self, rows: Sequence[Row], found: dict[Row, Row]) -> None:
-        """Convert rows for all who need them, and add them to `found`."""
+        """Convert rows for all waiting requests and add them to `found`."""
         loop = asyncio.get_running_loop()
         futures: dict[Row, asyncio.Future[Row]] = {row: loop.create_future() for row in rows}
         self._under_way |= futures
@@ -100,7 +100,7 @@ class ConvertedRows:
             for future in futures.values():
                 if not future.done():
                     future.set_exception(refusal)
-                    future.exception()  # nobody need wait for it
+                    future.exception()  # mark as retrieved: there may be no waiter
             raise
         finally:
             for row, future in futures.items():
@@ -125,7 +125,9 @@ class ConvertedRows:
         return [self._as_served(row, data) for row, data in zip(rows, objects, strict=True)]
 
     def _as_served(self, row: Row, data: bytes) -> Row:
-        """Return the row itself, if it turns out to be what is answered: then nobody looks at it again."""
+        """Return the row itself if conversion did not change it. It is then marked as settled and not converted
+        again.
+        """
         if data == row.data:
             row.settled = self._serial
             return row
@@ -141,7 +143,7 @@ class ConvertedRows:
 
 
 class RowConversions:
-    """The converted rows of all kinds that have a converter; those of a kind that is served no longer go with it."""
+    """The converted rows of all kinds with a converter. Rows of a kind are dropped together with the kind."""
 
     def __init__(self, offload: Offload | None = None, cache: RepresentationCache | None = None) -> None:
         self._offload = offload or Offload()
@@ -149,7 +151,7 @@ class RowConversions:
         self._kinds: WeakKeyDictionary[ResourceInfo, ConvertedRows] = WeakKeyDictionary()
 
     def of(self, kind: ResourceInfo) -> ConvertedRows:
-        """Return the rows of a kind, which has a converter."""
+        """Return the converted rows of a kind that has a converter."""
         found = self._kinds.get(kind)
         if found is None:
             found = self._kinds[kind] = ConvertedRows(kind, self._offload, self._cache)

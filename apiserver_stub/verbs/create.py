@@ -1,4 +1,4 @@
-"""Create objects: name them, fill in what only the server may set, and write them if the name is free."""
+"""Create objects: generate the name, set the fields of the server, and write them if the name is free."""
 
 from functools import partial
 
@@ -14,19 +14,19 @@ from apiserver_stub.verbs.write import write
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.base.random import random_source
 
-_LONGEST_PREFIX = 58  # characters of a generated name; with the suffix of five it is still a DNS label
+_LONGEST_PREFIX = 58  # characters of generateName; with the suffix of 5 it is still a DNS label
 
 
 async def create(scope: RequestScope, request: APIRequest) -> Reply:
-    """Create the object and return it as stored. A name is generated from `generateName` after mutating admission, and
-    generated again if it is taken.
+    """Create the object and return it as stored. A name is generated from `generateName` after mutating admission. If
+    it is taken, another is generated.
     """
     mutation = creation(request, partial(_sent, request), partial(manage_new_fields, scope, request))
     return (await write(scope, request, mutation)).reply()
 
 
 def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mutation:
-    """Return the mutation that creates the object which `edit` returns."""
+    """Return the mutation that creates the object returned by `edit`."""
     prepare, identify = partial(_prepare, request.kind), partial(_identify, request.kind)
     return Mutation("create", edit, prepare, manage_fields, identify=identify)
 
@@ -48,10 +48,10 @@ def _identify(kind: ResourceInfo, tree: Tree) -> None:
 
 def _prepare(kind: ResourceInfo, tree: Tree, _old: Tree | None) -> bool:
     kind.strategy.prepare_create(tree)
-    fill_field(kind.schema, tree, "status")  # preparing may have replaced the status
+    fill_field(kind.schema, tree, "status")  # prepare_create may have replaced the status
     return False
 
 
 def _prefix(metadata: Tree) -> str:
-    """Return the prefix of the name to generate; empty if the object has a name or asks for none."""
+    """Return `generateName`, or an empty string if the object has a name or does not set it."""
     return "" if metadata.get("name") else metadata.get("generateName") or ""

@@ -1,4 +1,6 @@
-"""Bodies of requests fitted to their schemas: unknown and repeated fields as `fieldValidation` says, types always."""
+"""Decode request bodies against their schemas. Types are always checked; `fieldValidation` decides about unknown and
+duplicate fields.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -40,12 +42,14 @@ from controller_manager.common.api.wire import Request
 
 Warnings = tuple[str, ...]
 
-# Versions no longer served in which clients still send what has the same fields.
+# Removed versions that clients still send; their fields are the same.
 _OLDER: Mapping[str, tuple[str, ...]] = MappingProxyType({"Eviction": ("policy/v1beta1",)})
 
 
 async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warnings]:
-    """Return the object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
+    """Return the object in the body of a create, with the namespace of the URL. Raises `BadRequest` and other
+    errors.
+    """
     check_write(request)
     tree, warnings = await run_of(offload, request)(partial(read_object, request))
     check_namespace(request, tree["metadata"])
@@ -55,9 +59,9 @@ async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warning
 async def read_body(
     scope: RequestScope, request: APIRequest, *, named: bool = True, completed: Callable[[Tree], Tree] = dict
 ) -> tuple[Tree, Warnings]:
-    """Return the body of a request for a subresource that takes another kind than its object's: always with metadata,
-    in which the namespace is that of the URL, and so is the name unless `named` is false. The audit is told of it as
-    `completed` makes it. Raises `BadRequest`.
+    """Return the body of a request for a subresource with its own kind (such as Eviction). It always has metadata, with
+    the namespace of the URL and, if `named` is true, the name of the URL. The audit event records the result of
+    `completed`. Raises `BadRequest`.
     """
     subresource = request.subresource
     assert subresource is not None
@@ -77,8 +81,8 @@ def _fitted(request: APIRequest, subresource: Subresource) -> tuple[DecodedBody,
 
 
 def read_object(request: APIRequest, stored: Tree | None = None) -> tuple[Tree, Warnings]:
-    """Return the object in the body, of the request's kind, always with metadata. One that takes the place of a
-    `stored` one is complete, and shares with it what is the same. Raises `BadRequest` and others.
+    """Return the object in the body; it always has metadata. An object that replaces a `stored` one gets its defaults
+    and shares equal parts with it. Raises `BadRequest` and other errors.
     """
     kind = request.kind
     if kind.custom:
@@ -96,13 +100,13 @@ def read_object(request: APIRequest, stored: Tree | None = None) -> tuple[Tree, 
 
 
 def note_object(tree: Tree, kind: ResourceInfo | None = None) -> None:
-    """Note the object of a request for the audit: as it was sent, with the defaults of a kind."""
+    """Add the request object to the audit event: as sent, with the defaults of its kind."""
     if (record := current_record()) is not None:
         record.note_object(tree["metadata"], partial(_as_sent, tree, kind))
 
 
 def note_unread(request: APIRequest) -> None:
-    """Note the object of an update that was refused before it was read, for the audit; if it can be read."""
+    """Add the object of an update that was rejected before it was decoded to the audit event, if it can be decoded."""
     record = current_record()
     if record is not None and not record.has_object and request.subresource is None:
         with suppress(ApiError):
@@ -110,8 +114,8 @@ def note_unread(request: APIRequest) -> None:
 
 
 def note_patch(request: APIRequest) -> None:
-    """Note the patch of a request for the audit: as it came if it is JSON, a configuration in YAML or CBOR as JSON, and
-    as a text what can't be read.
+    """Add the patch of the request to the audit event: JSON as sent, an apply configuration in YAML or CBOR as JSON,
+    and an unreadable body as a string.
     """
     if (record := current_record()) is not None:
         record.note_document(partial(_document, request.http))
@@ -129,7 +133,7 @@ def _document(http: Request) -> bytes:
 
 
 def _as_sent(tree: Tree, kind: ResourceInfo | None = None) -> bytes:
-    """Return an object as the audit tells of it; the tree stays as it is."""
+    """Return an object as JSON for the audit event. The tree is not changed."""
     sent = deep_copy(tree)
     if kind is not None:
         apply_defaults(sent, kind)
@@ -139,8 +143,8 @@ def _as_sent(tree: Tree, kind: ResourceInfo | None = None) -> bytes:
 def fit(
     request: APIRequest, body: DecodedBody, node: Schema, kind: str, refuse: Callable[[str], ApiError] = BadRequest
 ) -> Warnings:
-    """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller. Raises what
-    `refuse` makes of a reason.
+    """Fit the tree to `node` in place and return the warnings about unknown and duplicate fields. Raises the error that
+    `refuse` builds.
     """
     return _fit(request, body, partial(fit_tree, body.tree, node), kind, refuse)
 
@@ -148,7 +152,7 @@ def fit(
 def fit_beside(
     request: APIRequest, body: DecodedBody, stored: Tree, refuse: Callable[[str], ApiError] = BadRequest
 ) -> Warnings:
-    """Fit the object of a request as `fit` does, and complete it, all but the parts it shares with a stored one."""
+    """Fit the request object as `fit` does and set its defaults. Parts shared with the stored object are skipped."""
     return _fit(request, body, partial(fit_others, body.tree, stored, request.kind), request.kind.kind, refuse)
 
 
@@ -157,7 +161,7 @@ def _fit(
 ) -> Warnings:
     metadata = body.tree.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") == []:
-        # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
+        # An empty list resets managedFields but would be dropped as empty; a list with one empty entry means the same.
         metadata["managedFields"] = [{}]
     warnings = _judge(request, body, fitted(), kind, refuse)
     metadata = body.tree.get("metadata")
@@ -165,7 +169,7 @@ def _fit(
 
 
 def _drop_repeated_owners(metadata: Tree) -> Warnings:
-    """Keep each owner reference once, and tell the caller of those that came again."""
+    """Drop duplicate owner references and return a warning that lists their uids."""
     owners: list[Tree] = metadata["ownerReferences"]
     distinct: dict[frozenset[tuple[str, str | bool]], Tree] = {}
     repeated: dict[str, None] = {}
@@ -179,9 +183,9 @@ def _drop_repeated_owners(metadata: Tree) -> Warnings:
 
 
 def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:
-    """Check the tree as `fit` does, but leave it as it is, with its nulls, and refuse unknown fields whatever the
-    caller asks for: nobody could own them. Raises `UnknownError` for those and for values that are wrong, and
-    `BadRequest` for repeated fields.
+    """Check the tree as `fit` does without changing it; nulls stay. Unknown fields are rejected at every validation
+    level, since no manager could own them. Raises `UnknownError` for unknown fields and wrong values, and `BadRequest`
+    for duplicate fields.
     """
     report, is_custom = Report(), request.kind.custom and node is request.kind.schema
     if not is_custom and takes(fitting(node), body.tree):
@@ -197,7 +201,7 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
 
 
 def named_object(request: APIRequest) -> str:
-    """Return the object of a request as failures of server-side apply name it."""
+    """Return the object's identity as error messages of server-side apply show it."""
     return f"{request.namespace}/{request.name}; {request.kind.api_version}, Kind={request.kind.kind}"
 
 

@@ -1,4 +1,4 @@
-"""The trees of the objects that were written last: most of them are written again soon, and need not be read then."""
+"""A cache of decoded objects that were written last. Most of them are written again soon and need no decoding then."""
 
 from collections import OrderedDict
 
@@ -7,13 +7,11 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.common.api.tree import Tree
 
-_LARGEST = 16 * 1024  # bytes of an object whose tree is kept
+_LARGEST = 16 * 1024  # bytes; larger objects are not cached
 
 
 class DecodedRows:
-    """The trees of the `most` rows that were written last through one server, each as it would be read: nobody changes
-    them in place.
-    """
+    """LRU cache of the decoded trees of the `most` rows written last. Cached trees are never changed in place."""
 
     def __init__(self, most: int = 256) -> None:
         self.most = most
@@ -23,12 +21,14 @@ class DecodedRows:
         return len(self._trees)
 
     def read(self, kind: ResourceInfo, row: Row) -> Tree:
-        """Return the tree of a row in the version of a kind; all but its top level may be others', too."""
+        """Return the tree of a row in the kind's version. The caller owns only the top level; everything below is
+        shared.
+        """
         tree = self._trees.get(row) if kind.is_read_as_written else None
         return read(kind, row.data) if tree is None else tree.copy()
 
     def replace(self, row: Row | None, kind: ResourceInfo, written: Row, tree: Tree) -> None:
-        """Keep what was written in the place of a row, or anew; the top level of the tree is nobody else's."""
+        """Replace the cached tree of a row, or add a new one. The cache takes over the top level of `tree`."""
         trees = self._trees
         if row is not None:
             trees.pop(row, None)
@@ -40,5 +40,5 @@ class DecodedRows:
             trees.popitem(last=False)
 
     def forget(self, row: Row) -> None:
-        """Keep nothing of a row whose object is gone."""
+        """Drop the tree of a deleted object."""
         self._trees.pop(row, None)

@@ -1,4 +1,6 @@
-"""Objects removed, or marked to be once finalizers and grace allow (API concepts, States and transitions)."""
+"""Delete objects, or mark them for deletion until finalizers and the grace period allow it (API concepts, States and
+transitions).
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,15 +25,14 @@ from controller_manager.common.api.tree import Tree
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.tasks import all_of
 
-_UNSAFE_DELETE = f"apiserver.{GROUP_DOMAIN}/unsafe-delete-ignore-read-error"  # the annotation of audit events
+_UNSAFE_DELETE = f"apiserver.{GROUP_DOMAIN}/unsafe-delete-ignore-read-error"  # audit annotation
 
 
 async def delete(scope: RequestScope, request: APIRequest) -> Reply:
-    """Delete the object. Return a `Status` when it is gone, the object when something still holds it or its kind is
-    shown even then.
+    """Delete the object. Return a `Status` if it is gone, or the object if finalizers or a grace period still hold it
+    or if its kind always returns it.
 
-    The status is 202 when the object stays for now although its dependents were asked to go with it in the old way
-    (`orphanDependents: false`); clients take every other delete for done at 200.
+    The status code is 202 if the object stays and the request set `orphanDependents: false`; otherwise it is 200.
     """
     request, options = await read_options(scope, request)
     if request.name in request.kind.strategy.undeletable:
@@ -50,11 +51,11 @@ async def delete(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
-    """Delete a collection and return the list of what was found, as it was before; with `limit`, it has the `continue`
-    token with which to delete the next ones. Kinds that do not list what they delete answer a `Status` with the same
+    """Delete a collection and return the list of the objects as they were before. With `limit`, the list has a
+    `continue` token for the next page. Kinds that do not return deleted objects answer with a `Status` that has the
     token.
 
-    When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
+    If some deletes fail, the first error is raised after all have been tried.
     """
     request, options = await read_options(scope, request)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
@@ -75,13 +76,13 @@ async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def removal(request: APIRequest, options: DeleteOptions, operation: Operation | None = "delete") -> Mutation:
-    """Return the mutation that deletes the object of a request as far as can be done now."""
+    """Return the mutation that deletes the request's object, or marks it if it cannot be deleted yet."""
     edit, prepare = partial(_presumed, request, options.preconditions), partial(_prepare, request, options)
     return Mutation(operation, edit, prepare, options=options.as_tree() if operation else None)
 
 
 def _presumed(request: APIRequest, presumed: Preconditions | None, load: Load) -> Edited:
-    """Return the object the caller means. Raises `Conflict`, which names the kind where others name the resource."""
+    """Return the object if the preconditions hold. Raises `Conflict`; its details name the kind, not the resource."""
     tree = load.shared()
     metadata = tree["metadata"]
     if presumed is not None:
@@ -100,12 +101,12 @@ def _prepare(request: APIRequest, options: DeleteOptions, new: Tree, _old: Tree 
 
 
 def _removal_unread(request: APIRequest) -> Mutation:
-    """Return the mutation that removes an object that cannot even be read, whatever holds it (API concepts, the corrupt
-    resource). Watchers are told the little that is known of it.
+    """Return the mutation that removes an unreadable object and ignores its finalizers (API concepts, corrupt
+    resource). Watchers get its name, namespace and uid only.
     """
 
     def remains(row: Row) -> Tree:
-        """Raises `Invalid` for an object that can be read: the normal way is open to it."""
+        """Raises `Invalid` if the object can be read: use an ordinary delete then."""
         kind = request.kind
         if not isinstance(row, CorruptRow):
             message = "Invalid value: true: is only for objects that are corrupt in the store; leave the option out"
@@ -119,7 +120,7 @@ def _removal_unread(request: APIRequest) -> Mutation:
 
 
 def _warnings(request: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
-    """Return the warning of what a caller may not expect who says nothing of dependents."""
+    """Return a warning if the kind orphans its dependents by default and the request does not set a policy."""
     if options.policy is not None or request.kind.strategy.dependents != "Orphan":
         return ()
     kept = (
@@ -132,7 +133,7 @@ def _warnings(request: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
 async def delete_rows(
     scope: RequestScope, request: APIRequest, rows: Sequence[Row], options: DeleteOptions
 ) -> list[ApiError]:
-    """Delete the objects of these rows, all at the same time; return the refusals."""
+    """Delete the objects of these rows concurrently and return the errors."""
 
     async def one(row: Row) -> ApiError | None:
         named = replace(request, namespace=row.namespace, name=row.name)

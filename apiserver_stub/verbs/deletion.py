@@ -1,4 +1,4 @@
-"""Delete options (API concepts), and the state of an object that is deleted with them: marked, due earlier, or gone.
+"""Delete options (API concepts), and their effect on an object: marked, due earlier, or removed.
 
 | object                   | request            | becomes                                                             |
 |--------------------------|--------------------|---------------------------------------------------------------------|
@@ -8,8 +8,8 @@
 | marked, grace running    | as much, or silent | as it is, its finalizers included                                   |
 | marked, grace over       | any                | its finalizers follow the new propagation; gone if none is left     |
 
-A kind with a second list of finalizers (`Strategy.finalizers`) is always marked first, without a grace, and left alone
-while that list holds it.
+A kind with a second list of finalizers (`Strategy.finalizers`) is always marked first, without a grace period, and
+unchanged while that list is not empty.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,35 +34,35 @@ from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.timestamps import format_time, parse_time
 from controller_manager.common.api.tree import Tree
 
-# What a policy of propagation makes of the finalizers by which the garbage collector learns of it.
+# The finalizers that each propagation policy sets; the garbage collector reads them.
 HOLDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"Background": (), "Orphan": ("orphan",), "Foreground": ("foregroundDeletion",)}
 )
-_KNOWN_POLICIES = ("Foreground", "Background", "Orphan", "nil")  # as they are listed, and what names none
+_KNOWN_POLICIES = ("Foreground", "Background", "Orphan", "nil")  # as in error messages; "nil": no policy
 _HOLDS = frozenset(name for names in HOLDS.values() for name in names)
 _GRACE, _WHEN = "deletionGracePeriodSeconds", "deletionTimestamp"
-_LONGEST_GRACE = 1 << 31  # seconds; what is far beyond has no date
+_LONGEST_GRACE = 1 << 31  # seconds; a much larger value overflows the date
 IGNORE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _ALL = "All"
 _TYPE: Mapping[str, str] = MappingProxyType({"kind": "DeleteOptions", "apiVersion": f"meta.{GROUP_DOMAIN}/v1"})
 _AUDITED: Mapping[str, str] = MappingProxyType(
     {"kind": "DeleteOptions", "apiVersion": f"meta.{GROUP_DOMAIN}/__internal"}
 )
-"""The type of options in events of the audit."""
+"""The type of delete options in audit events."""
 _EXCLUDED = ("dryRun", "gracePeriodSeconds", "orphanDependents", "preconditions", "propagationPolicy")
 
 _Seconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Preconditions(Model):
-    """The uid and version that the object must have."""
+    """The uid and resourceVersion that the object must have."""
 
     uid: str | None = None
     resource_version: str | None = None
 
 
 class DeleteOptions(Model):
-    """The choices of a caller; what it leaves open is the kind's."""
+    """The options of a delete request. Unset options get the default of the kind."""
 
     api_version: str = "v1"
     grace_period_seconds: _Seconds | None = None
@@ -74,22 +74,23 @@ class DeleteOptions(Model):
 
     @property
     def policy(self) -> str | None:
-        """The policy of propagation that is asked for, in the old or the new way; None if the caller does not say."""
+        """The requested propagation policy, from `propagationPolicy` or the deprecated `orphanDependents`. None if
+        neither is set.
+        """
         if self.orphan_dependents is not None:
             return "Orphan" if self.orphan_dependents else "Background"
         return self.propagation_policy
 
     def as_tree(self) -> Tree:
-        """Return the object that admission sees."""
+        """Return the options as admission sees them."""
         return {**_TYPE, **msgspec.to_builtins(self), **_TYPE}
 
 
 async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIRequest, DeleteOptions]:
-    """Return the options of a delete, and the request as a dry run if they ask for one. Raises `BadRequest` or
-    `Invalid`.
+    """Return the options of a delete, and the request, marked as a dry run if the options ask for one. Raises
+    `BadRequest` or `Invalid`.
 
-    A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
-    asked for, since the other way round something would be lost.
+    If there is a body, query parameters are ignored, except `dryRun`: ignoring it could delete an object by mistake.
     """
     if not request.http.body:
         return as_options(scope, request, _in_query(request.query))
@@ -100,7 +101,7 @@ async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIReq
 
 
 def as_options(scope: RequestScope, request: APIRequest, tree: Mapping[str, Any]) -> tuple[APIRequest, DeleteOptions]:
-    """Return the same as `read_options`, with the options as a tree."""
+    """Return the same as `read_options` for options that are already a tree."""
     try:
         options = msgspec.convert(tree, DeleteOptions)
     except msgspec.ValidationError as error:
@@ -117,7 +118,7 @@ def as_options(scope: RequestScope, request: APIRequest, tree: Mapping[str, Any]
 
 
 def refused(causes: list[Cause]) -> Invalid:
-    """Return the refusal of options that make no sense."""
+    """Return the error for invalid delete options."""
     return invalid(f"meta.{GROUP_DOMAIN}", "DeleteOptions", "", causes)
 
 
@@ -137,7 +138,9 @@ def _dry(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_version(request: APIRequest, version: str) -> None:
-    """Clients send these options in the core group, in `meta`, or in the group of what they delete."""
+    """Raises `BadRequest` unless the options are in the core group, in `meta.k8s.io` or in the group of the
+    resource.
+    """
     if version.rpartition("/")[0] not in ("", f"meta.{GROUP_DOMAIN}", request.kind.group):
         raise BadRequest(
             f"the apiVersion in the data ({version}) is none that has DeleteOptions for {request.kind.name}"
@@ -165,9 +168,8 @@ def _wrong(field: str, why: str) -> Cause:
 def begin_deletion(
     tree: Tree, strategy: Strategy, now: datetime, grace: int | None = None, policy: str | None = None
 ) -> bool:
-    """Note a delete request in place; return whether the object is to go at once, and then `tree` is its final state.
-
-    `grace` and `policy` are None where the request is silent.
+    """Apply a delete request to the object in place. Return whether the object must be removed now; `tree` is then its
+    final state. `grace` and `policy` are None if the request does not set them.
     """
     metadata = tree["metadata"]
     begins, running = _WHEN not in metadata, metadata.get(_GRACE) or 0
@@ -193,16 +195,18 @@ def begin_deletion(
 
 
 def grace_of(tree: Tree) -> int | None:
-    """Return the grace of an object that is being deleted; None of others, and of kinds without a grace."""
+    """Return the grace period of a terminating object. None if it is not terminating or its kind has no grace
+    period.
+    """
     grace: int | None = tree["metadata"].get(_GRACE)
     return grace
 
 
 def propagate(finalizers: list[str], usual: str, policy: str | None) -> list[str]:
-    """Return the finalizers of an object that is deleted with a policy of propagation (None: the request names none).
+    """Return the finalizers of an object deleted with a propagation policy (None: the request names no policy).
 
-    A silent request means what the object says already, or else the policy that is usual for its kind; of a kind
-    without any (`usual` is empty) nothing is ever propagated.
+    Without a policy, the finalizers that the object already has decide, then the default of the kind (`usual`). A kind
+    with an empty default never propagates.
     """
     said = [name for name in finalizers if name in _HOLDS][:1]
     if not usual:

@@ -1,4 +1,4 @@
-"""The verbs: which function answers a request."""
+"""Dispatch a request to the function of its verb."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -44,10 +44,10 @@ def _conversions(request: APIRequest, converter: Converter) -> Conversions:
 
 
 class Verbs:
-    """Answers every request for a resource.
+    """Handles every request for a resource.
 
-    `more` are verbs on subresources, by subresource and verb, that need more than the scope; `virtual` is what answers
-    requests for kinds that are not kept in the store, by group and plural.
+    `more` are further verbs on subresources, keyed by subresource and verb. `virtual` are the handlers of kinds that
+    are not stored, keyed by group and plural.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Verbs:
         self._virtual = virtual
 
     def answer(self, request: APIRequest) -> Awaitable[Reply]:
-        """Do what the request asks for. Raises the refusal of what cannot be done; then nothing was."""
+        """Handle the request. Raises `ApiError`; nothing has been changed then."""
         virtual = self._virtual.get((request.kind.group, request.kind.plural))
         return self._stored(request) if virtual is None else virtual(request)
 

@@ -1,4 +1,4 @@
-"""One attempt of a mutation, as its steps fill it in."""
+"""One attempt of a write, filled in step by step."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from controller_manager.common.api.tree import Tree
 
 
 class Lost(Exception):
-    """Somebody else was faster; `refusal` is told if it was the last attempt."""
+    """Another write won the race. `refusal` is returned to the caller if this was the last attempt."""
 
     def __init__(self, refusal: ApiError) -> None:
         super().__init__(refusal.message)
@@ -24,14 +24,16 @@ class Lost(Exception):
 
 
 class WriteAttempt(Struct):
-    """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
-    `again` says that an object that is there after all is no refusal: the mutation begins again. `seen` is the revision
-    at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
-    for: that of the object first. A new state that is `whole` is answered as it is stored.
+    """One attempt of a write: the row it starts from (None for a create), and the old and new state once they are
+    known.
 
-    `sent` is what the caller sent, if others than this server have changed that. Of a kind with a converter, `served`
-    is the row in the version of the request, `stored` the new state as it is to be stored, and `answered` what becomes
-    of that when it is read again. `written` is the row of the new state.
+    `again` means that an object found in place of None restarts the mutation and is not an error. `seen` is the
+    revision at which the row was last known to be current. `rows` are the (resource, key) pairs whose pending writes
+    must finish first; the object's own pair is first. If the new state is `whole`, it is returned as stored.
+
+    `sent` is the caller's state if admission outside this server has changed it. For kinds with a converter, `served`
+    is the row in the request's version, `stored` the new state in the storage version, and `answered` that state in the
+    request's version. `written` is the committed row.
     """
 
     mutation: Mutation
@@ -56,11 +58,11 @@ class WriteAttempt(Struct):
 
 
 def row_of(request: APIRequest, draft: WriteAttempt) -> tuple[str, str]:
-    """Return resource and key of the object."""
+    """Return the resource and key of the object."""
     return request.kind.storage, key_of(request.kind, request.namespace, name_of(request, draft))
 
 
 def name_of(request: APIRequest, draft: WriteAttempt) -> str:
-    """Return the name of the object; a new one may bring it."""
+    """Return the name in the URL, or that of the new object."""
     name: str = request.name or draft.new["metadata"].get("name", "")
     return name

@@ -1,4 +1,4 @@
-"""Field management: who writes, and what that does to `metadata.managedFields` (KEP-555)."""
+"""Field management: the manager of a request and its effect on `metadata.managedFields` (KEP-555)."""
 
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -30,8 +30,9 @@ _RECORD = "managedFields"
 
 
 def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None) -> None:
-    """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
-    what the object does not have yet. Nobody owns fields of a custom object that is not of the types of its schema.
+    """Record the caller as owner of all fields of a new object, defaults included. If the caller sent managedFields,
+    those managers keep their fields and the caller owns the rest. A custom object that does not match its schema gets
+    no managedFields.
     """
     if request.kind.custom and not is_typed(tree, request.kind.schema):
         put_managed_fields(tree, [])
@@ -45,12 +46,12 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
 
 
 def own_fields(request: APIRequest, tree: Tree, fields: Fields) -> None:
-    """Record that the caller owns these fields, in order, and nobody any others."""
+    """Record the caller as the only manager, with these fields, in order."""
     put_managed_fields(tree, [field_manager_of(request).entry_in_order(fields, now())] if fields else [])
 
 
 def _initial_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges | None:
-    """Return all fields of a new object, seen in a version; None when there is no such version."""
+    """Return all fields of a new object in a version, or None if the version does not exist."""
     version = versions.find(api_version)
     return (
         None if version is None else FieldChanges(version.typed.initial(owned_part(version.into(tree))) or None, None)
@@ -58,7 +59,7 @@ def _initial_in(versions: Versions, tree: Tree, api_version: str) -> FieldChange
 
 
 def manage_changed_fields(scope: RequestScope, request: APIRequest, new: Tree, old: Tree | None) -> None:
-    """Record that the caller owns what it changed. Objects that have no record get none by being changed."""
+    """Record the caller as owner of the fields it changed. Objects without managedFields stay without."""
     assert old is not None
     if request.kind.custom and not (is_typed(new, request.kind.schema) and is_typed(old, request.kind.schema)):
         put_managed_fields(new, [])
@@ -73,24 +74,24 @@ def manage_changed_fields(scope: RequestScope, request: APIRequest, new: Tree, o
 
 
 def managed_fields_of(tree: Tree) -> Entries:
-    """Return the record an object has."""
+    """Return the managedFields of an object."""
     found: Entries = tree["metadata"].get(_RECORD) or []
     return found
 
 
 def put_managed_fields(tree: Tree, entries: Entries) -> None:
-    """Give an object its record."""
+    """Set the managedFields of an object, or remove them if there are no entries."""
     put_in(tree, ("metadata", _RECORD), entries or None)
 
 
 def field_manager_of(request: APIRequest, operation: str = UPDATE) -> FieldManager:
-    """Return the manager of a request: the one it names, or its program."""
+    """Return the field manager of a request: the `fieldManager` parameter, or the program in the user agent."""
     manager = request.query.get("fieldManager", "") or _program(request.http.headers.get("user-agent", ""))
     return FieldManager(manager or _UNKNOWN, operation, request.kind.api_version, request.subresource_name)
 
 
 def now() -> str:
-    """Return the time of a write, as records show it."""
+    """Return the current time in the format of managedFields."""
     return _second(int(wall_seconds()))
 
 
@@ -99,8 +100,8 @@ def _second(moment: int) -> str:
     return format_time(datetime.fromtimestamp(moment, UTC))
 
 
-@lru_cache(64)  # few programs make most requests
+@lru_cache(64)  # a few programs send most requests
 def _program(agent: str) -> str:
-    """Return the name before the slash of a user agent, as much of it as a manager's may have."""
+    """Return the user agent up to the slash, cut to the length limit of a manager."""
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))
     return name.encode()[:MANAGER_LIMIT].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""One object, as its bytes lie in the store (API concepts, Resource version semantics, get)."""
+"""Get one object; its bytes are served as stored where possible (API concepts, Resource version semantics, get)."""
 
 from apiserver_stub.common.spans import Span
 from apiserver_stub.request.api_request import APIRequest, Item, Reply
@@ -9,7 +9,7 @@ from apiserver_stub.verbs.storage import answer, key_of
 
 
 async def get(scope: RequestScope, request: APIRequest) -> Reply:
-    """Return the newest state, which is also not older than any resource version that exists."""
+    """Return the newest state. It is at least as new as the requested resourceVersion."""
     if request.span is None:
         await scope.wait_until_fresh(revision(request.query))
     else:

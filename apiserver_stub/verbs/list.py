@@ -1,4 +1,4 @@
-"""A collection, whole or piece by piece, from one state of the store (API concepts, Chunked listing)."""
+"""List a collection, whole or in pages, from one state of the store (API concepts, Chunked listing)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
@@ -24,13 +24,13 @@ from apiserver_stub.watch_cache.row import Row
 from controller_manager.common.api.errors import BadRequest, Expired
 from controller_manager.common.base.fair_loop import charge_to, give_way
 
-# From which state a list is read (API concepts, Resource version semantics), and where it goes on; pure.
+# Semantics of resourceVersion and of continue tokens (API concepts, Resource version semantics). Pure functions.
 
 _VERSION = 2
 
 
 class VersionMatch(Enum):
-    """The promise that a caller gets of the state it sees."""
+    """The guarantee about the state that a list reads."""
 
     LATEST = "most recent"
     ANY = "any"
@@ -41,7 +41,7 @@ class VersionMatch(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListSemantics:
-    """The promise, the revision it speaks of (0: none), the size of a piece (0: all), the token to go on from."""
+    """The guarantee, its revision (0: none), the page size (0: no limit) and the continue token."""
 
     semantic: VersionMatch
     revision: int = 0
@@ -50,8 +50,8 @@ class ListSemantics:
 
 
 def list_semantics(query: Query) -> ListSemantics:
-    """Return the semantics that the parameters of a list ask for. Raises `BadRequest` or `Invalid` for nonsense."""
-    number(query, "timeoutSeconds")  # how long a watch lasts; others must be able to say it
+    """Return the semantics of the parameters of a list. Raises `BadRequest` or `Invalid`."""
+    number(query, "timeoutSeconds")  # applies to watches only, but must be a number here too
     check_list(query)
     version, match, token = (query.get(name, "") for name in ("resourceVersion", "resourceVersionMatch", "continue"))
     limit = max(number(query, "limit") or 0, 0)
@@ -74,8 +74,8 @@ def _unversioned(version: str) -> VersionMatch:
 
 
 class ContinueToken(NamedTuple):
-    """The place at which a list that is read in pieces goes on: a revision (0: the newest) and a key; `began` is
-    when the first piece was read, in seconds since the epoch.
+    """The position at which a paged list continues: a revision (0: the newest) and the last key. `began` is the time of
+    the first page, in seconds since the epoch.
     """
 
     revision: int
@@ -84,12 +84,14 @@ class ContinueToken(NamedTuple):
 
 
 def write_token(token: ContinueToken) -> str:
-    """Return the token as opaque text that fits a URL."""
+    """Return the token as an opaque, URL-safe string."""
     return urlsafe_b64encode(orjson.dumps([_VERSION, *token])).decode().rstrip("=")
 
 
 def read_token(text: str, prefix: str) -> ContinueToken:
-    """Return the token a caller brought back for keys that begin with `prefix`. Raises `BadRequest` for other text."""
+    """Return the continue token for keys that start with `prefix`. Raises `BadRequest` if this server cannot have
+    issued it.
+    """
     try:
         found = orjson.loads(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
     except (Error, ValueError):
@@ -101,12 +103,12 @@ def read_token(text: str, prefix: str) -> ContinueToken:
 
 
 def refused_token() -> BadRequest:
-    """Return the answer to a token that this server cannot have given."""
+    """Return the error for a continue token that this server cannot have issued."""
     return BadRequest("continue: Invalid value: the token is not one this server has given for this list")
 
 
-_GROWTH = 300  # rows that an index takes in before others may run
-_BREATH = 2000  # conditions looked at, or pages of 4 KB, before others may run
+_GROWTH = 300  # rows added to an index before other tasks run
+_BREATH = 2000  # conditions checked, or blocks of 4 KB read, before other tasks run
 _GONE = (
     "The provided continue parameter is too old to display a consistent list result. Start a new list without it, "
     "or use the continue token of this response to list the rest as it is now: what changed since the first piece "
@@ -116,7 +118,7 @@ _GONE = (
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A piece of a collection: its rows, whether more follow, and how many if that is known."""
+    """A page of a collection: its rows, whether more follow, and how many remain if that is known."""
 
     rows: list[Row]
     more: bool = False
@@ -124,18 +126,18 @@ class ListPage:
 
 
 class Reading(NamedTuple):
-    """The state a list is read from, and when its first piece was (in seconds since the epoch)."""
+    """The snapshot that a list reads, and the time of its first page (in seconds since the epoch)."""
 
     snapshot: Snapshot
     began: int
 
     def token(self, page: ListPage) -> str:
-        """Return the token to go on with behind this piece; empty if it is the last."""
+        """Return the continue token after this page, or an empty string for the last page."""
         return write_token(ContinueToken(self.snapshot.revision, page.rows[-1].key, self.began)) if page.more else ""
 
 
 async def list_(scope: RequestScope, request: APIRequest) -> Reply:
-    """Return the collection; `Items.continue_token` is empty when it is complete."""
+    """Return the collection. `Items.continue_token` is empty on the last page."""
     asked, chosen = list_semantics(request.query), select(request, shards=scope.shards is not None)
     charge_to(request.user.name)
     if request.span is None:
@@ -149,7 +151,7 @@ async def list_(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def items_of(reading: Reading, page: ListPage, objects: Sequence[bytes], chosen: Selection) -> Items:
-    """Return a piece of a collection as it is answered."""
+    """Return a page of a collection as the body of a response."""
     shard = str(chosen.shard) if chosen.shard is not None else ""
     return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining, shard)
 
@@ -157,8 +159,8 @@ def items_of(reading: Reading, page: ListPage, objects: Sequence[bytes], chosen:
 async def read_page(
     scope: RequestScope, request: APIRequest, asked: ListSemantics, chosen: Selection
 ) -> tuple[Reading, ListPage]:
-    """Return the state a list is read from, and the rows it is about, converted if the kind has a converter. Raises
-    `BadRequest`, `Expired`, `Timeout`, and what the converter does.
+    """Return the snapshot and the selected rows, converted if the kind has a converter. Raises `BadRequest`, `Expired`,
+    `Timeout` and the converter's errors.
     """
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
     token = read_token(asked.token, prefix) if asked.token else ContinueToken(asked.revision, "")
@@ -181,8 +183,8 @@ async def read_page(
 
 
 async def _index(scope: RequestScope, kind: ResourceInfo, chosen: Selection) -> FieldIndex | None:
-    """Return an index that knows of all rows that are selected now, if one helps: rows are looked at as they stand in
-    the store, and those of a small namespace are found as quickly.
+    """Return a complete index for the selection, or None if an index would not help: for kinds with a converter and for
+    small namespaces, a scan is used.
     """
     exact, store = chosen.exact, scope.store
     if exact is None or kind.converter is not None:
@@ -203,7 +205,7 @@ async def _read(scope: RequestScope, resource: str, semantic: VersionMatch, toke
     if not token.revision:
         return Reading(scope.store.snapshot(resource), now)
     if semantic is VersionMatch.CONTINUE and token.revision > await scope.store.storage.current_revision():
-        raise refused_token()  # to wait for what never was would be long
+        raise refused_token()  # a revision that does not exist yet: waiting for it would time out
     await scope.wait_until_fresh(token.revision)
     if semantic is VersionMatch.NOT_OLDER:
         return Reading(scope.store.snapshot(resource), now)
@@ -216,8 +218,8 @@ async def _read(scope: RequestScope, resource: str, semantic: VersionMatch, toke
 
 
 async def _continued(scope: RequestScope, resource: str, token: ContinueToken, now: int) -> Snapshot:
-    """Return the state a token was given for, as long as history lasts: whether anything has changed since makes no
-    difference to a client that is too slow, so that it learns of it every time.
+    """Return the snapshot of a token while the history covers it. The token expires by age even if the collection has
+    not changed, so that slow clients always get the same error.
     """
     store = scope.store
     if 0 <= now - token.began <= store.retention.seconds:

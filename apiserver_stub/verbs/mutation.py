@@ -1,6 +1,6 @@
-"""A change of the API as the parameters of the one function that writes (`verbs/write.py`), and its outcome.
+"""The parameters of an API write (`verbs/write.py`), and its result.
 
-A mutation says what each step is; those that carry nothing of a caller's choosing into the object leave steps out:
+A mutation defines each step. Mutations without fields chosen by the caller skip some steps:
 
 | mutation         | admission        | judged | prepare                  | manage fields     | no object      |
 |------------------|------------------|--------|--------------------------|-------------------|----------------|
@@ -28,8 +28,8 @@ from controller_manager.common.api.tree import Tree
 
 
 class Load:
-    """The current state of an object, as `read` returns it: `state`, which nobody changes in place but for the top
-    level, since others may have it too, and each time it is called another tree, to keep and change at will.
+    """The current state of an object. `state` is shared: only its top level may be changed in place. Each call returns
+    a new tree that the caller may change.
     """
 
     __slots__ = ("_read", "state")
@@ -39,17 +39,17 @@ class Load:
         self.state = read() if state is None else state
 
     def __call__(self) -> Tree:
-        """Return a tree of one's own."""
+        """Return a new tree that the caller may change."""
         return self._read()
 
     def shared(self) -> Tree:
-        """Return a tree whose top level and metadata are one's own; all below is shared."""
+        """Return a tree with its own top level and metadata; everything below is shared."""
         return {**self.state, "metadata": dict(self.state["metadata"])}
 
 
 class Edited(Struct, frozen=True):
-    """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again. It may be
-    `completed` by its defaults already.
+    """The wanted state, fitted to its schema. `drawn` means that the name is generated and can be generated again.
+    `completed` means that the defaults are already set.
     """
 
     tree: Tree
@@ -64,30 +64,33 @@ ManageFields = Callable[[Tree, Tree | None], object]
 
 
 class View(Struct, frozen=True):
-    """Another kind that admission is shown instead of an object, and the way back of what it makes of that."""
+    """Another kind that admission sees in place of the object (such as a Scale), and the function that applies its
+    result to the object.
+    """
 
     show: Callable[[Tree], Tree]
     take: Callable[[Tree, Tree], Tree]
 
 
 def nothing(_new: Tree, _old: Tree | None) -> bool:
-    """Do nothing (the default of optional steps)."""
+    """Do nothing (default for optional steps)."""
     return False
 
 
 def _leave_unnamed(_new: Tree) -> None:
-    """Do nothing: only new objects get a name, a uid and a time."""
+    """Do nothing: only new objects get a name, a uid and a creation time."""
 
 
 class Mutation(Struct, frozen=True):
     """A change of an object.
 
-    `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
-    state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
-    can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
-    Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time.
-    `otherwise` is done when there is no such object; `read` replaces the reading of a row. `options` are the caller's,
-    where they are others than the parameters of the request.
+    `operation` is the operation that admission sees; None skips admission. `edit` returns the wanted state. It may be
+    called again, so it changes only trees that it was given. `prepare(new, old)` makes the state storable in place and
+    returns whether the object must be removed. `manage_fields(new, old)` records the field managers. For a create,
+    `old` is None, and `identify(new)` sets the name, uid and creation time before `prepare`.
+
+    `otherwise` is the mutation to use if the object does not exist. `read` replaces the decoding of a row. `options`
+    replace the parameters of the request in admission.
     """
 
     operation: Operation | None
@@ -102,7 +105,9 @@ class Mutation(Struct, frozen=True):
 
 
 class WriteResult(Struct, frozen=True):
-    """The object as it is answered (the last state of one that is gone), and what became of it."""
+    """The object as returned to the caller (the last state if it was removed), and whether it was created or
+    removed.
+    """
 
     data: bytes
     warnings: Warnings = ()
@@ -110,5 +115,5 @@ class WriteResult(Struct, frozen=True):
     removed: bool = False
 
     def reply(self) -> Reply:
-        """Return the answer that shows the object."""
+        """Return the reply with the object."""
         return Reply(Item(self.data), 201 if self.created else 200, self.warnings)

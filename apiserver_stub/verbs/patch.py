@@ -1,4 +1,4 @@
-"""An object changed by a patch document (API concepts, Update operations)."""
+"""Change an object by a patch document (API concepts, Update operations)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -36,7 +36,7 @@ from controller_manager.common.api.tree import Tree
 
 def _apply_operations(tree: Tree, document: Any, _node: Schema) -> Tree:
     patched = json_patch.apply(tree, document)
-    check_depth(patched)  # the others can't get deeper than the tree or the patch is
+    check_depth(patched)  # other patches cannot exceed the depth of tree and patch
     return patched
 
 
@@ -46,7 +46,7 @@ _APPLY: Mapping[str, Callable[[Tree, Any, Schema], Tree]] = MappingProxyType({
     STRATEGIC_MERGE_PATCH: merge.apply_strategic,
 })  # fmt: skip
 # Of kinds that are not in the published API: who patches them strategically knows nothing of their lists.
-_MOST_SHOWN = 16 * 1024  # characters of a patched object that a refusal shows
+_MOST_SHOWN = 16 * 1024  # characters of a patched object in an error message
 _WITHOUT_STRATEGIC = tuple(media for media in PATCHES if media != STRATEGIC_MERGE_PATCH)
 
 
@@ -64,12 +64,12 @@ class Patch:
         self._document, self.duplicates = decode_noting(request.http.body)
 
     def apply(self, tree: Tree, node: Schema) -> Tree:
-        """Return the patched tree, which shares with `tree` what it left alone."""
+        """Return the patched tree. Unchanged parts are shared with `tree`."""
         return self._apply(tree, self._document, node)
 
     def check(self, tree: Tree, api_version: str, kind: str) -> None:
-        """Refuse a patched object of another kind or without metadata; one that lost its type gets it again, and from
-        a strategic merge patch, which is about an object of the type it is sent to, another is not taken.
+        """Reject a patched object that has another kind or no metadata. A missing apiVersion or kind is restored. A
+        strategic merge patch cannot change them, so its values are ignored.
         """
         for name, value in (("apiVersion", api_version), ("kind", kind)):
             if tree.get(name) is None or self._apply is merge.apply_strategic:
@@ -84,8 +84,8 @@ class Patch:
 
 
 def _check_custom(tree: Tree, refuse: Callable[[str], ApiError]) -> None:
-    """Refuse a patched custom object without a kind or with other metadata than an object; of which kind it is, is
-    judged with the rest.
+    """Reject a patched custom object without a kind or with metadata that is not an object. The value of the kind is
+    checked later.
     """
     if type(tree.get("kind")) is not str or not tree["kind"]:
         raise refuse(f"Object 'Kind' is missing in '{_json(tree)}'")
@@ -96,7 +96,7 @@ def _check_custom(tree: Tree, refuse: Callable[[str], ApiError]) -> None:
 
 
 async def patch(scope: RequestScope, request: APIRequest) -> Reply:
-    """Patch the object and return it; unchanged, with the version it had, when the patch changes nothing."""
+    """Patch the object and return it. If nothing changes, the object keeps its resourceVersion."""
     if is_apply(request):
         return await apply(scope, request)
     document = await scope.run_of(request)(partial(Patch, request))
@@ -131,7 +131,7 @@ def _json(tree: Tree) -> str:
 
 
 def unfit(why: str, patched: Tree | None = None) -> Invalid:
-    """Return the refusal of a patch that leaves something other than an object of its kind, which is shown."""
+    """Return the error for a patch whose result is not a valid object; the message shows the result."""
     text = "" if patched is None else _json(patched)
     shown = f"{msgspec.json.encode(text).decode()}: " if text else ""
     cause = Cause(reason="FieldValueInvalid", message=f"Invalid value: {shown}{why}", field="patch")

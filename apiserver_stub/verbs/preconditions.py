@@ -1,4 +1,6 @@
-"""Preconditions of changes: name, namespace, uid and version. Checks raise the refusal, the rest makes one."""
+"""Preconditions of writes: name, namespace, uid and resourceVersion. `check_*` functions raise the error; others return
+it.
+"""
 
 from msgspec.structs import replace
 
@@ -28,15 +30,15 @@ _UNSAFE_DELETE = "unsafe-delete-ignore-read-errors"  # the verb
 
 
 def check_name(request: APIRequest, metadata: Tree) -> None:
-    """The object that is sent has the name of its URL."""
+    """Raises `BadRequest` unless the object has the name in the URL."""
     name = metadata.get("name", "")
     if name != request.name:
         raise BadRequest(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
 
 
 def check_namespace(request: APIRequest, metadata: Tree) -> None:
-    """An object is in the namespace of its URL, whether it says so or not; one of a cluster is in none whatever it
-    says.
+    """Set the namespace of the URL on the object, or remove it from a cluster-scoped one. Raises `BadRequest` if the
+    object names another namespace.
     """
     if not request.namespace:
         metadata.pop("namespace", None)
@@ -47,7 +49,9 @@ def check_namespace(request: APIRequest, metadata: Tree) -> None:
 
 
 def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
-    """An update is held to the version and uid that it names; afterwards the tree has those of the current state."""
+    """Check the uid and resourceVersion of an update, then set those of the current state. Raises `Conflict` if they
+    differ.
+    """
     uid: str = metadata.get("uid") or current["uid"]
     if uid != current["uid"]:
         raise mismatch(request, "UID", uid, current["uid"])
@@ -61,14 +65,16 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
 
 
 def check_new(metadata: Tree) -> None:
-    """An object to create has no version yet. What is none is passed over."""
+    """Raises `UnknownError` if a new object has a resourceVersion. Malformed values are ignored."""
     version = metadata.get("resourceVersion", "")
     if is_revision(version) and int(version):
         raise UnknownError("resourceVersion should not be set on objects to be created")
 
 
 def refuse_uid(request: APIRequest, metadata: Tree) -> None:
-    """A caller that names a uid means an object that exists; which version of it there was does not matter any more."""
+    """Raises `Conflict` if the object has a uid: it refers to an existing object, and there is none. The
+    resourceVersion is dropped.
+    """
     metadata.pop("resourceVersion", None)
     if metadata.get("uid"):
         kind = request.kind
@@ -77,8 +83,8 @@ def refuse_uid(request: APIRequest, metadata: Tree) -> None:
 
 
 def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
-    """No patch gives an object another uid; one that takes it away says nothing, and one that names another version
-    is refused for that.
+    """Raises `Invalid` if a patch changes the uid. Removing it is allowed. If the resourceVersion differs too, the
+    later check of it raises the error.
     """
     if metadata.get("resourceVersion") not in (None, "", "0", live["resourceVersion"]):
         return
@@ -90,14 +96,14 @@ def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
 
 
 def check_may_create(kind: ResourceInfo, name: str) -> None:
-    """Raises `Forbidden` where no object of a kind is created any more."""
+    """Raises `Forbidden` if the CustomResourceDefinition of the kind is terminating."""
     if kind.terminating:
         why = "create not allowed while custom resource definition is terminating"
         raise forbidden(kind.group, kind.plural, name, why)
 
 
 async def check_create_authorized(authorizer: Authorizer, request: APIRequest) -> None:
-    """Check that the user may create the object of an update or a patch. Raises `Forbidden`, or `InternalError` if the
+    """Check that the user may create the object of an update or patch. Raises `Forbidden`, or `InternalError` if the
     authorizer failed.
     """
     attributes = _attributes(request, "create", request.http.path)
@@ -107,7 +113,7 @@ async def check_create_authorized(authorizer: Authorizer, request: APIRequest) -
 
 
 async def check_unsafe_delete_authorized(authorizer: Authorizer, request: APIRequest) -> None:
-    """Check that the user may delete an object that cannot be read. Raises `Forbidden`."""
+    """Check that the user may delete an unreadable object. Raises `Forbidden`."""
     kind = request.kind
     decision, reason, error = await authorizer.authorize(_attributes(request, _UNSAFE_DELETE))
     if error:
@@ -118,18 +124,18 @@ async def check_unsafe_delete_authorized(authorizer: Authorizer, request: APIReq
 
 
 def _attributes(request: APIRequest, verb: str, path: str = "") -> AuthorizerAttributes:
-    """Return what the authorizer is asked about another verb on the object of a request."""
+    """Return authorizer attributes for another verb on the object of the request."""
     asked = RequestInfo.of(request.http.method, request.http.path, {}).attributes(request.user)
     return replace(asked, verb=verb, path=path)
 
 
 def object_not_found(request: APIRequest) -> NotFound:
-    """Return the refusal of a request for an object that does not exist."""
+    """Return the error for an object that does not exist."""
     return errors.not_found(request.kind.group, request.kind.plural, request.name)
 
 
 def already_exists(request: APIRequest, name: str, row: Row | None) -> AlreadyExists:
-    """Return the refusal of a create where an object is; it tells whether waiting would help."""
+    """Return the error for a create if the object exists. The message says if the object is being deleted."""
     refusal = errors.already_exists(request.kind.group, request.kind.plural, name)
     if row is not None and not isinstance(row, CorruptRow) and row.field("metadata.deletionTimestamp"):
         return AlreadyExists(f"object is being deleted: {refusal.message}", refusal.details)
@@ -137,13 +143,13 @@ def already_exists(request: APIRequest, name: str, row: Row | None) -> AlreadyEx
 
 
 def stale(request: APIRequest) -> Conflict:
-    """Return the refusal of a change of what has changed since the caller read it."""
+    """Return the error for an object that has changed since the caller read it."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(request.kind.group, request.kind.plural, request.name, why)
 
 
 def mismatch(request: APIRequest, what: str, presumed: str, found: str) -> Conflict:
-    """Return the refusal of a change of another object, or another version, than a precondition names."""
+    """Return the error for a precondition that does not match the object."""
     why = f"Precondition failed: {what} in precondition: {presumed}, {what} in object meta: {found}"
     return conflict(request.kind.group, request.kind.plural, request.name, why)
 

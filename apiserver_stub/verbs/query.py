@@ -1,6 +1,6 @@
-"""Parameters of requests (API concepts): each as a value, and what is wrong with them together; pure.
+"""Parse and check query parameters (API concepts). Pure functions.
 
-What cannot be read is a `BadRequest`; what means nothing is `Invalid`, all of it at once.
+An unreadable value raises `BadRequest`. Invalid values and combinations raise one `Invalid` that lists all of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +30,14 @@ _NOT_OLDER, _EXACT = "NotOlderThan", "Exact"
 
 
 def flag(query: Query, name: str) -> bool | None:
-    """Return a boolean that may be absent; any value but `0` and `false` is true, an empty one too."""
+    """Return a boolean parameter, or None if it is absent. Every value except `0` and `false` is true, also an empty
+    one.
+    """
     return is_on(query, name) if name in query else None
 
 
 def number(query: Query, name: str) -> int | None:
-    """Return an integer that may be absent."""
+    """Return an integer parameter, or None if it is absent. Raises `BadRequest`."""
     text = query.get(name)
     if text is None:
         return None
@@ -45,30 +47,32 @@ def number(query: Query, name: str) -> int | None:
 
 
 def revision(query: Query) -> int | None:
-    """Return the resource version to get, or to watch from; None when absent. Raises `UnknownError`."""
+    """Return the resourceVersion of a get or watch, or None if it is absent. Raises `UnknownError`."""
     text = query.get("resourceVersion")
     return as_revision(text, UnknownError) if text else None
 
 
 def is_revision(text: str) -> bool:
-    """Tell whether a text is a number that may be a resource version."""
+    """Return whether a text can be a resourceVersion."""
     return len(text) <= 19 and text.isdecimal() and text.isascii()
 
 
 def as_revision(text: str, refuse: Callable[[str], ApiError] = BadRequest) -> int:
-    """Return the number a resource version stands for. Raises what `refuse` makes of a reason."""
+    """Return a resourceVersion as a number. Raises the error that `refuse` builds."""
     if not is_revision(text):
         raise refuse(f"resourceVersion: Invalid value: {text!r}: must be a resource version this server has given")
     return int(text)
 
 
 def is_dry_run(query: Query) -> bool:
-    """Return whether nothing may be written: `?dryRun` alone and `All` say so."""
+    """Return whether the request is a dry run: `?dryRun` or `?dryRun=All`."""
     return "dryRun" in query
 
 
 def request_timeout(query: Query) -> float:
-    """Return the seconds the answer may take; 0 when absent. Programs know the refusal by its first words."""
+    """Return the `timeout` parameter in seconds, or 0 if it is absent. Clients match the first words of the error
+    message.
+    """
     text = query.get("timeout")
     if not text:
         return 0.0
@@ -79,17 +83,17 @@ def request_timeout(query: Query) -> float:
 
 
 def field_validation(query: Query) -> FieldValidation:
-    """Return the level that says what becomes of unknown and repeated fields."""
+    """Return the level of `fieldValidation`; the default is Warn."""
     return FIELD_VALIDATION.get(query.get("fieldValidation", ""), "Warn")
 
 
 def is_apply(request: APIRequest) -> bool:
-    """Return whether the body of a patch is a configuration to apply."""
+    """Return whether the body of a patch is an apply configuration."""
     return media_type(request.http) in _APPLY
 
 
 def check_write(request: APIRequest) -> None:
-    """Raises `Invalid` for parameters of a create, update or patch that mean nothing."""
+    """Raises `Invalid` for invalid parameters of a create, update or patch."""
     applies = request.verb == "patch" and is_apply(request)
     if not request.query and not applies:
         return
@@ -98,15 +102,15 @@ def check_write(request: APIRequest) -> None:
         raise _refused(_OPTIONS[request.verb], causes)
 
 
-@lru_cache(256)  # programs say the same with each of their writes
+@lru_cache(256)  # programs repeat the same parameters in every write
 def _unmeant(verb: str, query: Parameters, given: Parameters, *, applies: bool) -> Sequence[Cause]:
-    """Return what is wrong with the parameters of a write: the last value of each, and all that were given."""
+    """Return the problems of a write's parameters. `query` has the last value of each, `given` all values."""
     values = dict(query)
     return (*_manager(verb, values, applies=applies), *_dry_run(given), *_field_validation(values))
 
 
 def check_list(query: Query) -> None:
-    """Raises `Invalid` for parameters of a list that mean nothing together."""
+    """Raises `Invalid` for invalid combinations of list parameters."""
     version, match, token = _versions(query)
     causes: list[Cause] = []
     if match:
@@ -125,7 +129,7 @@ def check_list(query: Query) -> None:
 
 
 def check_watch(query: Query, *, streaming_lists: bool) -> None:
-    """Raises `Invalid` for parameters of a watch that mean nothing together, or nothing without streaming lists."""
+    """Raises `Invalid` for invalid combinations of watch parameters, or for streaming lists if they are disabled."""
     _, match, token = _versions(query)
     causes: list[Cause] = []
     if flag(query, "sendInitialEvents") is not None:
@@ -144,7 +148,7 @@ def check_watch(query: Query, *, streaming_lists: bool) -> None:
 
 
 def forbidden(field: str, why: str) -> Cause:
-    """Return the cause of a parameter that may not be there."""
+    """Return the cause for a parameter that must not be set."""
     return Cause(reason="FieldValueForbidden", message=f"Forbidden: {field} {why}", field=field)
 
 
@@ -186,7 +190,7 @@ def _dry_run(given: Parameters) -> Iterator[Cause]:
 
 
 def unsupported_dry_run(values: Sequence[str]) -> Cause:
-    """Return the cause of a value of `dryRun` that means nothing."""
+    """Return the cause for an unsupported value of `dryRun`."""
     shown = ",".join(f'"{value}"' for value in values)
     message = f'Unsupported value: [{shown}]: supported values: "All"'
     return Cause(reason="FieldValueNotSupported", message=message, field="dryRun")

@@ -1,4 +1,4 @@
-"""The environment of every verb: store, kinds, admission, limits and features."""
+"""The dependencies of every verb: store, kinds, admission, limits and features."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +27,9 @@ from controller_manager.common.serving.authorization import Authorizer
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds: the seconds a read waits for a revision, those a watch lasts that does not say (between `watch` and
-    twice that) or at most, how often a write begins again after losing a race or drawing a name that is taken, and
-    how many objects of a collection are deleted at the same time.
+    """Limits of requests: `patience` is the seconds a read waits for a revision. `watch` is the default watch timeout
+    (random between `watch` and twice that), `longest_watch` its maximum. `attempts` limits the retries of a write after
+    a conflict or a taken generated name. `deletes` is the number of concurrent deletes of a collection.
     """
 
     patience: float = 3.0
@@ -41,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Abilities that can be turned off: lists as the beginning of a watch, the removal of unreadable objects."""
+    """Optional features: streaming lists, and the deletion of unreadable objects."""
 
     streaming_lists: bool = True
     unsafe_deletion: bool = False
@@ -49,10 +49,10 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class RequestScope:
-    """The environment of every verb; `offload` runs steps on large objects, `conversions` has the rows of kinds with a
-    converter, `unchanged` the objects that the last apply did not change, `decoded` the objects that were written last.
-    Without `shards` a request for a shard of a collection is rejected. The `authorizer` decides whether an update or an
-    apply may create an object; the default denies it.
+    """The dependencies of every verb. `offload` runs steps on large objects, `conversions` has the rows of kinds with a
+    converter, `unchanged` the objects that the last apply left unchanged, `decoded` the objects written last. Without
+    `shards`, requests for a shard of a collection are rejected. The `authorizer` decides whether an update or apply may
+    create an object; the default denies it.
     """
 
     store: WatchCache
@@ -69,18 +69,18 @@ class RequestScope:
     authorizer: Authorizer = field(default_factory=AlwaysDeny)
 
     def run_of(self, request: APIRequest, data: bytes = b"") -> StepRunner:
-        """Return the runner of a write's steps; see `run_of`."""
+        """Return the runner for the steps of a write; see `run_of`."""
         return run_of(self.offload, request, data)
 
     async def wait_until_fresh(self, revision: int | None) -> None:
-        """Return once `revision` is visible here (0: whatever is there; None: all that any server has acknowledged).
-        Raises `TooNew` (a `Timeout`) when it is not soon.
+        """Return once `revision` is visible here (0: return at once; None: all revisions that any server has
+        acknowledged). Raises `TooNew` (a `Timeout`) after `Limits.patience`.
         """
         store = self.store
         if revision is None:
             revision = await store.storage.current_revision()
         elif store.revision < revision:
-            await store.storage.current_revision()  # one that others use too tells how far it is when it is asked
+            await store.storage.current_revision()  # makes a shared storage report its progress
         if store.revision >= revision:
             return
         try:
@@ -97,8 +97,8 @@ class RequestScope:
         old: Tree | None = None,
         check: Callable[[], object] | None = None,
     ) -> Sequence[str]:
-        """Show a request that writes no object to admission, which may change `tree` or raise a refusal; return the
-        warnings. The `check` is called between mutating and validating admission.
+        """Run admission for a request that writes no object and return the warnings. Admission may change `tree` or
+        raise an error. `check` is called between mutating and validating admission.
         """
         attributes = attributes_of(request, operation, tree, old)
         try:
@@ -124,8 +124,8 @@ def attributes_of(
     notes: Notes | None = None,
     run: StepRunner = at_once,
 ) -> Attributes:
-    """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters. Who
-    deletes a collection names none of its objects.
+    """Return a request as admission sees it. `name` is the name of a new object, `options` replace the parameters.
+    Requests that delete a collection have no name.
     """
     return Attributes(
         operation,
@@ -146,7 +146,7 @@ def attributes_of(
 
 
 def audit_notes(notes: Notes) -> None:
-    """Have the annotations of admission in the events of the request that is being answered."""
+    """Add the annotations of admission to the audit event of the current request."""
     record = current_record()
     if record is None:
         return

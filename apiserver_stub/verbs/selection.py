@@ -1,4 +1,4 @@
-"""The selection of rows by namespace, name, labels, fields and shard."""
+"""Select rows by namespace, name, labels, fields and shard."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that all selectors match in `namespace` (empty for all), or the one called `name` there.
+    """The rows in `namespace` (empty: all namespaces) that match all selectors, or the row called `name`.
 
-    `fields` holds what `name` does not say already, with the paths of stored objects; `exact` is one of these paths and
-    the value there of all that are selected, None if there is none such.
+    `fields` has the field conditions without the name, with the paths of stored objects. `exact` is a path and the
+    value that all selected rows have there, or None.
     """
 
     namespace: str
@@ -30,23 +30,25 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Return whether the namespace alone decides."""
+        """Return whether the namespace is the only condition."""
         return not self.name and self.labels.empty and self.fields.empty and self.shard is None
 
     @property
     def trigger(self) -> tuple[str, str] | None:
-        """A path and the value there of all that are selected, whichever it is best to tell them by."""
+        """The path and value that all selected rows share and that selects the fewest rows; None if there is no such
+        path.
+        """
         if self.name:
             return _NAME, self.name
         return self.exact or ((_NAMESPACE, self.namespace) if self.namespace else None)
 
     @property
     def conditions(self) -> int:
-        """The number of conditions that are asked of a row, itself included."""
+        """The number of conditions checked per row, plus one."""
         return 1 + len(self.labels.requirements) + len(self.fields.terms)
 
     def has(self, row: Row) -> bool:
-        """Return whether a row is selected; one that cannot be read may be."""
+        """Return whether a row is selected. Unreadable rows that could match are selected."""
         if self.name and row.name != self.name:
             return False
         try:
@@ -59,7 +61,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _StoredFields(FieldSelector):
-    """Conditions on stored objects; `fields`, by their path, say what an absent value stands for."""
+    """Conditions on stored objects. `fields` maps a path to the value that stands for an absent field."""
 
     fields: Mapping[str, SelectableField] = field(default_factory=dict)
 
@@ -75,7 +77,7 @@ class _StoredFields(FieldSelector):
 
 
 def select(request: APIRequest, *, shards: bool = False) -> Selection:
-    """Return the selection of the path, `labelSelector`, `fieldSelector`, and with `shards` of `shardSelector`. Raises
+    """Return the selection of the path, `labelSelector`, `fieldSelector` and, with `shards`, `shardSelector`. Raises
     `ApiError`.
     """
     of_labels, of_fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
@@ -93,7 +95,7 @@ def select(request: APIRequest, *, shards: bool = False) -> Selection:
 
 
 def _exact(term: Term, known: Mapping[str, SelectableField]) -> tuple[str, str] | None:
-    """Return the path and value of a condition that holds where a row has this value and nowhere else."""
+    """Return the path and value of a condition that holds exactly for rows with this value."""
     found = known.get(term.path)
     if not term.equal or found is None or found.instead or (found.absent and term.value in ("", found.absent)):
         return None

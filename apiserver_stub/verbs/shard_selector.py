@@ -1,4 +1,4 @@
-"""Reads `shardSelector`: calls of `shardRange(field, from, to)`, joined by `||`, in the syntax of CEL (KEP-5866)."""
+"""Parse `shardSelector`: calls of `shardRange(field, from, to)`, joined by `||`, in CEL syntax (KEP-5866)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,15 +20,15 @@ from controller_manager.common.cel.syntax import (
 from controller_manager.common.cel.values import Uint
 
 _DIGITS, _END = 16, f"0x{SPACE:x}"
-_UNKNOWN = {"_?._": ".?", "_[?_]": "?"}  # syntax that selectors do not have
-# What clients of 1.36 are told: kinds of expressions by their number, and types of constants as Go calls them.
+_UNKNOWN = {"_?._": ".?", "_[?_]": "?"}  # CEL syntax that selectors do not allow
+# Values in error messages of Kubernetes 1.36: the numbers of expression kinds and the Go names of constant types.
 _KINDS = {Call: 1, Comprehension: 1, Ident: 3, ListLiteral: 4, Literal: 5, MapLiteral: 6, Select: 7}
 _STRUCT = 8
 _TYPES = {bool: "bool", int: "int64", Uint: "uint64", float: "float64", bytes: "[]uint8"}
 
 
 def parse_shard_selector(text: str) -> ShardSelector:
-    """Return the selector. Raises an `ApiError` without a reason and with 500, as kube-apiserver does."""
+    """Return the selector. Raises an `ApiError` with code 500 and no reason, as kube-apiserver does."""
     try:
         return _selector(text.strip())
     except ValueError as error:
@@ -51,7 +51,7 @@ def _selector(text: str) -> ShardSelector:
 
 
 def _ranges(node: Node) -> Iterator[tuple[str, ShardRange]]:
-    """Yield field and range of each call, in order."""
+    """Yield the field and range of each call, in order."""
     if not isinstance(node, Call):
         raise ValueError(f"unexpected expression kind {_kind(node)}; expected shardRange() call or || operator")
     if node.function in _UNKNOWN:

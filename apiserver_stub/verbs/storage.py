@@ -1,4 +1,4 @@
-"""Between the bytes at rest and the trees the verbs change: keys, conversion between versions, encoding."""
+"""Convert between stored bytes and trees: keys, versions and encoding."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,24 +30,24 @@ from controller_manager.common.base.fair_loop import give_way
 MUCH = 64 * 1024
 """Bytes that take some milliseconds to convert."""
 AT_ONCE = 5000
-"""Rows that are gathered in one go; takes a few hundred microseconds."""
+"""Rows collected before other tasks run; takes a few hundred microseconds."""
 _BATCH = 4 << 20  # bytes of objects
-_MOST_NAMED = 100  # corrupt objects in one answer
-_WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
+_MOST_NAMED = 100  # corrupt objects listed in one error
+_WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of a stored object with managedFields: the request limit of etcd
 _SORTED = msgspec.json.Encoder(order="sorted")
 _UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
-# Where a float without a fraction may be; a Go client that expects an integer cannot read it as one.
-_WHOLE_FLOATS = re.compile(rb"\.0[,}\]]"), re.compile(rb"e\d+[,}\]]")  # each by its first letter: a quarter of the time
-_LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
+# A float without a fraction. A Go client that expects an integer cannot decode it.
+_WHOLE_FLOATS = re.compile(rb"\.0[,}\]]"), re.compile(rb"e\d+[,}\]]")  # by first letter: four times as fast
+_LARGEST = 4 * 1024 * 1024  # bytes of a stored object: the body limit, and room for the fields of the server
 
 
 def key_of(kind: ResourceInfo, namespace: str, name: str) -> str:
-    """Return the key of an object in the store."""
+    """Return the storage key of an object."""
     return f"{namespace}/{name}" if kind.namespaced else name
 
 
 def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
-    """Return an object at rest as it is answered."""
+    """Return a stored object in the served version."""
     if not is_stored_as_served(kind):
         return encode(in_order(read(kind, data)))
     if kind.complete is None:
@@ -57,7 +57,7 @@ def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
 
 
 def answered(kind: ResourceInfo, row: Row) -> bytes:
-    """Return a row as it is answered, and note one that is answered as it is."""
+    """Return a row in the served version. A row that is served as stored is marked as settled."""
     if row.settled == kind.serial:
         return row.data
     stored = row.data
@@ -68,7 +68,7 @@ def answered(kind: ResourceInfo, row: Row) -> bytes:
 
 
 async def answer(kind: ResourceInfo, row: Row, offload: Offload) -> bytes:
-    """Return a row as it is answered, read in the thread if that takes long."""
+    """Return a row in the served version. Expensive rows are converted in the offload thread."""
     if row.settled == kind.serial or _is_answered_as_stored(kind) or not kind.is_costly(row.data):
         return answered(kind, row)
     return await offload.run(partial(answered, kind, row))
@@ -81,9 +81,9 @@ def _is_answered_as_stored(kind: ResourceInfo) -> bool:
 async def all_from_storage(
     kind: ResourceInfo, rows: Sequence[Row], offload: Offload, *, named: bool = False
 ) -> Sequence[bytes]:
-    """Return many objects at rest as they are answered.
+    """Return many stored objects in the served version.
 
-    Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
+    Raises `Corrupt` for the first unreadable one or, with `named`, a `StorageReadError` that lists all of them.
     """
     try:
         serial = kind.serial
@@ -107,7 +107,7 @@ async def _sound(rows: Sequence[Row]) -> RowObjects:
 
 
 def batches(rows: Iterable[Row], most: int, most_bytes: int = _BATCH) -> Iterator[list[Row]]:
-    """Yield so many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
+    """Yield batches of at most `most` rows and about `most_bytes` bytes. A batch is processed without a pause."""
     batch: list[Row] = []
     size = 0
     for row in rows:
@@ -134,10 +134,11 @@ def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:
 
 
 def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
-    """Return the bytes to commit of `tree`, with an empty resourceVersion first in its metadata, where no label or
-    annotation of that name comes before it. Raises `RequestEntityTooLarge`.
+    """Return the bytes of `tree` to commit. Its metadata starts with an empty resourceVersion, before any label or
+    annotation of that name. Raises `RequestEntityTooLarge`.
 
-    An object that is too large only with its record of owners is stored without it, unless somebody applied it.
+    If the object is too large only because of its managedFields, they are dropped, unless a manager has applied the
+    object.
     """
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
     stored["metadata"] = {**_UNSTAMPED, **stored["metadata"], **_UNSTAMPED}
@@ -150,8 +151,8 @@ def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
 
 
 def encoded(kind: ResourceInfo, tree: Tree) -> bytes:
-    """Return an object in JSON. That of a custom object is written as Go writes it: the keys of all parts but metadata
-    are sorted, and numbers without a fraction are integers.
+    """Return an object as JSON. Custom objects are written as Go writes them: keys are sorted except in metadata, and
+    whole numbers are integers.
     """
     if not kind.custom:
         return encode(tree)
@@ -170,13 +171,13 @@ class _Named(Model):
 
 
 def created() -> Item:
-    """Return the answer to a create that makes no object to show."""
+    """Return the body for a create that returns no object."""
     return Item(Status(status="Success", code=201).encode())
 
 
 def success(request: APIRequest, data: bytes = b"{}", token: str = "") -> Item:
-    """Return the answer to a delete without an object to show: which one it was, or where a collection goes on. It has
-    no code.
+    """Return the `Status` of a delete that returns no object: the deleted object, or the continue token of a
+    collection. It has no code.
     """
     kind = request.kind
     uid = msgspec.json.decode(data, type=_Named).metadata.uid

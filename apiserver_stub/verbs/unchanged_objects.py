@@ -1,5 +1,5 @@
-"""Objects that a configuration left as they were: whoever applies the same again changes nothing either, as long as the
-object is as it was. Those who keep a cluster as a repository says do little else.
+"""Remember apply requests that changed nothing. The same request again is skipped while the object has the same
+revision. GitOps tools send mostly such requests.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,9 @@ from apiserver_stub.request.api_request import APIRequest
 
 
 class Unchanged(NamedTuple):
-    """An object at a `revision`, the digest of what left it so, and the `warnings` about that."""
+    """An object at a `revision`, the digest of the request that left it unchanged, and the `warnings` of that
+    request.
+    """
 
     revision: int
     sent: bytes
@@ -20,7 +22,7 @@ _Place = tuple[int, str, str, str]
 
 
 class UnchangedObjects:
-    """What was last sent to each of the `most` objects that were applied last, and left them as they were."""
+    """LRU cache of the last unchanged apply of each of `most` objects."""
 
     def __init__(self, most: int = 4096) -> None:
         self.most = most
@@ -30,11 +32,11 @@ class UnchangedObjects:
         return len(self._known)
 
     def find(self, request: APIRequest) -> Unchanged | None:
-        """Return what is known of the object of a request, whatever is sent now."""
+        """Return the last unchanged apply of the request's object; the caller compares the digest."""
         return self._known.get(_place(request))
 
     def note(self, request: APIRequest, found: Unchanged) -> None:
-        """Note that a request left its object as it was."""
+        """Record that a request left its object unchanged."""
         place = _place(request)
         self._known[place] = found
         self._known.move_to_end(place)

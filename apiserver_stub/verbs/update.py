@@ -1,4 +1,4 @@
-"""An object replaced by another of the same name (API concepts, Update operations)."""
+"""Replace an object (API concepts, Update operations)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,9 +19,7 @@ from controller_manager.common.serving.authentication import User
 
 
 async def update(scope: RequestScope, request: APIRequest) -> Reply:
-    """Update the object and return it as it is now; unchanged, with the version it had, when the caller brought what is
-    there.
-    """
+    """Update the object and return it. If nothing changes, the object keeps its resourceVersion."""
     otherwise = None
     if request.kind.strategy.creates_on_update and request.subresource is None:
         otherwise = creation(request, partial(_sent_new, request), partial(manage_new_fields, scope, request))
@@ -36,10 +34,10 @@ def change(
     otherwise: Mutation | None = None,
     view: View | None = None,
 ) -> Mutation:
-    """Return the mutation that makes of an object what `edit` returns; the caller owns what it changed, unless
-    `manage_fields` says otherwise.
+    """Return the mutation that replaces an object with the result of `edit`. The caller owns the fields it changed,
+    unless `manage_fields` is given.
 
-    The change that takes away the last hold of an object under deletion removes it.
+    If the change removes the last finalizer of a terminating object, the object is removed.
     """
     manage_fields = manage_fields or partial(manage_changed_fields, scope, request)
     return Mutation("update", edit, partial(_prepare, request), manage_fields, otherwise, view)
@@ -48,8 +46,8 @@ def change(
 async def amend(
     scope: RequestScope, of: tuple[str, str, str], namespace: str, name: str, edit: Callable[[Tree], Tree]
 ) -> None:
-    """Write what a function makes of an object, which may take away the last hold of it; its kind is named by group,
-    version and plural. Raises `NotFound`, and what the function raises.
+    """Replace an object with the result of `edit`, which may remove its last finalizer. `of` is group, version and
+    plural. Raises `NotFound` and the errors of `edit`.
     """
     kind = scope.kinds.find(*of)
     assert kind is not None
@@ -82,7 +80,7 @@ def _prepare(request: APIRequest, new: Tree, old: Tree | None) -> bool:
 
 
 def _is_let_go(strategy: Strategy, new: Tree, old: Tree | None) -> bool:
-    """Return whether an object is to go since nothing holds its deletion any more."""
+    """Return whether an object must be removed, since it is terminating and no finalizer or grace period is left."""
     metadata = old["metadata"] if old is not None else {}
     if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
         return False

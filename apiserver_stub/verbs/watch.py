@@ -1,4 +1,4 @@
-"""Changes as they happen (API concepts, Watching and Streaming lists)."""
+"""Watch a collection (API concepts, Watching and Streaming lists)."""
 
 from collections.abc import AsyncIterator
 
@@ -20,10 +20,10 @@ from controller_manager.common.base.random import random_source
 
 
 async def watch(scope: RequestScope, request: APIRequest) -> Reply:
-    """Return a stream of events. Raises `Expired` when it should begin before the history that is kept."""
+    """Return a stream of events. Raises `Expired` if the start is older than the history."""
     kind, store = request.kind, scope.store
     check_watch(request.query, streaming_lists=scope.features.streaming_lists)
-    initial = flag(request.query, "sendInitialEvents")  # None leaves it to the resource version
+    initial = flag(request.query, "sendInitialEvents")  # None: the resourceVersion decides
     asked = revision(request.query)
     await scope.wait_until_fresh(asked)
     start = (asked or store.revision) if initial is False or (asked and not initial) else None
@@ -51,7 +51,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
         rows = None if kind.converter is None else scope.conversions.of(kind)
         told = _in_version(kind, represent)
         stream = scope.hub.open(kind.storage, kind.api_version, kind.kind, options, told, rows)
-        if not scope.kinds.serves(kind):  # the hub ends those that were open when it changed
+        if not scope.kinds.serves(kind):  # the hub ends only the streams that were open when the kind changed
             stream.end()
         return stream
 
@@ -59,7 +59,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def _zero_object(kind: ResourceInfo) -> Tree:
-    """Return the object of a bookmark; nothing is set in that of a custom resource."""
+    """Return the object of a bookmark. For custom resources it is empty."""
     return {} if kind.custom else zero_object(kind.name, kind.schema)
 
 
@@ -70,8 +70,8 @@ def _seconds(asked: int | None, limits: Limits) -> float:
 
 
 def _in_version(kind: ResourceInfo, represent: EventEncoder) -> EventEncoder:
-    """Return the representation of rows that another version of the kind has stored."""
-    if kind.converter is not None:  # what is converted is made for one stream
+    """Return an encoder that converts rows to the served version."""
+    if kind.converter is not None:  # converted rows belong to one stream
         return replace(represent, lasting=False, rest=represent.rest and replace(represent.rest, lasting=False))
     if kind.from_storage is None and kind.complete is None:
         return represent

@@ -1,12 +1,12 @@
-"""Carry out a `Mutation`: the one path of every write of the API.
+"""Carry out a `Mutation`: the single path of every API write.
 
-load → edit → default → mutating admission → identify (new objects) → prepare → manage fields → validate → authorize
-(an update or apply that creates) → validating admission → allocate → commit; a conflict starts again at *load*. Only
-states that a caller sent are defaulted and validated. Evictions and bindings pass admission before they become
-mutations of their object.
+load → edit → default → mutating admission → identify (new objects) → prepare → manage fields → validate → authorize (an
+update or apply that creates) → validating admission → allocate → commit; a conflict starts again at *load*. Only states
+sent by a caller are defaulted and validated. Evictions and bindings pass admission before they become mutations of
+their object.
 
-The fields of a new object are recorded before admission, so that nobody owns what admission adds. Waiting for a turn
-(`WatchCache.turn`) saves attempts that would fail; the compare of the commit is what prevents lost updates.
+The fields of a new object are recorded before admission, so fields that admission adds have no owner. Waiting for a
+turn (`WatchCache.turn`) avoids attempts that would fail; the compare in the commit prevents lost updates.
 """
 
 from collections.abc import Sequence
@@ -55,14 +55,13 @@ from controller_manager.common.api.errors import (
 from controller_manager.common.api.tree import Tree
 
 _NOT_ASKED = Admission()
-_JUDGED = ("create", "update")  # operations with what a caller sent
-_OF_STATE = (NotFound, Conflict, AlreadyExists, Forbidden, Invalid)  # refusals that another state may not deserve
+_JUDGED = ("create", "update")  # operations with a state sent by the caller
+_OF_STATE = (NotFound, Conflict, AlreadyExists, Forbidden, Invalid)  # errors that may be caused by a stale state
 
 
 async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> WriteResult:
-    """Carry out a mutation. Raises `Conflict` when others were faster again and again, and what the steps refuse; then
-    nothing was written. What is refused may be so by what another server has changed since: it is tried once more if
-    this one had not heard of all changes.
+    """Carry out a mutation. Raises `Conflict` after too many lost races, and the errors of the steps; nothing is
+    written then. If a step failed on a stale state, the write is retried once with the current state.
     """
     notes = Notes()
     try:
@@ -82,7 +81,7 @@ async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation,
         try:
             return await _attempt(scope, request, mutation, notes)
         except RevisionConflict:
-            pass  # what made it so is visible by now
+            pass  # the conflicting write is visible by now
         except Lost as lost:
             refusal = lost.refusal
         except _OF_STATE:
@@ -93,9 +92,7 @@ async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation,
 
 
 async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> WriteResult:
-    """Take all steps once, from the state that is visible here. Raises `Lost` or `RevisionConflict` if it changes
-    meanwhile.
-    """
+    """Run all steps once on the visible state. Raises `Lost` or `RevisionConflict` if the state changes meanwhile."""
     admission = scope.admission if mutation.operation else _NOT_ASKED
     draft = await _load(scope, request, mutation, notes)
     await draft.run(partial(_edit, scope, request, draft))
@@ -108,7 +105,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
         _warn_too(draft, refusal)
         raise
     _take(draft, attributes)
-    if attributes.reinvocation.asked:  # others than this server may have changed what nobody may
+    if attributes.reinvocation.asked:  # webhooks may have changed read-only fields
         draft.sent = attributes.reinvocation.sent
         _check_again(request, draft)
     await draft.run(partial(_complete, request, draft))
@@ -134,12 +131,12 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
 
 
 def _warn_too(draft: WriteAttempt, refusal: ApiError) -> None:
-    """Warn who is refused by admission of what was found before."""
+    """Add the warnings of earlier steps to an error of admission."""
     refusal.warnings = (*draft.warnings, *refusal.warnings)
 
 
 async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> WriteAttempt:
-    """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
+    """Return an attempt with the current state, after pending writes of it have finished. Raises `NotFound`."""
     if mutation.operation == "create":
         if (turn := scope.store.turn(*namespace_row(request.namespace))) is not None:
             await turn
@@ -164,15 +161,15 @@ async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, no
 
 
 def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> StepRunner:
-    """Return the runner of the steps of an attempt: `_edit` and `_complete` may ask for conversions on the way, and are
-    repeated then. Until they are through, they leave nothing behind that is not made anew.
+    """Return the runner for the steps of an attempt. `_edit` and `_complete` are repeated if they need a conversion, so
+    they must be safe to run again.
     """
     run = scope.run_of(request, data)
     return run if request.conversions is None else request.conversions.interrupting(run)
 
 
 def _edit(scope: RequestScope, request: APIRequest, draft: WriteAttempt) -> None:
-    """Make the wanted state as admission sees it: held to what the caller presumes, and with its defaults."""
+    """Make the wanted state as admission sees it: preconditions checked and defaults set."""
     mutation, row = draft.mutation, draft.row
     if row is None:
         load = Load(dict)
@@ -183,7 +180,7 @@ def _edit(scope: RequestScope, request: APIRequest, draft: WriteAttempt) -> None
         else:
             load = Load(lambda: read(kind, served.data), scope.decoded.read(kind, served))
         draft.old = load.state
-    if not draft.new:  # what was read stays, however often a conversion interrupts what follows
+    if not draft.new:  # a repeated run keeps the edited state
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
         draft.completed = edited.completed
@@ -204,22 +201,22 @@ def _shown(request: APIRequest, draft: WriteAttempt) -> Attributes:
     if view is not None and old is not None:
         new, old = view.show(new), view.show(old)
     tree = None if operation == "delete" else new
-    run = draft.run if request.conversions is None else at_once  # which repeats no plugin
+    run = draft.run if request.conversions is None else at_once  # a conversion must not repeat a plugin
     name, options = name_of(request, draft), draft.mutation.options
     return attributes_of(request, operation, tree, old, name, options, draft.notes, run)
 
 
 def _take(draft: WriteAttempt, attributes: Attributes) -> None:
-    """Lay what admission made of the shown object over the object itself."""
+    """Apply the view that admission may have changed to the object."""
     if draft.mutation.view is not None:
         draft.new = draft.mutation.view.take(draft.new, attributes.tree)
 
 
 def _complete(request: APIRequest, draft: WriteAttempt) -> None:
-    """Make an admitted state one that can be stored. Raises `Invalid`."""
+    """Turn an admitted state into one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
-    if judged and old is None:  # as it was sent: preparing removes what only the server may set
+    if judged and old is None:  # before prepare, which removes fields that only the server sets
         draft.warnings = (*sent, *warnings_of(kind, new, None))
     if old is None:
         mutation.identify(new)
@@ -232,7 +229,7 @@ def _complete(request: APIRequest, draft: WriteAttempt) -> None:
 
 
 def _judge(request: APIRequest, draft: WriteAttempt, sent: Warnings) -> None:
-    """Hold a state to the rules of its kind, and note what to warn of besides what was `sent`. Raises `Invalid`."""
+    """Validate a state and add the warnings. Raises `Invalid`, with the warnings `sent` before."""
     kind, new, old = request.kind, draft.new, draft.old
     problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
     _refuse(request, draft, problems, (*sent, *told))
@@ -242,7 +239,7 @@ def _judge(request: APIRequest, draft: WriteAttempt, sent: Warnings) -> None:
 
 
 def _refuse(request: APIRequest, draft: WriteAttempt, problems: Sequence[Cause], warnings: Warnings) -> None:
-    """Raises `Invalid` for problems, if there are any."""
+    """Raises `Invalid` if there are problems."""
     if not problems:
         return
     group = str(draft.new["apiVersion"]).rpartition("/")[0]
@@ -252,7 +249,7 @@ def _refuse(request: APIRequest, draft: WriteAttempt, problems: Sequence[Cause],
 
 
 def _check_again(request: APIRequest, draft: WriteAttempt) -> None:
-    """Hold what others made of an object to the request. Raises `BadRequest`, `Conflict` and `UnknownError`."""
+    """Check an object again that webhooks may have changed. Raises `BadRequest`, `Conflict` and `UnknownError`."""
     metadata, old = draft.new["metadata"], draft.old
     check_namespace(request, metadata)
     version = metadata.get("resourceVersion")
@@ -263,7 +260,7 @@ def _check_again(request: APIRequest, draft: WriteAttempt) -> None:
 
 
 def _manage_fields(draft: WriteAttempt, new: Tree, old: Tree) -> None:
-    """Record who owns what of a change: its caller what it sent, and nobody what others made of that."""
+    """Record the caller as owner of the fields it sent. Changes by webhooks have no owner."""
     mutation, sent = draft.mutation, draft.sent
     if sent is None or mutation.view is not None:
         mutation.manage_fields(new, old)
@@ -274,8 +271,8 @@ def _manage_fields(draft: WriteAttempt, new: Tree, old: Tree) -> None:
 
 
 async def _is_stale(scope: RequestScope, request: APIRequest, row: Row | None) -> bool:
-    """Tell whether an object that stays as it is has to be written all the same, since it is kept in an old form: in
-    another version than that of storage, or encrypted with another key than the present one.
+    """Return whether an unchanged object must be rewritten because it is stored in an old version or encrypted with an
+    old key.
     """
     kind = request.kind
     if kind.converter is not None and row is not None:
@@ -286,8 +283,8 @@ async def _is_stale(scope: RequestScope, request: APIRequest, row: Row | None) -
 
 
 async def _check_current(scope: RequestScope, request: APIRequest, draft: WriteAttempt) -> None:
-    """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `Lost` unless
-    the object is still as it was loaded, and `AlreadyExists` for one that was to be new.
+    """Wait until no other write of the object, nor of the namespace of a new one, is pending. Raises `Lost` if the
+    object has changed since it was loaded, and `AlreadyExists` if a new one exists.
     """
     store = scope.store
     if not draft.rows:
@@ -308,22 +305,22 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: WriteA
 
 
 async def _was_behind(scope: RequestScope) -> bool:
-    """Wait until all is visible here that any server has acknowledged; returns whether it was not."""
+    """Wait until all acknowledged revisions are visible here. Return whether any were missing."""
     seen = scope.store.revision
     await scope.wait_until_fresh(None)
     return scope.store.revision > seen
 
 
 def _renewed(request: APIRequest, draft: WriteAttempt, attributes: Attributes) -> Attributes:
-    """Return the mutation as admission sees it now that the object is complete."""
+    """Return the mutation as admission sees it after the object is complete."""
     if draft.mutation.view is not None:
         return _shown(request, draft)
     return attributes if attributes.name else replace(attributes, name=name_of(request, draft))
 
 
 def _effect(draft: WriteAttempt, attributes: Attributes) -> Attributes:
-    """Return the mutation by what becomes of the object: a change that takes its last hold away deletes it, and a
-    deletion that only begins is an update.
+    """Return the mutation by its effect: removing the last finalizer is a delete, and starting a deletion is an
+    update.
     """
     if draft.removes:
         return replace(attributes, operation="delete", object=None, old_object=draft.old)

@@ -1,1 +1,1 @@
-"""The visible state of a storage, and its watches: each change is encoded once and handed to any number of streams."""
+"""The watch cache: the visible state of a storage, and its watches. Each change is encoded once for all streams."""

@@ -1,4 +1,6 @@
-"""The watch cache: a copy of the storage that answers every read, with a bounded history, fed by its watch alone."""
+"""The watch cache: a copy of the storage with a bounded history. It is fed by the storage's watch only and serves every
+read.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -31,19 +33,18 @@ from controller_manager.common.base.runtime import return_freed_memory
 
 Subscriber = Callable[[Sequence[Change]], None]
 
-_NOTHING = ("", "revision")  # resource and key of a row that is there to be written, and of no object
+_NOTHING = ("", "revision")  # resource and key of a row that is written to advance the revision; it is no object
 _EMPTY = b'{"kind":"","apiVersion":"","metadata":{"resourceVersion":"","name":"","uid":""}}'
-_NAMED = 20  # corrupt rows that are named in the log
-_PACKED = 20  # rows that are packed before others may run; each takes some ten microseconds
-_STEP = 20_000  # rows after which memory is given back
+_NAMED = 20  # corrupt rows listed in the log
+_PACKED = 20  # rows packed before other tasks run; each takes about 10 µs
+_STEP = 20_000  # rows after which free memory is returned to the system
 
 
 class WatchCache:
-    """Rows of bytes by resource and key with a bounded history, as the storage's watch has told them.
+    """Rows of bytes by resource and key, with a bounded history, as received from the storage's watch.
 
     `revision` is the newest visible one. Use it between `start` and `close`. Rows of the resources in `ttls` are
-    removed so many seconds after their last write. Rows are held in pieces that they share, but for those written
-    lately.
+    removed that many seconds after their last write. Rows share pieces of bytes, except those written recently.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class WatchCache:
     ) -> None:
         self.revision = 1
         self.storage = storage
-        """The storage that this is a copy of."""
+        """The storage that this cache copies."""
         self.retention = retention or Retention()
-        """The bounds of the history that is kept."""
+        """The limits of the history."""
         self._log = log or get_logger("store")
         self._commits = Commits(storage, self, limits or WriteLimits(), ttls or {})
         self._reflector = Reflector(storage, self._load, self._deliver, lambda: self.revision, self._log)
         self._floor = 0
         self._collections: dict[str, Collection] = {}
         self._subscribers: list[Subscriber] = []
-        self._awaited: dict[asyncio.Future[None], int] = {}  # the revisions that reads wait for
+        self._awaited: dict[asyncio.Future[None], int] = {}  # reads that wait for a revision
         self._upkeep = Compactor(storage, self._collections, self.retention, self.now)
         self._replay: Replay | None = None
         self._packer = RowPacker(storage.share) if isinstance(storage, SharesPieces) else RowPacker()
@@ -73,7 +74,9 @@ class WatchCache:
         self._started = False
 
     async def start(self) -> None:
-        """Read the storage, history included, and follow it. Raises `Unusable` with a sentence if that cannot be."""
+        """Read the storage with its history, and follow its watch. Raises `Unusable` with a message for the
+        operator.
+        """
         if self._adopted is None and isinstance(self.storage, ReadAtStart):
             self.storage.read_for(self._tell_at_start)
         await self.storage.open()
@@ -95,21 +98,21 @@ class WatchCache:
             self._tell_corrupt(replay.corrupt())
 
     def _tell_at_start(self, records: Sequence[Record], floor: int) -> None:
-        """Take in what the storage reads when it is opened."""
+        """Take the records that the storage reads when it is opened."""
         if self._replay is None:
             self._replay = Replay(self.retention, self._packer)
         self._replay.begin(floor)
         self._replay.add(records)
 
     async def _go_on_from(self, replay: Replay) -> None:
-        """Follow the storage from where it was told at its start."""
+        """Follow the storage from the end of the records read at its start."""
         self._floor, self.revision = await self.storage.oldest_revision(), await self.storage.current_revision()
         replay.begin(self._floor)
         await self._reflector.start(after=self.revision)
 
     def adopt(self, snapshots: Mapping[str, Snapshot]) -> None:
-        """Have `start` begin with the `snapshots` of another cache instead of reading the storage, which holds the same
-        rows and no history.
+        """Make `start` begin with the `snapshots` of another cache instead of reading the storage. The storage must
+        hold the same rows and no history.
         """
         self._adopted = snapshots
 
@@ -123,8 +126,8 @@ class WatchCache:
         await self._reflector.start(after=self.revision)
 
     async def pack(self) -> None:
-        """Pack the rows that were not packed as they were read at the start, and give back the memory that it took; of
-        a few rows there is none.
+        """Pack the rows that were not packed while they were read at the start, and return the memory to the system.
+        Does nothing for a few rows.
         """
         packer = self._packer
         while packer.excess:
@@ -136,7 +139,7 @@ class WatchCache:
             await asyncio.to_thread(return_freed_memory)
 
     async def close(self) -> None:
-        """Refuse new writes, finish those submitted, and let go of the storage."""
+        """Refuse new writes, finish pending ones, and close the storage."""
         await self._commits.close()
         self._upkeep.close()
         await self._reflector.close()
@@ -144,11 +147,11 @@ class WatchCache:
 
     @property
     def trouble(self) -> str:
-        """Return why writes fail, or what is read here may be old; empty if all is well."""
+        """Return why writes fail or reads may be stale; empty if the cache is healthy."""
         return self.storage.trouble or self._reflector.trouble
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Call `subscriber` with each group of changes as soon as it is visible; it must not raise."""
+        """Call `subscriber` with each group of changes when it becomes visible. The subscriber must not raise."""
         self._subscribers.append(subscriber)
 
     def get(self, resource: str, key: str) -> Row | None:
@@ -161,20 +164,20 @@ class WatchCache:
         return self._collection(resource).snapshot(self.revision)
 
     def snapshots(self) -> Mapping[str, Snapshot]:
-        """Return all current rows by resource, for ever; no row is looked at."""
+        """Return immutable snapshots of all resources. No row is copied or read."""
         return {resource: found.snapshot(self.revision) for resource, found in self._collections.items()}
 
     def snapshot_at(self, resource: str, revision: int) -> Snapshot:
-        """Return all rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""
+        """Return all rows of a resource at `revision`. Raises `TooOld` or `TooNew`."""
         return self._collection(resource).snapshot_at(revision, self.revision)
 
     def index(self, resource: str, path: str) -> FieldIndex | None:
-        """Return the index of the current rows of a resource by a field, if there is to be one; see `Collection`."""
+        """Return the index of a resource's current rows by a field, or None; see `Collection`."""
         found = self._collections.get(resource)
         return None if found is None else found.index(path)
 
     def count(self, resource: str) -> int:
-        """Return how many rows of a resource there are."""
+        """Return the number of rows of a resource."""
         found = self._collections.get(resource)
         return 0 if found is None else len(found)
 
@@ -183,11 +186,11 @@ class WatchCache:
         return self._collection(resource).history
 
     def now(self) -> float:
-        """Return the time, in seconds since the epoch, by which age is judged."""
+        """Return the current time in seconds since the epoch; ages are relative to it."""
         return self._clock.now()
 
     def is_pending(self, resource: str, key: str) -> bool:
-        """Return whether a write of the row by this server is submitted and not yet settled."""
+        """Return whether this server has a pending write of the row."""
         return self._commits.is_pending(resource, key)
 
     async def reached(self, revision: int) -> None:
@@ -202,38 +205,38 @@ class WatchCache:
             self._awaited.pop(waiter, None)
 
     async def wait_for_latest(self) -> None:
-        """Wait until everything is visible that any server has acknowledged before."""
+        """Wait until all revisions that any server has acknowledged are visible."""
         await self.reached(await self.storage.current_revision())
 
     def turn(self, *rows: tuple[str, str]) -> Coroutine[Any, Any, None] | None:
-        """Return what to wait for until a write of these rows (resource and key) can be submitted at once; None if it
-        can be: whoever then decides on one without awaiting anything does not lose against another writer of this
-        server. Those of other servers are still to be reckoned with. Raises `ServiceUnavailable` once closed.
+        """Return what to await until these rows (resource and key) have no pending write; None if they have none. A
+        caller that then writes without another await cannot lose a race against this server, only against other
+        servers. Raises `ServiceUnavailable` once closed.
         """
         return self._commits.turn(rows)
 
     def commit(self, write: Write, *also: Also) -> Awaitable[Row]:
-        """Make a write, and others of other rows with it, all or none and only if what is compared holds; return its
-        row once they are durable and visible here. Rows that are amended are as they are then.
+        """Commit a write and further writes of other rows, all or none, if the compares hold. Return the row of `write`
+        once it is durable and visible here. Amended rows are computed at commit time.
 
-        Raises `RevisionConflict` if a row is not at the expected revision, but only when what made it so is visible, so
-        that trying again makes progress; `ServiceUnavailable` if the writes could not be made, `Timeout` if nobody
-        knows whether they were. A cancelled caller's writes may still happen.
+        Raises `RevisionConflict` if a row is not at the expected revision; the conflicting write is visible then, so a
+        retry makes progress. Raises `ServiceUnavailable` if the writes were not made, and `Timeout` if the outcome is
+        unknown. The writes of a cancelled caller may still happen.
 
-        Where the storage's watch lags, what was written is answered after three seconds although it is not visible yet,
-        and a conflict whose cause is not is a `TooNew`.
+        If the storage's watch lags, the result is returned after three seconds although it is not visible yet, and a
+        conflict whose cause is not visible is a `TooNew`.
         """
         return self._commits.commit(write, also)
 
     async def advance(self) -> None:
-        """Reach another revision, if that can be, although nothing changes, as etcd does with each compaction."""
+        """Advance the revision, if possible, without a change, as etcd does with each compaction."""
         row = self.get(*_NOTHING)
         with suppress(RevisionConflict, ServiceUnavailable):
             await self.commit(Write(*_NOTHING, row.revision if row else 0, _EMPTY))
 
     def _load(self, listing: Listing) -> None:
-        """Take in what a listing shows: to begin with, or because what happened behind `revision` cannot be told any
-        more. Raises `ServiceUnavailable` for a listing that is older than what is visible.
+        """Load a listing: at the start, or after the history behind `revision` was lost. Raises `ServiceUnavailable` if
+        the listing is older than the visible state.
         """
         if not self._started:
             self._floor, self._replay = listing.revision, Replay(self.retention, self._packer)
@@ -250,14 +253,14 @@ class WatchCache:
         changes: list[Change] = []
         for resource, records in rows.items():
             changes += self._collection(resource).replace(records, self.revision, listing.revision, self.now())
-        self._log.warning("the history of the storage is lost; it was read anew", changes=len(changes))
+        self._log.warning("history of the storage was lost, relisted", changes=len(changes))
         if changes:
             self._publish(sorted(changes, key=lambda change: change.revision), listing.revision)
         else:
             self._reach(listing.revision)
 
     def _deliver(self, records: Sequence[Record], revision: int) -> None:
-        """Take in what the storage's watch tells."""
+        """Apply records from the storage's watch."""
         if self._replay is not None:
             self._replay.add(records)
             self.revision = max(self.revision, revision)
@@ -289,7 +292,7 @@ class WatchCache:
     def _tell_corrupt(self, rows: Sequence[CorruptRow]) -> None:
         if rows:
             named = [f"{row.resource} {row.key}: {row.decode_error}" for row in rows[:_NAMED]]
-            self._log.error("the store holds objects that cannot be read", objects=len(rows), first=named)
+            self._log.error("the store has unreadable objects", objects=len(rows), first=named)
 
     def _collection(self, resource: str) -> Collection:
         found = self._collections.get(resource)

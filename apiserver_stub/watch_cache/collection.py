@@ -1,4 +1,4 @@
-"""The visible state of one resource in memory: its rows in order, and a bounded window of recent changes; pure."""
+"""The visible state of one resource in memory: its rows in order, and a bounded window of recent changes. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from apiserver_stub.storage.ordered import OrderedMap, View
 from apiserver_stub.watch_cache.field_index import MOST, WORTH, FieldIndex
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of, uid_of
 
-_PAST_VIEWS = 8  # reconstructed states kept per resource, for lists that are read page by page
+_PAST_VIEWS = 8  # reconstructed states cached per resource, for paged lists
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """The bounds of the history each resource keeps: at most so many seconds, changes and bytes of objects; and of the
-    bytes those of all resources keep together.
+    """The limits of the history per resource: seconds, changes and bytes of objects; and the bytes of all resources
+    together.
     """
 
     seconds: float = 300.0
@@ -26,11 +26,11 @@ class Retention(msgspec.Struct, frozen=True):
 
 
 class Window:
-    """Changes in the order of their revisions, each with a position that never changes.
+    """Changes in order of revision, each with a fixed position.
 
-    Positions count from 0 for the first change ever appended; `first` is the position of the oldest change held and
-    `end` that of the next to come; nobody goes on from before `begun`, where history began anew. `trimmed` is the
-    revision of the newest change that is no longer held, `size` counts the bytes of the objects held.
+    Positions count from 0 for the first change ever appended. `first` is the position of the oldest change held, `end`
+    that of the next one. No watch can resume before `begun`, where the history was restarted. `trimmed` is the revision
+    of the newest dropped change, `size` the bytes of the held objects.
     """
 
     __slots__ = ("_gap", "_held", "_retention", "begun", "end", "first", "size", "trimmed")
@@ -38,19 +38,19 @@ class Window:
     def __init__(self, retention: Retention, trimmed: int = 0) -> None:
         self._retention = retention
         self._held: list[Change] = []
-        self._gap = (0, 0)  # revisions between which not everything is known
+        self._gap = (0, 0)  # the revisions between which changes may be missing
         self.size = 0
         self.first = self.end = self.begun = 0
         self.trimmed = trimmed
 
     def append(self, change: Change) -> None:
-        """Add the newest change."""
+        """Append the newest change."""
         self._held.append(change)
         self.end += 1
         self.size += change.row.size
 
     def trim(self, now: float) -> Sequence[Change]:
-        """Let go of what exceeds the bounds at the time `now`, and return it."""
+        """Drop changes beyond the limits at the time `now`, and return them."""
         keep, horizon = self._retention, now - self._retention.seconds
         count, size = 0, self.size
         if not self._held or (len(self._held) <= keep.changes and size <= keep.size and self._held[0].at > horizon):
@@ -64,7 +64,7 @@ class Window:
         return self.forget(count)
 
     def forget(self, count: int) -> Sequence[Change]:
-        """Let go of the `count` oldest changes, and return them."""
+        """Drop the `count` oldest changes and return them."""
         if not count:
             return ()
         gone = self._held[:count]
@@ -75,8 +75,8 @@ class Window:
         return gone
 
     def skip(self, seen: int, revision: int) -> Sequence[Change]:
-        """Go on at `revision` with what happened behind `seen`, as far as it is known, in the changes that are appended
-        next: nobody can begin in between. Returns what is forgotten: the history before such a gap that is there.
+        """Continue at `revision` with the known changes since `seen`, which are appended next; no watch can start in
+        between. Returns the changes dropped because they are older than an existing gap.
         """
         gone = self.forget(self.position(self._gap[1]) - self.first) if self._gap[1] > self.trimmed else ()
         self.trimmed = max(self.trimmed, self._gap[1])
@@ -84,14 +84,14 @@ class Window:
         return gone
 
     def restart(self, revision: int) -> None:
-        """Begin anew at `revision`: nobody can go on from before."""
-        self.end += 1  # a position of its own, so that who has seen everything is behind as well
+        """Restart the history at `revision`: no watch can resume from before."""
+        self.end += 1  # a separate position, so that watchers at the end are also behind
         self.first = self.begun = self.end
         self.trimmed, self.size = revision, 0
         self._held.clear()
 
     def position(self, revision: int) -> int:
-        """Return the position of the first change after `revision`; raises `TooOld` if some of those are gone."""
+        """Return the position of the first change after `revision`. Raises `TooOld` if some have been dropped."""
         if revision < self.trimmed:
             raise TooOld(revision, self.trimmed)
         if self._gap[0] < revision < self._gap[1]:
@@ -99,15 +99,13 @@ class Window:
         return self.first + bisect_right(self._held, revision, key=_revision)
 
     def since(self, position: int, limit: int | None = None) -> list[Change]:
-        """Return at most `limit` changes from `position` on, which must not lie before `first`."""
+        """Return at most `limit` changes from `position` on, which must not be before `first`."""
         start = position - self.first
         return self._held[start:] if limit is None else self._held[start : start + limit]
 
 
 def oldest_first(windows: Iterable[Window], excess: int) -> Iterator[tuple[Window, int]]:
-    """Yield which of all the windows must forget how many changes, so that the oldest `excess` bytes of objects go;
-    pure.
-    """
+    """Yield how many changes each window must drop to free the oldest `excess` bytes of all windows together. Pure."""
     merged = merge(*(_sizes(window) for window in windows if window.size))
     counts: dict[int, tuple[Window, int]] = {}
     for _, number, size, window in merged:
@@ -119,7 +117,7 @@ def oldest_first(windows: Iterable[Window], excess: int) -> Iterator[tuple[Windo
 
 
 def _sizes(window: Window) -> Iterator[tuple[int, int, int, Window]]:
-    """Yield revision, number from 1 and size of each change; no revision comes twice."""
+    """Yield the revision, the number (from 1) and the size of each change. Revisions are unique."""
     for number, change in enumerate(window.since(window.first), 1):
         yield change.revision, number, change.row.size, window
 
@@ -142,20 +140,20 @@ class Snapshot:
         return len(self.view)
 
     def get(self, key: str) -> Row | None:
-        """Return the row of `key`, if there was one."""
+        """Return the row of `key`, or None."""
         return self.view.get(key)
 
     def items(self, after: str = "", prefix: str = "") -> Iterator[Row]:
-        """Yield rows in the order of their keys: the keys greater than `after` that begin with `prefix`."""
+        """Yield rows in key order: keys greater than `after` that begin with `prefix`."""
         return self.view.items(after, prefix)
 
     def count(self, after: str = "", prefix: str = "") -> int:
-        """Return how many rows `items` yields, without visiting them."""
+        """Return the number of rows of `items` without visiting them."""
         return self.view.count(after, prefix)
 
 
 def _is_gone(row: Row, record: Record | None) -> bool:
-    """Return whether a record shows no later state of the same object."""
+    """Return whether the record does not show a later state of the same object."""
     if record is None:
         return True
     return row.revision != record.revision and _uid(row) != uid_of(record.data)
@@ -166,14 +164,14 @@ def _uid(row: Row) -> str:
 
 
 def _last_of(row: Row, revision: int) -> Row:
-    """Return the state of a row that is gone as of a revision, as far as it is known."""
+    """Return the last known state of a deleted row, with the given revision."""
     if isinstance(row, CorruptRow):
         return CorruptRow(row.resource, row.key, revision, b"", decode_error=row.decode_error, uid=row.uid)
     return Row(row.resource, row.key, revision, as_of(row.data, revision))
 
 
 class Collection:
-    """Rows and history of one resource."""
+    """The rows and the history of one resource."""
 
     __slots__ = ("_indexes", "_past", "_rows", "get", "history")
 
@@ -182,14 +180,14 @@ class Collection:
         self.get = self._rows.get
         """Returns the current row of a key."""
         self._past: dict[int, View[Row]] = {}
-        self._indexes: dict[str, FieldIndex] = {}  # by path, the one that was asked for last at the end
+        self._indexes: dict[str, FieldIndex] = {}  # by path, the least recently used first
         self.history = Window(retention, trimmed)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def apply(self, record: Record) -> Change:
-        """Take in a record that has become durable; records come in the order of their revisions."""
+        """Apply a durable record. Records come in order of revision."""
         row = row_of(record)
         change = Change(row, self.get(record.key), record.deleted, record.at)
         if record.deleted:
@@ -202,15 +200,15 @@ class Collection:
         return change
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows of the history, then those there are now."""
+        """Yield the rows of the history, then the current ones."""
         for change in self.history.since(self.history.first):
             if change.before is not None:
                 yield change.before
         yield from self._rows.items()
 
     def index(self, path: str) -> FieldIndex | None:
-        """Return the index of the rows by their value at `path`, which may have to grow still; None where there are too
-        few rows for one. It is kept as long as somebody asks for it.
+        """Return the index of the rows by their value at `path`; it may be incomplete and need `grow`. None if there
+        are too few rows. An index that is no longer used is dropped.
         """
         found = self._indexes.pop(path, None)
         if found is None:
@@ -230,12 +228,11 @@ class Collection:
                 self._indexes.pop(path).dropped = True
 
     def replace(self, records: Mapping[str, Record], seen: int, revision: int, at: float) -> list[Change]:
-        """Become what a listing shows by key at `revision`, and return the changes since `seen`, which is all that is
-        known of what happened in between: first what is gone, or another object of the same name by now, as of the
-        revision behind `seen`; then the rows that are new, each at its own revision.
+        """Replace the rows by those of a listing at `revision`, and return the known changes since `seen`: first the
+        objects deleted or replaced meanwhile, at the revision after `seen`, then the new rows at their own revisions.
 
-        History goes on with them, and has a gap where they are. Where a row is older than `seen` although it was not
-        known, writes that were told have been lost: then history begins anew.
+        The history continues with them and has a gap there. If a row is older than `seen` but unknown, delivered writes
+        have been lost, and the history restarts.
         """
         gone = [row for row in self._rows.items() if _is_gone(row, records.get(row.key))]
         changes = [Change(_last_of(row, min(seen + 1, revision)), row, True, at) for row in gone]
@@ -258,11 +255,11 @@ class Collection:
         return changes
 
     def trim(self, now: float) -> None:
-        """Forget history beyond its bounds."""
+        """Drop history beyond its limits."""
         self._forgotten(self.history.trim(now))
 
     def forget(self, count: int) -> None:
-        """Forget so many of the oldest changes."""
+        """Drop the oldest `count` changes."""
         self._forgotten(self.history.forget(count))
 
     def _forgotten(self, gone: Sequence[Change]) -> None:
@@ -270,11 +267,13 @@ class Collection:
             self._past = {position: view for position, view in self._past.items() if position >= self.history.first}
 
     def snapshot(self, revision: int) -> Snapshot:
-        """Return the current rows, for ever; `revision` is the cache's."""
+        """Return an immutable view of the current rows; `revision` is that of the cache."""
         return Snapshot(self._rows.snapshot(), revision)
 
     def snapshot_at(self, revision: int, current: int) -> Snapshot:
-        """Return the rows at an earlier revision. Raises `TooOld`, or `TooNew` beyond `current`, that of the cache."""
+        """Return the rows at an earlier revision. Raises `TooOld`, or `TooNew` beyond `current`, the revision of the
+        cache.
+        """
         if revision > current:
             raise TooNew(revision, current)
         position = self.history.position(revision)

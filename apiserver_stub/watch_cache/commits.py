@@ -1,4 +1,4 @@
-"""The writes of one server on their way into the storage: who takes turns, who waits until they are visible here."""
+"""Pending writes of one server: they take turns per row and wait until their result is visible here."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -13,18 +13,18 @@ from apiserver_stub.watch_cache.joint_commits import Also, Amend, JointCommit, J
 from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.common.api.errors import ServiceUnavailable
 
-_PATIENCE = 3.0  # seconds that a writer waits until the revision the storage tells it is visible here
+_PATIENCE = 3.0  # seconds a writer waits until its committed revision is visible here
 
 
 class WriteLimits(msgspec.Struct, frozen=True):
-    """The bounds on transactions under way: their number, and their bytes together; a single one may be larger."""
+    """The limits for concurrent transactions: their number and total bytes. A single transaction may be larger."""
 
     transactions: int = 4096
     size: int = 64 << 20
 
 
 class Copy(Protocol):
-    """The rows that are visible here, and up to which revision."""
+    """The rows visible here, and their revision."""
 
     revision: int
 
@@ -33,8 +33,8 @@ class Copy(Protocol):
 
 
 class PendingCommit:
-    """Writes on their way, of these `rows`, and who waits for them: the writer, who gets the `row` of the last, and
-    others who want to write the same rows. `done` is what the storage answers, `told` the rows that were seen since.
+    """Pending writes of `rows`, and their waiters: the writer, who gets the `row` of the last write, and writers of the
+    same rows. `done` is the storage's answer, `told` the rows received since.
     """
 
     __slots__ = ("done", "others", "row", "rows", "settled", "size", "told", "writes")
@@ -58,7 +58,7 @@ class PendingCommit:
         self.told: dict[tuple[str, str], Row] = {}
 
     def made(self, row: Row) -> bool:
-        """Return whether this is known to have made that row, its last."""
+        """Return whether this commit is known to have made that row, its last one."""
         last, done = self.writes[-1], self.done
         if not done.done() or done.exception() is not None or done.result() != row.revision:
             return False
@@ -66,8 +66,8 @@ class PendingCommit:
 
 
 class Commits:
-    """Submits transactions, within bounds, and has their writers wait until the `copy` shows what came of them, which
-    is told to `answer` and `reached`.
+    """Submits transactions within limits. Writers wait until the `copy` shows the result, which it reports to `answer`
+    and `reached`.
     """
 
     def __init__(self, storage: Storage, copy: Copy, limits: WriteLimits, ttls: Mapping[str, float]) -> None:
@@ -76,22 +76,22 @@ class Commits:
         self._copy = copy
         self._ttls = {resource: seconds for resource, seconds in ttls.items() if seconds > 0}
         self._pending: dict[tuple[str, str], PendingCommit] = {}
-        self._count = self._size = 0  # of the transactions under way
-        self._ready: list[asyncio.Future[None]] = []  # of those who wait for room
-        # What the storage has answered and the copy does not show yet: the revision to wait for, and until when.
+        self._count = self._size = 0  # of pending transactions
+        self._ready: list[asyncio.Future[None]] = []  # writers that wait for capacity
+        # Committed transactions that the copy does not show yet: the revision to wait for, and the timeout.
         self._late: dict[PendingCommit, tuple[int, asyncio.TimerHandle]] = {}
         self._closed = False
         self._joint = JointCommits(self)
 
     async def close(self) -> None:
-        """Refuse new writes, and wait for those submitted."""
+        """Refuse new writes and wait for pending ones."""
         self._closed = True
         wake(self._ready)
         while self._count:
             await turn(self._ready)
 
     def is_pending(self, resource: str, key: str) -> bool:
-        """Return whether a write of the row is submitted and not yet settled."""
+        """Return whether the row has a pending write."""
         return (resource, key) in self._pending
 
     def turn(self, rows: Sequence[tuple[str, str]]) -> Coroutine[Any, Any, None] | None:
@@ -123,9 +123,7 @@ class Commits:
         return await self.submit(writes, compares, rows).row
 
     def answer(self, changes: Sequence[Change]) -> None:
-        """Let writers go on whose writes these are, as far as the storage has said so: then they need not wait until
-        they hear of it.
-        """
+        """Wake the writers of these changes if the storage has confirmed them, before the changes are published."""
         for change in changes:
             row = change.row
             pending = self._pending.get((row.resource, row.key))
@@ -135,7 +133,7 @@ class Commits:
                     self._settle(pending, row)
 
     def reached(self, revision: int) -> None:
-        """Let writers go on who waited for this revision, or an earlier one."""
+        """Wake the writers that wait for this revision or an earlier one."""
         if self._late:
             for pending in [one for one, (needed, _) in self._late.items() if needed <= revision]:
                 self._settle(pending)
@@ -150,7 +148,7 @@ class Commits:
         return told or self._row(write, submitted.done.result())
 
     def queue_for(self, rows: Sequence[tuple[str, str]]) -> "list[asyncio.Future[None]] | None":
-        """Return where to wait before any of the rows is written; None if that can be at once."""
+        """Return the queue to wait in before any of the rows can be written; None if they can be written now."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
         if self._count >= self.limits.transactions or self._size >= self.limits.size:
@@ -163,7 +161,7 @@ class Commits:
     def submit(
         self, writes: Sequence[Write], compares: Sequence[Compare], rows: Sequence[tuple[str, str]]
     ) -> PendingCommit:
-        """Hand in the writes, which are of these rows; that of the last is whose row is answered."""
+        """Submit the writes of these rows; the row of the last write is the result."""
         if self._ttls:
             writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
         done = self._storage.txn(writes, compares)
@@ -179,7 +177,9 @@ class Commits:
         return write if write.deleted else msgspec.structs.replace(write, ttl=self._ttls[write.resource])
 
     def _answered(self, pending: PendingCommit, done: "asyncio.Future[int]") -> None:
-        """The storage has answered; the writer goes on when what it was told of is visible here, or soon anyway."""
+        """Handle the answer of the storage. The writer is woken when the committed revision is visible here, or after a
+        timeout.
+        """
         if pending.settled:
             return
         failure = done.exception()
@@ -191,7 +191,7 @@ class Commits:
             self._late[pending] = needed, timer
 
     def _settle(self, pending: PendingCommit, row: Row | None = None) -> None:
-        """Let the writer go on, once: whether the storage's answer or its watch was faster."""
+        """Wake the writer, once, whichever comes first: the storage's answer or its watch."""
         if pending.settled:
             return
         pending.settled = True
@@ -212,13 +212,15 @@ class Commits:
             wake(self._ready)
 
     def _refusal(self, failure: BaseException) -> BaseException:
-        """Return what a writer is told: not of a conflict whose cause it could not see when it tries again."""
+        """Return the error for the writer. A conflict whose cause is not visible yet becomes `TooNew`, since a retry
+        would fail again.
+        """
         if isinstance(failure, RevisionConflict) and failure.revision > self._copy.revision:
             return TooNew(failure.revision, self._copy.revision)
         return failure
 
     def _row(self, write: Write, revision: int) -> Row:
-        """Return the row that a write has made, from what was written where the copy is late or further on."""
+        """Return the row of a write. It is built from the write if the copy is late or already shows a newer row."""
         row = self._copy.get(write.resource, write.key)
         if row is not None and row.revision == revision:
             return row

@@ -1,4 +1,4 @@
-"""Keeping the watch cache and its storage bounded: history that grows too old or too large is forgotten."""
+"""Limits the history of the watch cache and its storage: history that is too old or too large is dropped."""
 
 import asyncio
 from collections import deque
@@ -11,12 +11,12 @@ from apiserver_stub.watch_cache.collection import Collection, Retention, oldest_
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.common.base.clock import call_housekeeping_at
 
-_STEP = 256  # changes that are looked at together when there are many
-_PARTS = 64  # in how many steps the storage's history goes, at least
+_STEP = 256  # changes checked together if there are many
+_PARTS = 64  # the storage's history is compacted in at least this many steps
 
 
 class _Mark(msgspec.Struct, gc=False):
-    """Some changes: when the last was, its revision, the bytes of all up to it; when they began, and at which bytes."""
+    """A group of changes: the time, revision and cumulative bytes at its end, and the time and bytes at its start."""
 
     at: float
     revision: int
@@ -26,7 +26,7 @@ class _Mark(msgspec.Struct, gc=False):
 
 
 class CompactionPlan:
-    """Up to which revision the storage may forget: its history is of so many seconds, and so many bytes; pure."""
+    """Decides up to which revision the storage may compact, by the age and size of its history. Pure."""
 
     __slots__ = ("_marks", "_retention", "_size", "_step_seconds", "_step_size", "revision")
 
@@ -41,11 +41,11 @@ class CompactionPlan:
 
     @property
     def empty(self) -> bool:
-        """Return whether nothing will be due later."""
+        """Return whether no compaction will become due."""
         return not self._marks
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Take in changes, in the order of their revisions."""
+        """Add changes, in order of revision."""
         before, newest = self._size, changes[-1]
         for change in changes:
             self._size += change.row.size
@@ -60,7 +60,7 @@ class CompactionPlan:
             self._marks.append(_Mark(newest.at, newest.revision, self._size, newest.at, before))
 
     def due(self, now: float) -> int:
-        """Return the revision up to which history is superfluous at the time `now`; it never goes back."""
+        """Return the revision up to which history can be dropped at the time `now`. It never decreases."""
         keep, marks = self._retention, self._marks
         while marks and (marks[0].at <= now - keep.seconds or self._size - marks[0].size > keep.total):
             self.revision = marks.popleft().revision
@@ -68,10 +68,10 @@ class CompactionPlan:
 
 
 class Compactor:
-    """Trims the histories with every group of changes and from time to time, and has the storage compacted.
+    """Trims the histories after every group of changes and periodically, and compacts the storage.
 
-    Histories are trimmed each by itself, so that a busy resource shortens that of no other; the storage has one
-    for all. A compaction that fails is tried again at the next round.
+    Each history is trimmed separately, so a busy resource does not shorten the history of others. The storage has a
+    single history. A failed compaction is retried in the next round.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Compactor:
         self._total = 0
         self._clock = clock
         self._plan = CompactionPlan(retention)
-        self._compacted = self._asked = 0  # up to which revisions: known to be done, and asked for
+        self._compacted = self._asked = 0  # revisions: confirmed and requested
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def start(self, changes: Sequence[Change]) -> None:
-        """Begin with the history there is."""
+        """Start with the existing history."""
         for at in range(0, len(changes), _STEP):
             self._plan.note(changes[at : at + _STEP])
         self._round()
@@ -140,7 +140,9 @@ class Compactor:
             self._sizes[resource] = size
 
     def _shed(self) -> None:
-        """Keep all histories together within their limit; some more goes, so that it is not looked at every time."""
+        """Keep all histories together within their limit. It drops a bit more, so that this does not run for every
+        change.
+        """
         if self._total <= self._limit:
             return
         names = {id(collection.history): resource for resource, collection in self._collections.items()}
@@ -151,7 +153,7 @@ class Compactor:
             self._measure(resource, self._collections[resource])
 
     def _rest(self) -> None:
-        """Come again later if there will be something to do; a cache that rests has no timer."""
+        """Schedule the next round if there will be work; an idle cache has no timer."""
         if self._timer is not None or self._closed:
             return
         pending = not self._plan.empty or self._plan.revision > self._compacted

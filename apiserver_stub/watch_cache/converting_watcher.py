@@ -1,5 +1,5 @@
-"""A watcher of rows that may be stored in another version than it is told: these wait until somebody has converted
-them, and all others behind them. Synchronous, without clock or I/O.
+"""A watcher of rows that may be stored in another version. Such rows, and all events behind them, wait until the rows
+are converted. Synchronous, without clock or I/O.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,24 +10,24 @@ from apiserver_stub.watch_cache.event_encoder import EventCache
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
 from apiserver_stub.watch_cache.watcher import Watcher, WatchOptions, WatchTarget
 
-# The most that is looked at ahead: rows or changes, and bytes of objects.
+# Limits of the lookahead: rows or changes, and bytes of objects.
 _MOST, _MOST_BYTES = 100, 1 << 20
 
 
 class RowConverter(Protocol):
-    """Converts rows to the version that they are told in."""
+    """Converts rows to the version that a stream serves."""
 
     def is_served(self, row: Row) -> bool:
-        """Return whether the row is of that version as it is. Raises `Corrupt`."""
+        """Return whether the row already has that version. Raises `Corrupt`."""
 
     async def convert(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in that version, in the same order. Raises `ApiError`."""
 
 
 class ConvertingWatcher(Watcher):
-    """A watcher that stops where rows are `unconverted`, and goes on once these are given to `converted`.
+    """A watcher that stops at rows in `unconverted` and continues after `converted` received their converted form.
 
-    What it looks at ahead is bounded, and what it has converted is kept until it is told, no longer.
+    The lookahead is bounded. Converted rows are kept only until their events are sent.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class ConvertingWatcher(Watcher):
         super().__init__(cache, events, target, options, now)
         self.unconverted: list[Row] = []
         self._is_served = is_served
-        self._served: dict[Row, Row] = {}  # by the row as it is stored
-        self._ahead: list[Row] = []  # of the initial state, which are converted or waited for
+        self._served: dict[Row, Row] = {}  # by the stored row
+        self._ahead: list[Row] = []  # rows of the initial state that are converted or waited for
         self._selective = not (options.labels.empty and options.fields.empty)
 
     def end(self) -> None:
-        """Say nothing more."""
+        """End the stream without further events."""
         super().end()
         self.unconverted = []
 
     def converted(self, rows: Sequence[Row]) -> None:
-        """Take in the rows that were unconverted, in their order; who has ended needs none."""
+        """Take the converted rows in the order of `unconverted`. Ignored after the end."""
         if self.ended:
             return
         self._served.update(zip(self.unconverted, rows, strict=True))
@@ -81,7 +81,9 @@ class ConvertingWatcher(Watcher):
         return list(_as_served(changes, served, self._rows_of))
 
     def _rows_of(self, change: Change) -> Iterator[Row]:
-        """Yield the rows that are looked into to tell of a change; one that cannot be read is left to whoever does."""
+        """Yield the rows that are needed for the event of a change. Corrupt rows are reported later by the event
+        itself.
+        """
         if self._filter.in_scope(change.row):
             if self._selective and change.before is not None and not isinstance(change.before, CorruptRow):
                 yield change.before
@@ -92,7 +94,7 @@ class ConvertingWatcher(Watcher):
 
 
 def _some(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield as many rows as are converted together: both of a change at least."""
+    """Yield as many rows as are converted together, at least both rows of a change."""
     size = 0
     for count, row in enumerate(rows, start=1):
         yield row
@@ -104,7 +106,7 @@ def _some(rows: Iterable[Row]) -> Iterator[Row]:
 def _as_served(
     changes: Sequence[Change], served: Mapping[Row, Row], rows_of: Callable[[Change], Iterator[Row]]
 ) -> Iterator[Change]:
-    """Yield the changes up to the first with a row that was not looked at, told by rows as they are served."""
+    """Yield changes with converted rows, up to the first change whose rows were not checked."""
     for change in changes:
         if not all(row in served for row in rows_of(change)):
             return

@@ -1,4 +1,4 @@
-"""Watch events as a stream tells them, encoded at most once per change and representation and shared by all streams."""
+"""Encoding of watch events. Each change is encoded at most once per representation and shared by all streams."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -20,15 +20,15 @@ def encode(kind: str, data: bytes) -> bytes:
 
 
 def _keep_nothing() -> None:
-    """Nothing was encoded that could be kept."""
+    """Do nothing: no encoded row to cache."""
 
 
 class EventEncoder(msgspec.Struct, frozen=True):
-    """The encoding of a stream's events: `frame(type, object)` sets an event down, of an object that `convert` has made
-    of the stored one; both are JSON before. The same name means the same bytes. `row` does both at once where encoded
-    rows are kept, and `keep` hands on those that it encoded, in the loop. `rest` tells all events but the first of a
-    stream, if they are told in another way. What is not `lasting` says something else a moment later: nothing of it is
-    shared. `is_costly` says of a stored object, given as JSON, whether its events take long.
+    """The encoding of a stream's events. `convert` changes the stored JSON of an object, and `frame(type, object)`
+    writes the event. The same `name` always means the same bytes. `row` does both at once for cached rows, and `keep`
+    stores the rows it encoded; call it on the event loop. `rest` encodes all events but the first of a stream, if they
+    differ. An encoding that is not `lasting` depends on the time and is never shared. `is_costly` returns whether the
+    events of a stored object (JSON) are expensive.
     """
 
     name: str = ""
@@ -42,7 +42,7 @@ class EventEncoder(msgspec.Struct, frozen=True):
 
     @property
     def frames_only(self) -> bool:
-        """Return whether an event takes no work but to copy the bytes of its object."""
+        """Return whether an event only copies the bytes of its object."""
         return self.convert is None and self.row is None and self.frame is encode
 
     def event(self, kind: str, data: bytes) -> bytes:
@@ -54,7 +54,7 @@ class EventEncoder(msgspec.Struct, frozen=True):
         return self.event(kind, row.data) if self.row is None else self.row(kind, row)
 
     def failure(self, error: ApiError) -> bytes:
-        """Return the event that ends a stream which cannot go on."""
+        """Return the event that ends a stream with an error."""
         return self.frame("ERROR", error.status().encode())
 
 
@@ -62,8 +62,8 @@ PLAIN = EventEncoder()
 
 
 class EncodedEvent(msgspec.Struct, frozen=True):
-    """The events of the changes at positions from `start` to before `end`, up to a revision; `form` says of what
-    resource and namespace, and how they are told.
+    """The events of changes at positions from `start` to before `end`, up to a revision. `form` identifies the
+    resource, the namespace and the encoding.
     """
 
     start: int
@@ -74,22 +74,23 @@ class EncodedEvent(msgspec.Struct, frozen=True):
 
 
 class EventCache(Protocol):
-    """Keeps events as they were encoded, within bounds of its own, for all streams to send."""
+    """Caches encoded events, within its own limits, for all streams."""
 
     told: EncodedEvent | None
-    """The events that were put together last: streams of the same position and form are told the same."""
+    """The last encoded batch: streams with the same position and form send the same bytes."""
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
-        """Return the event of that type which tells of `row`, as the encoder of that name encoded it."""
+        """Return the cached event of `row` by the encoder of that name."""
 
     def keep_event(self, row: Row, type_: str, name: str, line: bytes) -> None:
-        """Keep it."""
+        """Cache the event."""
 
 
 def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
-    """Return the event of a change, encoded now.
+    """Encode the event of a change.
 
-    A deletion seen only through a selector carries the state that was last selected, as of this revision.
+    If an object stops matching a selector, its DELETED event has the last matching state with the revision of this
+    change.
     """
     if type_ == "DELETED" and not change.deleted and change.before is not None:
         return encoder.event(type_, as_of(change.before.data, change.revision))
@@ -99,7 +100,7 @@ def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
 def bookmark(
     api_version: str, kind: str, revision: int, zero: Mapping[str, Any], *, initial_end: bool = False
 ) -> bytes:
-    """Return the object of a BOOKMARK event: the `zero` object of its kind, with the revision that is reached."""
+    """Return the object of a BOOKMARK event: the `zero` object of its kind with the current revision."""
     metadata = {**zero.get("metadata", {}), "resourceVersion": str(revision)}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true", **metadata.get("annotations", {})}

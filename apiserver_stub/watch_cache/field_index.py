@@ -1,4 +1,4 @@
-"""The keys of the rows of one resource by their value at one path, for lists that ask for a value; pure."""
+"""Index of one resource: the keys of its rows by their value at one path, for lists with a field selector. Pure."""
 
 from bisect import bisect_left, bisect_right, insort
 
@@ -6,17 +6,16 @@ from apiserver_stub.storage.ordered import OrderedMap, behind
 from apiserver_stub.watch_cache.row import Corrupt, Row
 
 WORTH = 256
-"""The fewest rows for which an index is made: to look at fewer takes less time than to keep it up."""
+"""The minimum number of rows for an index; scanning fewer rows costs less than maintaining it."""
 MOST = 4
-"""The most indexes of one resource."""
-_LEAST_PATIENCE = 10_000  # changes that an index is kept up for at least, although nobody asks for it
+"""The maximum number of indexes per resource."""
+_LEAST_PATIENCE = 10_000  # changes after which an unused index may be dropped, at least
 
 
 class FieldIndex:
-    """Takes in the rows there are piece by piece (`grow`), and each change meanwhile and afterwards (`note`).
+    """An index built step by step (`grow`) and updated by each change (`note`).
 
-    Keys stand in order, 8 bytes a row; the text of a key is that of its row. Rows that cannot be read may have any
-    value.
+    Keys are in order, 8 bytes per row; the key's text is shared with its row. Unreadable rows match any value.
     """
 
     __slots__ = ("_idle_changes", "_keys", "_path", "_reached", "_rows", "_unreadable", "complete", "dropped")
@@ -26,19 +25,19 @@ class FieldIndex:
         self._path = path
         self._keys: dict[str, list[str]] = {}
         self._unreadable: list[str] = []
-        self._reached = ""  # all rows up to this key are taken in
-        self._idle_changes = 0  # noted since somebody asked
+        self._reached = ""  # all rows up to this key are indexed
+        self._idle_changes = 0  # changes since the last use
         self.complete = False
         self.dropped = False
-        """Whether it is kept up no longer."""
+        """Whether the index is no longer maintained."""
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it was kept up for longer than it would take to make it anew, and nobody asked."""
+        """Return whether the index was unused for so many changes that building it again would be cheaper."""
         return self._idle_changes > max(_LEAST_PATIENCE, len(self._rows))
 
     def grow(self, count: int) -> None:
-        """Take in the next `count` rows; `complete` then says whether they were the last."""
+        """Index the next `count` rows; `complete` is then true if they were the last."""
         key = self._reached
         for number, row in enumerate(() if self.complete else self._rows.items(after=key)):
             if number == count:
@@ -50,7 +49,7 @@ class FieldIndex:
         self._reached = key
 
     def note(self, before: Row | None, after: Row | None) -> None:
-        """Take in that a row took the place of another of the same key; None is no row."""
+        """Update the index after a row replaced another of the same key; None is no row."""
         self._idle_changes += 1
         row = before or after
         if row is None or not (self.complete or row.key <= self._reached):
@@ -65,8 +64,8 @@ class FieldIndex:
             insort(new, row.key)
 
     def find(self, value: str, after: str = "", prefix: str = "") -> list[Row]:
-        """Return the rows that have that value, in the order of their keys: those greater than `after` that begin with
-        `prefix`. Rows that cannot be read are among them.
+        """Return the rows with that value in key order: keys greater than `after` that begin with `prefix`. Unreadable
+        rows are included.
         """
         self._idle_changes = 0
         keys = _between(self._keys.get(value, ()), after, prefix)
@@ -76,7 +75,7 @@ class FieldIndex:
         return [row for row in map(get, keys) if row is not None]
 
     def _keys_of(self, row: Row) -> list[str]:
-        """Return the keys of the rows that have the value of this one."""
+        """Return the keys of the rows that have the same value as this one."""
         try:
             value = row.read_field(self._path)
         except Corrupt:

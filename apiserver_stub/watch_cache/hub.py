@@ -1,4 +1,4 @@
-"""The hub where watches wait: publishing calls those concerned and copies nothing."""
+"""The hub of all watches. Publishing a change wakes the streams it may concern and copies nothing."""
 
 import asyncio
 from collections import Counter, deque
@@ -18,14 +18,14 @@ from controller_manager.common.base.clock import monotonic, precise_clock
 from controller_manager.common.base.fair_loop import Share, share_beside
 from controller_manager.common.base.tasks import spawn
 
-_AT_ONCE = 32  # streams that speak at once when something changes, each of which may take some 15 microseconds
-_SHORT = 0.0005  # seconds after which no more of them do, since what they say is long
-_EACH = 0.0001  # seconds for each stream of a round until the next: what a write costs besides its bytes is a tenth
-_LONGEST = 0.05  # seconds between two rounds at most
+_AT_ONCE = 32  # streams that send at once after a change; each may take about 15 µs
+_SHORT = 0.0005  # seconds after which the rest of them is deferred, since their events are long
+_EACH = 0.0001  # seconds per stream of a round until the next round; limits the cost of a write
+_LONGEST = 0.05  # maximum seconds between two rounds
 
 
 class Hub:
-    """All watches of one server. There are no queues: a stream that is read slowly holds nothing but its position."""
+    """All watches of one server. There are no queues: a slow stream holds nothing but its position."""
 
     def __init__(self, cache: WatchCache, events: EventCache, offload: Offload | None = None) -> None:
         self._offload = offload or Offload()
@@ -37,7 +37,7 @@ class Hub:
         self._closed = False
         self._called: deque[WatchStream] = deque()
         self._is_telling = False
-        self._next_round = 0.0  # time of the loop when it may begin
+        self._next_round = 0.0  # loop time at which the next round may begin
         self._clock = precise_clock()
         self._share: Share | None = None
         cache.subscribe(self._publish)
@@ -51,10 +51,10 @@ class Hub:
         represent: EventEncoder = PLAIN,
         converter: RowConverter | None = None,
     ) -> WatchStream:
-        """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks, `converter`
-        makes rows be of that version.
+        """Open a watch of `resource`. `api_version` and `kind` are used for the objects of bookmarks; `converter`
+        converts rows to that version.
 
-        A start that lies too far back, or ahead, is told by an ERROR event, as is falling behind later on.
+        A start that is too old or too new is reported by an ERROR event, and so is falling behind later.
         """
         target, now = WatchTarget(resource, api_version, kind, represent), monotonic()
         if converter is None:
@@ -69,37 +69,39 @@ class Hub:
         return stream
 
     def close(self) -> None:
-        """End every stream at once, and those still to be opened."""
+        """End every stream now, and every stream opened later."""
         self._closed = True
         for stream in tuple(self._streams.values()):
             stream.end()
 
     def sharded(self) -> Mapping[str, int]:
-        """Return how many streams of a shard are open, by resource."""
+        """Return the number of open streams of a shard, by resource."""
         streams = (stream for stream in tuple(self._streams.values()) if stream.is_sharded and not stream.ended)
         return Counter(stream.target.resource for stream in streams)
 
     def end(self, resource: str, api_version: str) -> None:
-        """End the streams of a resource in one version: it is served no longer, or in another form. Their clients may
-        go on from where they were.
+        """End the streams of a resource in one version, because it is no longer served or has changed. Clients can
+        resume.
         """
         for stream in tuple(self._streams.values()):
             if (stream.target.resource, stream.target.api_version) == (resource, api_version):
                 stream.end()
 
     def join(self, resource: str, stream: WatchStream) -> None:
-        """Wake `stream` at the next change of `resource` that may concern it; it has seen all that are there."""
+        """Wake `stream` at the next change of `resource` that may concern it. It must have seen all existing
+        changes.
+        """
         waiting = self._waiting.get(resource)
         if waiting is None:
             waiting = self._waiting[resource] = _Waiting(self._cache.history(resource))
         waiting.join(stream)
 
     def leave(self, resource: str, stream: WatchStream) -> None:
-        """The stream waits no more."""
+        """Remove a waiting stream."""
         self._waiting[resource].leave(stream)
 
     def use_slices(self) -> None:
-        """Tell many streams in slices of those that the running task has a share of."""
+        """Notify many streams in time slices of the running task."""
         if self._share is None:
             self._share = share_beside()
 
@@ -123,7 +125,7 @@ class Hub:
             self._await_round()
 
     def _await_round(self) -> None:
-        """Begin a round at once, or a moment after the last one: streams then say together what happens meanwhile."""
+        """Begin a round now, or shortly after the last one, so that streams send several changes together."""
         loop = asyncio.get_running_loop()
         if self._share is None or self._next_round <= loop.time():
             self._begin_round()
@@ -131,7 +133,9 @@ class Hub:
             loop.call_at(self._next_round, self._begin_round)
 
     def _begin_round(self) -> None:
-        """Have those speak who are called: some at once, and others later. Who is called meanwhile is in the next."""
+        """Notify the waiting streams: some at once, the others later. Streams called in between wait for the
+        next round.
+        """
         called, share = self._called, self._share
         if share is not None:
             self._called = deque()
@@ -165,8 +169,8 @@ class Hub:
 
 
 class _Waiting:
-    """The streams of one resource that wait for changes: those that wait for any, and by path and value those that
-    wait for a change of an object with that value, before it or after.
+    """The waiting streams of one resource: those that wait for any change, and, by path and value, those that wait for
+    a change of an object that has this value before or after.
     """
 
     __slots__ = ("_begun", "_by_path", "_for_any", "_history")
@@ -203,7 +207,7 @@ class _Waiting:
                 del self._by_path[path]
 
     def call(self, changes: Sequence[Change]) -> Iterator[WatchStream]:
-        """Call and yield whom one of the newest changes may concern; each goes on at the first that does."""
+        """Call and yield the streams that the newest changes may concern; each continues at the first such change."""
         called, self._for_any = self._for_any, {}
         for stream in called:
             stream.called()

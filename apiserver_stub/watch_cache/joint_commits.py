@@ -1,5 +1,5 @@
-"""Commits that change the same rows on the side are made together: what waits while a transaction is under way makes up
-the next, so that a row which every writer changes costs no turn for each.
+"""Combines commits that amend the same row. Commits that arrive while a transaction is pending form the next one, so a
+row that every writer changes does not cost a transaction each.
 """
 
 import asyncio
@@ -13,18 +13,19 @@ from apiserver_stub.watch_cache.row import Row
 from controller_manager.common.api.errors import ApiError, ServiceUnavailable
 
 Place = tuple[str, str]
-"""Resource and key of a row."""
+"""The resource and key of a row."""
 
-# Of one transaction: commits, writes and comparisons, which etcd takes 128 of, and bytes, of which it takes 1.5 MiB.
+# Limits of one transaction: commits, writes and compares (etcd accepts 128), and bytes (etcd accepts 1.5 MiB).
 _MOST_COMMITS, _MOST_PARTS, _MOST_BYTES = 32, 100, 1 << 20
 _MOST_ATTEMPTS = 100
 
 
 class Amend(NamedTuple):
-    """A change of a row that others change as well: made of what the row is then, if it is still there.
+    """A change of a row that other commits change too. It is computed from the row at commit time, if the row still
+    exists.
 
-    `change` returns the new bytes, as those of a `Write`, or raises what refuses the whole commit. Rows that one commit
-    amends are of one resource and namespace.
+    `change` returns the new bytes, as those of a `Write`, or raises the error of the whole commit. All rows that one
+    commit amends have the same resource and namespace.
     """
 
     resource: str
@@ -33,11 +34,11 @@ class Amend(NamedTuple):
 
 
 Also = Write | Compare | Amend
-"""What may be committed with a write."""
+"""What may be committed together with a write."""
 
 
 class JointCommit:
-    """A commit that amends rows: `writes` of `rows`, the answered one last. `row` gets its outcome."""
+    """A commit that amends rows: `writes` of `rows`; the last write gives the result. `row` receives it."""
 
     __slots__ = ("amends", "attempts", "compares", "row", "rows", "size", "writes")
 
@@ -53,12 +54,12 @@ class JointCommit:
         self.row: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
 
     def depends_on(self, place: Place) -> bool:
-        """Return whether a row, at a certain revision, is a condition of this."""
+        """Return whether this commit requires a certain revision of the row."""
         return place in self.rows or any((one.resource, one.key) == place for one in self.compares)
 
 
 class Submitted(Protocol):
-    """A transaction under way: the row of its last write, the storage's answer, and the rows that were seen since."""
+    """A pending transaction: the row of its last write, the storage's answer, and the rows received since."""
 
     row: "asyncio.Future[Row]"
     done: "asyncio.Future[int]"
@@ -66,23 +67,23 @@ class Submitted(Protocol):
 
 
 class Submitter(Protocol):
-    """Who submits transactions."""
+    """Submits transactions."""
 
     def queue_for(self, rows: Sequence[Place]) -> "list[asyncio.Future[None]] | None":
-        """Return where to wait before any of the rows is written; None if that can be at once."""
+        """Return the queue to wait in before any of the rows can be written; None if they can be written now."""
 
     def submit(self, writes: Sequence[Write], compares: Sequence[Compare], rows: Sequence[Place]) -> Submitted:
-        """Hand in a transaction."""
+        """Submit a transaction."""
 
     def current(self, resource: str, key: str) -> Row | None:
-        """Return a row as it is visible here."""
+        """Return the visible row."""
 
     def made(self, submitted: Submitted, write: Write) -> Row:
         """Return the row that a write of a transaction has made."""
 
 
 class _Together:
-    """Commits that are made in one transaction, and what becomes of the rows they amend."""
+    """Commits that are combined in one transaction, and the new states of the rows they amend."""
 
     def __init__(self, current: Callable[[str, str], Row | None]) -> None:
         self.commits: list[JointCommit] = []
@@ -92,14 +93,16 @@ class _Together:
         self._parts = self._size = 0
 
     def has_room(self, commit: JointCommit) -> bool:
-        """Return whether a commit can join."""
+        """Return whether there is room for a commit."""
         parts = len(commit.writes) + len(commit.compares) + len(commit.amends)
         is_small = self._parts + parts <= _MOST_PARTS and self._size + commit.size <= _MOST_BYTES
         is_free = len(self.commits) < _MOST_COMMITS and self._taken.isdisjoint(commit.rows)
         return not self.commits or (is_small and is_free)
 
     def join(self, commit: JointCommit) -> bool:
-        """Take a commit in, or tell it what refuses it; False if that may be due to those before it, which may fail."""
+        """Add a commit, or fail it if it is refused. Return False if the refusal may be caused by earlier commits of
+        this transaction, which may still fail.
+        """
         try:
             amended = self._amend(commit.amends)
         except ApiError as refusal:
@@ -114,7 +117,7 @@ class _Together:
         return True
 
     def transaction(self) -> tuple[list[Write], list[Compare], list[Place]]:
-        """Return writes, the rows that are amended first, and what is compared, each once."""
+        """Return the writes (amended rows first), and the compares and rows, each once."""
         writes = [*self._amended.values(), *(write for one in self.commits for write in one.writes)]
         compares = {(one.resource, one.key, one.expected): one for each in self.commits for one in each.compares}
         return writes, list(compares.values()), [(write.resource, write.key) for write in writes]
@@ -132,11 +135,11 @@ class _Together:
 
 
 class JointCommits:
-    """The commits that amend rows, by namespace."""
+    """Combines commits that amend rows, by namespace."""
 
     def __init__(self, submitter: Submitter) -> None:
         self._submitter = submitter
-        self._waiting: dict[str, deque[JointCommit]] = {}  # behind a transaction that is under way
+        self._waiting: dict[str, deque[JointCommit]] = {}  # behind a pending transaction
 
     async def commit(self, commit: JointCommit) -> Row:
         """See `WatchCache.commit`."""
@@ -150,7 +153,7 @@ class JointCommits:
         return await commit.row
 
     def _begin(self, lane: str) -> None:
-        """Submit what waits, as far as it can be; one that has to wait for others keeps those behind it waiting."""
+        """Submit waiting commits as far as possible. A commit that must wait for a row blocks those behind it."""
         waiting, together = self._waiting[lane], _Together(self._submitter.current)
         queue: list[asyncio.Future[None]] | None = None
         try:
@@ -158,7 +161,7 @@ class JointCommits:
         except BaseException as error:
             del self._waiting[lane]
             _refuse((*together.commits, *waiting), error)
-            if isinstance(error, ServiceUnavailable):  # the store is closed
+            if isinstance(error, ServiceUnavailable):  # the cache is closed
                 return
             raise
         if together.commits:
@@ -172,9 +175,11 @@ class JointCommits:
             del self._waiting[lane]
 
     def _gather(self, waiting: deque[JointCommit], together: _Together) -> "list[asyncio.Future[None]] | None":
-        """Have those who wait join, as long as they can; return where the next one has to wait, if that is why not."""
+        """Add waiting commits as long as possible. Return the queue that the next one must wait in, if this is why it
+        was not added.
+        """
         while waiting and together.has_room(waiting[0]):
-            if waiting[0].row.done():  # its writer has gone away
+            if waiting[0].row.done():  # its writer was cancelled
                 waiting.popleft()
                 continue
             amended = [(one.resource, one.key) for one in waiting[0].amends]
@@ -189,7 +194,9 @@ class JointCommits:
     def _made(
         self, lane: str, commits: Sequence[JointCommit], submitted: Submitted, row: "asyncio.Future[Row]"
     ) -> None:
-        """Tell the writers, and go on. Of a conflict those are told whose condition the row is; others try again."""
+        """Return the result to the writers and continue. A conflict goes to the commits that require the row; the
+        others are retried.
+        """
         failure = row.exception()
         if isinstance(failure, RevisionConflict):
             self._sort_out(lane, commits, failure)

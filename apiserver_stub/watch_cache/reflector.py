@@ -1,4 +1,4 @@
-"""Following a storage for a copy of it: list and watch, watch again what broke off, list again what is lost."""
+"""Reflector of a storage: list and watch, resume a broken watch, and list again if the history is lost."""
 
 import asyncio
 from bisect import bisect_right
@@ -14,21 +14,21 @@ from controller_manager.common.api.errors import ServiceUnavailable
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.tasks import Tasks, keep_running
 
-_ATTEMPTS = 8  # to read a storage whose history others compact meanwhile
-_PAUSE = 0.1  # seconds until a watch that broke off is resumed; doubled with each failure, up to
+_ATTEMPTS = 8  # attempts to read a storage whose history is compacted meanwhile
+_PAUSE = 0.1  # seconds until a broken watch is resumed; doubled with each failure, up to
 _LONGEST_PAUSE = 10.0
 
 
 class WatchEnded(Exception):
-    """The storage tells nothing more, for the reason given."""
+    """The storage's watch has ended, for the given reason."""
 
 
 class Reflector:
-    """Has `load` take in a listing, then `deliver` what the storage's watch tells behind it.
+    """Calls `load` with a listing, then `deliver` with the records of the storage's watch.
 
-    A watch that breaks off goes on behind `revision()`, the last that was delivered. If the storage has no history from
-    there any more, another listing is loaded, of the present. Both are tried again and again, at growing intervals, and
-    `trouble` says so meanwhile. `load` may refuse a listing by raising an error.
+    A broken watch is resumed after `revision()`, the last delivered one. If the storage no longer has that history, the
+    current state is listed and loaded. Both are retried with backoff; `trouble` has the reason meanwhile. `load` may
+    reject a listing by raising an error.
     """
 
     def __init__(
@@ -44,15 +44,16 @@ class Reflector:
         self._deliver = deliver
         self._revision = revision
         self._log = log
-        self._ended: asyncio.Future[None]  # of the watch that began last
+        self._ended: asyncio.Future[None]  # of the latest watch
         self._stop: Callable[[], None] = lambda: None
         self._tasks: Tasks | None = None
         self.trouble = ""
-        """Why nothing is told at present; empty if all is well."""
+        """Why the watch is not running; empty if it is."""
 
     async def start(self, after: int = 0) -> None:
-        """Load the oldest state there is, unless what there was at revision `after` is known, and follow from there.
-        Raises what the storage does, and `ServiceUnavailable` where history is compacted faster than it can be read.
+        """Load the oldest available state, unless the state at revision `after` is known, and follow the watch from
+        there. Raises the storage's errors, and `ServiceUnavailable` if the history is compacted faster than it can be
+        read.
         """
         if after:
             await self._watch(after)
@@ -71,21 +72,21 @@ class Reflector:
 
     async def _read(self) -> None:
         for _ in range(_ATTEMPTS):
-            with suppress(TooOld):  # another server has it compacted meanwhile
+            with suppress(TooOld):  # another server compacts it meanwhile
                 listing = await self._storage.list(at=await self._storage.oldest_revision())
                 self._load(listing)
                 await self._watch(listing.revision)
                 return
-        raise ServiceUnavailable("the history of the store is too short to read it")
+        raise ServiceUnavailable("the history of the store is compacted faster than it can be read")
 
     async def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         if self._tasks is not None:
             await self._tasks.__aexit__(None, None, None)
         self._stop()
 
     async def _follow(self) -> None:
-        """Watch until that ends; raises why."""
+        """Watch until the watch ends; raise the reason."""
         if self._ended.done():
             try:
                 await self._watch(self._revision())
@@ -93,7 +94,7 @@ class Reflector:
                 listing = await self._storage.list()
                 self._load(listing)
                 await self._watch(listing.revision)
-            self._log.info("following the storage again", revision=self._revision())
+            self._log.info("resumed the watch of the storage", revision=self._revision())
             self.trouble = ""
         await self._ended
 
@@ -106,14 +107,14 @@ class Reflector:
                 ended.set_exception(WatchEnded(why))
 
         self._stop = await self._storage.watch(after, self._deliver, end)
-        self._ended = ended  # only now: a watch that did not begin leaves the one before ended
+        self._ended = ended  # set only now: if the watch did not begin, the previous one stays ended
 
     def _note(self, failure: BaseException) -> None:
-        self.trouble = f"what the storage holds cannot be followed: {failure}"
+        self.trouble = f"failed to watch the storage: {failure}"
 
 
 class _Shelf:
-    """The rows and changes of one resource that are known so far."""
+    """The known rows and changes of one resource."""
 
     __slots__ = ("changes", "rows")
 
@@ -123,14 +124,13 @@ class _Shelf:
 
 
 class Replay:
-    """Takes records in the order of their revisions, perhaps behind a listing; then gives the collections they amount
-    to.
+    """Builds collections from records in order of revision, optionally starting with a listing.
 
-    Of an object that cannot be read watchers can't be told: history begins behind it.
+    An unreadable object has no watch event, so the history begins after it.
     """
 
     def __init__(self, retention: Retention, packer: RowPacker) -> None:
-        """The `packer` is given each row as soon as it is there, so that there is never much that is whole."""
+        """The `packer` gets each row immediately, so that few rows are held whole."""
         self._retention = retention
         self._packer = packer
         self._mark = 0
@@ -138,14 +138,14 @@ class Replay:
         self._shelves: dict[str, _Shelf] = {}
 
     def begin(self, revision: int) -> None:
-        """Have history begin behind a revision; what is known of before is forgotten."""
+        """Start the history after a revision; earlier records are dropped."""
         if revision > self._mark:
             self._mark = revision
             for shelf in self._shelves.values():
                 del shelf.changes[: bisect_right(shelf.changes, revision, key=_revision)]
 
     def load(self, records: Iterable[Record]) -> None:
-        """Take in the rows that there are when history begins."""
+        """Add the rows that exist when the history begins."""
         rows = []
         for record in records:
             row = self._shelf(record).rows[record.key] = self._row(record)
@@ -154,7 +154,7 @@ class Replay:
         self._packer.pack(len(rows))
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take in the next records; those that there were when history begins are no changes."""
+        """Add the next records. Records of rows from before the history are not changes."""
         mark, rows = self._mark, []
         for record in records:
             shelf = self._shelf(record)
@@ -174,12 +174,12 @@ class Replay:
         return {resource: self._collection(shelf) for resource, shelf in self._shelves.items()}
 
     def changes(self) -> list[Change]:
-        """Return the changes of all resources in the order of their revisions."""
+        """Return the changes of all resources in order of revision."""
         found = [change for shelf in self._shelves.values() for change in shelf.changes]
         return sorted(found, key=lambda change: change.revision)
 
     def corrupt(self) -> list[CorruptRow]:
-        """Return the rows that cannot be read."""
+        """Return the unreadable rows."""
         found = [self._shelves[resource].rows.get(key) for resource, key in self._corrupt]
         return [row for row in found if isinstance(row, CorruptRow)]
 
@@ -208,9 +208,7 @@ def _revision(change: Change) -> int:
 
 
 def _behind_corruption(changes: list[Change]) -> int:
-    """Return how many changes there are up to the last that tells of a corrupt row; watchers can be told those behind
-    it.
-    """
+    """Return the number of changes up to the last one with a corrupt row; watchers can get those after it."""
     start = 0
     for at, change in enumerate(changes, 1):
         if isinstance(change.row, CorruptRow) or isinstance(change.before, CorruptRow):

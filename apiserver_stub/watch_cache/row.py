@@ -1,4 +1,4 @@
-"""The content of the cache: rows of bytes, and the changes that made them; only selectors look inside, at little."""
+"""The content of the cache: rows of bytes, and changes. Only selectors read the bytes, and only a few fields."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +13,12 @@ from controller_manager.common.api.sharding import NAMESPACE, ShardSelector
 
 
 class Row(StoredObject, gc=False, eq=False):
-    """An object of the cache. `settled` is the serial of the kind that is known to be served in these very bytes; 0 if
-    none is.
-    """
+    """An object in the cache. `settled` is the serial of the kind that serves exactly these bytes; 0 if unknown."""
 
     settled: int = 0
     _labels: Mapping[str, str] | None = None
-    _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
-    _size: int = 0  # of all pieces
+    _fields: tuple[str, ...] = ()  # path, value, path, value …: smaller than a dict
+    _size: int = 0  # bytes of all pieces
 
     @property
     def name(self) -> str:
@@ -29,28 +27,28 @@ class Row(StoredObject, gc=False, eq=False):
 
     @property
     def namespace(self) -> str:
-        """`metadata.namespace`; empty where there is none."""
+        """`metadata.namespace`; empty if there is none."""
         return self.key[: max(0, self.key.find("/"))]
 
     def hold(self, pieces: tuple[bytes, ...]) -> None:
-        """Hold the same object in pieces."""
+        """Store the same object in pieces."""
         self._size = self.size
         self._held = pieces
 
     def in_pieces(self) -> tuple[tuple[bytes, ...], int]:
-        """Return the object in the pieces that it is held in, and how many bytes it has."""
+        """Return the object in its stored pieces, and its size in bytes."""
         held = self._held
         return ((held,), len(held)) if isinstance(held, bytes) else (held, self._size)
 
     @property
     def size(self) -> int:
-        """Return how many bytes there are to look into."""
+        """Return the number of readable bytes."""
         held = self._held
         return len(held) if isinstance(held, bytes) else self._size
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """`metadata.labels`, decoded when first asked for."""
+        """`metadata.labels`, decoded on first use."""
         if self._labels is None:
             self._labels = _labels_of(bytes(_LABELLED.decode(self.data).metadata.labels))
         return self._labels
@@ -60,7 +58,7 @@ class Row(StoredObject, gc=False, eq=False):
         return shard.has(self.namespace if shard.field == NAMESPACE else uid_of(self.data))
 
     def field(self, path: str) -> str:
-        """Return the scalar at `path` (`spec.nodeName`) as text; empty without one. Decoded when first asked for."""
+        """Return the scalar at `path` (`spec.nodeName`) as text, or an empty string. Decoded on first use."""
         known = self._fields
         for at in range(0, len(known), 2):
             if known[at] == path:
@@ -74,13 +72,13 @@ class Row(StoredObject, gc=False, eq=False):
         return value
 
     def read_field(self, path: str) -> str:
-        """Return `field(path)`, and remember nothing."""
+        """Return `field(path)` without caching it."""
         return self.field(path) if path in self._fields or path in _KEYED else _scalar(self.data, path)
 
 
 class CorruptRow(Row, gc=False, eq=False):
-    """A row whose bytes are no object: `decode_error` says why, `uid` is `metadata.uid` if that much can be read.
-    Whoever wants to read the bytes is refused.
+    """A row whose bytes are not a valid object. `decode_error` says why; `uid` is `metadata.uid` if it can be read.
+    Reading the bytes raises `Corrupt`.
     """
 
     decode_error: str = ""
@@ -88,13 +86,13 @@ class CorruptRow(Row, gc=False, eq=False):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the bytes are encrypted, and may be readable with another key."""
+        """Whether the bytes are encrypted and may be readable with another key."""
         held = self._held
         return isinstance(held, bytes) and held.startswith(ENCRYPTED)
 
     @property
     def size(self) -> int:
-        """None that anybody looks into."""
+        """Always 0: there are no readable bytes."""
         return 0
 
     @property
@@ -113,7 +111,7 @@ class CorruptRow(Row, gc=False, eq=False):
 
 
 class RowObjects(Sequence[bytes]):
-    """The objects of sound rows, each joined when it is asked for: a list of many takes the memory of one."""
+    """The objects of readable rows. Each is joined on access, so a long list takes the memory of one object."""
 
     __slots__ = ("_rows",)
 
@@ -134,28 +132,28 @@ class RowObjects(Sequence[bytes]):
         return [row.data for row in self._rows[at]] if isinstance(at, slice) else self._rows[at].data
 
     def in_pieces(self) -> Iterator[tuple[tuple[bytes, ...], int]]:
-        """Yield each in the pieces that it is held in, and how many bytes it has."""
+        """Yield each object in its stored pieces, with its size in bytes."""
         return (row.in_pieces() for row in self._rows)
 
     def sizes(self) -> Iterator[int]:
-        """Yield how many bytes each has."""
+        """Yield the size of each object in bytes."""
         return (row.size for row in self._rows)
 
 
 def in_pieces(objects: Sequence[bytes]) -> Iterator[tuple[tuple[bytes, ...], int]]:
-    """Yield each of the objects in the pieces that it is held in, and how many bytes it has."""
+    """Yield each of the objects in its stored pieces, with its size in bytes."""
     if isinstance(objects, RowObjects):
         return objects.in_pieces()
     return (((data,), len(data)) for data in objects)
 
 
 def sizes_of(objects: Sequence[bytes]) -> Iterator[int]:
-    """Yield how many bytes each of the objects has, without joining those of rows."""
+    """Yield the size of each object in bytes, without joining the pieces of rows."""
     return objects.sizes() if isinstance(objects, RowObjects) else map(len, objects)
 
 
 class Corrupt(InternalError):
-    """Raised for an object that cannot be read, since what the storage holds of it is none."""
+    """Raised for an object that cannot be read because its stored bytes are invalid."""
 
     def __init__(self, row: CorruptRow) -> None:
         plural, _, group = row.resource.partition(".")
@@ -166,7 +164,9 @@ class Corrupt(InternalError):
 
 
 class Change(msgspec.Struct, gc=False, eq=False):
-    """One durable event: `row` is the state after it (of a deletion the final one), `before` the state it replaced."""
+    """One durable event. `row` is the state after it (the final state for a deletion), `before` the state it
+    replaced.
+    """
 
     row: Row
     before: Row | None
@@ -175,12 +175,12 @@ class Change(msgspec.Struct, gc=False, eq=False):
 
     @property
     def revision(self) -> int:
-        """The revision this change made."""
+        """The revision of this change."""
         return self.row.revision
 
 
 def row_of(record: Record) -> Row:
-    """Return the row that a record makes."""
+    """Return the row of a record."""
     revision, resource, key, data, _, _, _, decode_error = record
     if not decode_error:
         return Row(resource, key, revision, data)
@@ -188,23 +188,23 @@ def row_of(record: Record) -> Row:
 
 
 def decode_error_of(data: bytes) -> str:
-    """Return why the bytes are no object of the API; empty if they are one. Takes a microsecond or two."""
+    """Return why the bytes are not a valid API object; empty if they are. Takes one or two microseconds."""
     try:
         _SOUND.decode(data)
         if not data.isascii():
-            data.decode()  # strings that are skipped are not looked into
+            data.decode()  # msgspec does not validate strings that it skips
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return "it is encrypted, and no provider is configured for it" if data.startswith(ENCRYPTED) else str(error)
     return ""
 
 
 def plain_error_of(data: bytes) -> str:
-    """Return the same, but leave what is encrypted to those who can look into it."""
+    """Return the same, except for encrypted bytes: another layer checks them."""
     return "" if data.startswith(ENCRYPTED) else decode_error_of(data)
 
 
 def uid_of(data: bytes) -> str:
-    """Return `metadata.uid` of bytes that may be no object; empty if it cannot be read."""
+    """Return `metadata.uid` of possibly invalid bytes; empty if it cannot be read."""
     try:
         return _IDENTIFIED.decode(data).metadata.uid
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -244,19 +244,19 @@ _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _IDENTIFIED = msgspec.json.Decoder(_Identified)
 _SOUND = msgspec.json.Decoder(_Sound)
 _NO_LABELS: Mapping[str, str] = {}
-_KEYED = frozenset({"metadata.name", "metadata.namespace"})  # paths that a key says already
+_KEYED = frozenset({"metadata.name", "metadata.namespace"})  # paths that the key already contains
 
 
 @lru_cache(maxsize=4096)
 def _labels_of(raw: bytes) -> Mapping[str, str]:
-    """Return labels, which many objects have in common; nobody changes them."""
+    """Return cached labels, since many objects have the same ones. They must not be changed."""
     return _LABELS.decode(raw) or _NO_LABELS
 
 
 def _scalar(data: bytes, path: str) -> str:
     try:
         found = _reader(path).decode(data)
-    except msgspec.ValidationError:  # something on the way is no object
+    except msgspec.ValidationError:  # part of the path is not an object
         return ""
     for _ in range(path.count(".") + 1):
         if found is None:
@@ -269,14 +269,14 @@ def _text(raw: bytes) -> str:
     match raw[:1]:
         case b'"':
             return str(msgspec.json.decode(raw))
-        case b"{" | b"[" | b"n":  # no scalar
+        case b"{" | b"[" | b"n":  # not a scalar
             return ""
     return raw.decode()
 
 
 @lru_cache(maxsize=256)
 def _reader(path: str) -> msgspec.json.Decoder[Any]:
-    """Return a decoder that sees nothing of an object but the value at `path`."""
+    """Return a decoder that decodes only the value at `path`."""
     *steps, last = path.split(".")
     shape: Any = msgspec.defstruct("Last", [("at", msgspec.Raw, msgspec.Raw())], rename={"at": last}, gc=False)
     for step in reversed(steps):

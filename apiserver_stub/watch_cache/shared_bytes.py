@@ -1,7 +1,7 @@
-"""Bytes of objects held as pieces, so that similar objects share what they have in common; pure.
+"""Objects held as pieces of bytes, so that similar objects share memory. Pure.
 
-Pods of one template, leases of nodes and addresses of services differ in names, times and little else. A template is
-found in the first two objects that are alike; others are cut where its pieces are.
+Pods of one template, leases of nodes and endpoints of services differ only in names, times and a few values. A template
+is learned from two similar objects; further objects are cut at its pieces.
 """
 
 from collections import deque
@@ -9,33 +9,33 @@ from collections.abc import Callable, Iterable
 
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 
-_SMALLEST, _LARGEST = 256, 16 * 1024  # bytes of objects that are cut
-_WORTH = 64  # bytes of a piece that is shared: each takes 41 to be held
-_ANCHOR = 16  # bytes at the beginning of a piece by which it is found
-_NEAR = 1024  # bytes in which it is looked for: more is hardly ever between two pieces
-_ATTEMPTS = 64  # places at which two objects may be alike again after a difference
-_MOST = 4  # templates of one resource
-_REFINEMENTS = 16  # of one template
-_LONGEST_PAUSE = 1024  # objects that are like no other, until one is looked at closely again
-_FRESH = 1024  # rows that are held whole, since they were written last
+_SMALLEST, _LARGEST = 256, 16 * 1024  # bytes; only objects of this size are cut
+_WORTH = 64  # bytes of a shared piece at least; each piece has 41 bytes of overhead
+_ANCHOR = 16  # bytes at the start of a piece that are searched for
+_NEAR = 1024  # bytes that are searched; gaps between pieces are hardly ever larger
+_ATTEMPTS = 64  # positions after a difference at which two objects may match again
+_MOST = 4  # templates per resource
+_REFINEMENTS = 16  # refinements per template
+_LONGEST_PAUSE = 1024  # objects without a template until one is examined again, at most
+_FRESH = 1024  # recently written rows that are held whole
 
 
 class BytesTemplate:
-    """The pieces that objects have in common, in their order; the one of a single object is all of it.
+    """The pieces that objects have in common, in order. The template of a single object is the whole object.
 
-    Most objects have them where the last one had them.
+    Most objects have the pieces at the same positions as the previous object.
     """
 
     __slots__ = ("_gaps", "_pieces", "refinements", "size")
 
     def __init__(self, pieces: Iterable[bytes], refinements: int = 0) -> None:
         self._pieces = [(piece, len(piece)) for piece in pieces]
-        self._gaps = [0] * len(self._pieces)  # bytes between each of them and the one before it, in the last object
+        self._gaps = [0] * len(self._pieces)  # bytes before each piece in the last object
         self.size = sum(size for _, size in self._pieces)
         self.refinements = refinements
 
     def cut(self, data: bytes) -> tuple[list[bytes], int]:
-        """Return the bytes in pieces, among them those of the template that are there, and how many bytes these are."""
+        """Return the bytes in pieces, including the template's pieces that occur, and the total bytes of those."""
         parts: list[bytes] = []
         at = shared = 0
         gaps, fits, add = self._gaps, data.startswith, parts.append
@@ -56,7 +56,7 @@ class BytesTemplate:
         return parts, shared
 
     def refined(self, data: bytes) -> "BytesTemplate":
-        """Return what is left of the template that is in the bytes as well."""
+        """Return the template reduced to what the bytes contain as well."""
         pieces: list[bytes] = []
         at = 0
         for piece, _ in self._pieces:
@@ -73,7 +73,7 @@ class BytesTemplate:
 
 
 def _find(piece: bytes, data: bytes, at: int) -> int:
-    """Return where a piece begins that is not far behind a place in the bytes; -1 if there is none."""
+    """Return the start of a piece near a position in the bytes; -1 if it is not found."""
     anchor, end = piece[:_ANCHOR], at + _NEAR
     found = data.find(anchor, at, end)
     while found >= 0 and not data.startswith(piece, found):
@@ -82,7 +82,7 @@ def _find(piece: bytes, data: bytes, at: int) -> int:
 
 
 def _meet(piece: bytes, start: int, data: bytes, at: int) -> tuple[int, int] | None:
-    """Return where a piece goes on, from a quotation mark at or behind `start`, and the bytes do likewise."""
+    """Return where the piece and the bytes match again, at a quotation mark at or after `start`."""
     for _ in range(_ATTEMPTS):
         anchor = piece[start : start + _ANCHOR]
         if len(anchor) < _ANCHOR:
@@ -97,7 +97,7 @@ def _meet(piece: bytes, start: int, data: bytes, at: int) -> tuple[int, int] | N
 
 
 def _alike(one: bytes, start: int, other: bytes, at: int) -> int:
-    """Return how many bytes are the same from there on."""
+    """Return how many bytes are equal from these positions on."""
     low, high = 0, min(len(one) - start, len(other) - at)
     while low < high:
         middle = (low + high + 1) // 2
@@ -109,17 +109,17 @@ def _alike(one: bytes, start: int, other: bytes, at: int) -> int:
 
 
 class Templates:
-    """The templates of the objects of one resource, the one that was used last in front."""
+    """The templates of one resource, most recently used first."""
 
     __slots__ = ("_known", "_left", "_pause")
 
     def __init__(self) -> None:
         self._known: list[BytesTemplate] = []
         self._pause = 1
-        self._left = 0  # objects until the next one that is like no other is looked at closely
+        self._left = 0  # objects until the next one without a template is examined
 
     def cut(self, data: bytes) -> tuple[bytes, ...] | None:
-        """Return the bytes in pieces; None if hardly any of them would be shared."""
+        """Return the bytes in pieces; None if too few of them would be shared."""
         for number, template in enumerate(self._known):
             parts, shared = template.cut(data)
             if 2 * shared < len(data):
@@ -133,7 +133,7 @@ class Templates:
         return None if self._left > 0 else self._learn(data)
 
     def _learn(self, data: bytes) -> tuple[bytes, ...] | None:
-        """Look for a template that fits once it is refined; else the object becomes one."""
+        """Refine a template so that it fits; otherwise the object becomes a new template."""
         for number in range(len(self._known)):
             if parts := self._refine(number, data):
                 self._pause, self._left = 1, 0
@@ -144,7 +144,7 @@ class Templates:
         return None
 
     def _refine(self, number: int, data: bytes) -> list[bytes] | None:
-        """Refine a template if much is left of it then, and put it in front; return the bytes in its pieces."""
+        """Refine a template, if enough of it is left, and move it to the front. Return the bytes in its pieces."""
         self._known[number].refinements += 1
         refined = self._known[number].refined(data)
         parts, shared = refined.cut(data)
@@ -156,7 +156,9 @@ class Templates:
 
 
 class RowPacker:
-    """Cuts rows that were not written lately, so that hot ones are at hand as a whole; `cut` is told each of them."""
+    """Cuts rows that were not written recently; recent rows stay whole for fast access. `cut` is called with each cut
+    row.
+    """
 
     def __init__(self, cut: Callable[[Row], None] = lambda _: None) -> None:
         self._cut = cut
@@ -165,20 +167,20 @@ class RowPacker:
 
     @property
     def excess(self) -> int:
-        """Return how many rows are still to be cut."""
+        """Return the number of rows still to be cut."""
         return max(len(self._fresh) - _FRESH, 0)
 
     @property
     def has_many(self) -> bool:
-        """Return whether there are as many rows as may be whole."""
+        """Return whether the maximum number of whole rows is reached."""
         return len(self._fresh) >= _FRESH
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take in rows as they are written."""
+        """Add rows as they are written."""
         self._fresh.extend(rows)
 
     def pack(self, count: int) -> None:
-        """Cut as many of the oldest rows, if there are too many that are whole."""
+        """Cut up to `count` of the oldest rows if too many are whole."""
         for _ in range(min(count, self.excess)):
             self._pack(self._fresh.popleft())
 

@@ -1,4 +1,4 @@
-"""Watches as streams of chunks, which wait at a hub for changes that may concern them."""
+"""Watches as streams of chunks. They wait at a hub for changes that may concern them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from controller_manager.common.api.wire import Sink
 from controller_manager.common.base.clock import call_housekeeping_at, monotonic
 from controller_manager.common.base.fair_loop import give_way
 
-_MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
+_MANY, _TOO_MANY = 50, 4000  # changes behind which a stream yields to others, and more than which it no longer does
 _NEVER = float("inf")
-_PUSHED = 256 << 10  # bytes of a chunk that is given to a sink at most
+_PUSHED = 256 << 10  # maximum bytes of a chunk for a sink
 
 
 class StreamHub(Protocol):
-    """Where streams wait."""
+    """The hub where streams wait."""
 
     def join(self, resource: str, stream: WatchStream) -> None:
-        """Wake `stream` at the next change of `resource` that may concern it; it has seen all that are there."""
+        """Wake `stream` at the next change of `resource` that may concern it. It must have seen all existing
+        changes.
+        """
 
     def leave(self, resource: str, stream: WatchStream) -> None:
-        """The stream waits no more."""
+        """Remove a waiting stream."""
 
     def use_slices(self) -> None:
-        """Tell many streams in slices of those that the running task has a share of."""
+        """Notify many streams in time slices of the running task."""
 
 
 class WatchStream(AsyncIterator[bytes]):
-    """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration.
-
-    `ends_at` is the time in seconds of the loop when it is over, taken by its reader or not.
+    """Chunks of whole event lines. There is one reader; `aclose` may be called from anywhere and ends the iteration.
+    `ends_at` is the loop time in seconds at which the stream ends, whether it is read or not.
     """
 
     def __init__(
@@ -52,38 +53,38 @@ class WatchStream(AsyncIterator[bytes]):
         self._watcher = watcher
         self.trigger = trigger
         self.ends_at = watcher.ends_at
-        self._loop: asyncio.AbstractEventLoop | None = None  # in which it waits
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop in which it waits
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False
-        self._is_waiting = False  # with nothing to look at
+        self._is_waiting = False  # waits with nothing to send
         self._sink: Sink | None = None
         self._bookmark_sink: Sink | None = None
-        self._left: bytes | None = None  # what the reader gets of what was pushed
+        self._left: bytes | None = None  # the part of a pushed chunk left for the reader
         self._initialized: Callable[[], None] | None = None
 
     def when_initialized(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, as soon as the initial state has been handed out."""
+        """Call `tell` once, after the initial state has been sent."""
         self._initialized = tell
 
     @property
     def target(self) -> WatchTarget:
-        """Return what is watched."""
+        """Return the watch target."""
         return self._watcher.target
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether it is about a shard."""
+        """Return whether the watch is for a shard."""
         return self._watcher.is_sharded
 
     @property
     def ended(self) -> bool:
-        """Return whether nothing more is said."""
+        """Return whether the stream has ended."""
         return self._watcher.ended
 
     @property
     def is_late(self) -> bool:
-        """Return whether it is so far behind that it gives way to nobody, lest writers outrun it for good."""
+        """Return whether the stream is so far behind that it must not yield; otherwise writers could outrun it."""
         return self._watcher.behind >= _TOO_MANY
 
     def push_to(self, sink: Sink) -> None:
@@ -117,27 +118,27 @@ class WatchStream(AsyncIterator[bytes]):
                 raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop at once."""
+        """Stop the stream now."""
         self.end()
         self._leave()
 
     def end(self) -> None:
-        """Say nothing more; a waiting reader learns that the stream is over."""
+        """End the stream without further events; a waiting reader is woken."""
         self._watcher.end()
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to say."""
+        """Wake the reader: there may be events to send."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def speak(self) -> None:
-        """Say what there is to say if somebody takes it; whatever else there is to do is the reader's, who wakes."""
+        """Push pending events to the sink, if there is one. Any other work is left to the reader, who is woken."""
         if self._waiter is not None and not self._waiter.done() and not self._pushed(self._sink):
             self._waiter.set_result(None)
 
     def _pushed(self, sink: Sink | None) -> bool:
-        """Push, and return whether the stream waits again, with nothing left to do."""
+        """Push events. Return whether the stream waits again with no work left."""
         watcher = self._watcher
         if sink is None or watcher.work is not None:
             return False
@@ -157,8 +158,8 @@ class WatchStream(AsyncIterator[bytes]):
         return True
 
     def called(self, position: int | None = None, revision: int = 0) -> None:
-        """There is something to look at, and it will be woken: from that position on, behind `revision`, if one is
-        given. What comes later calls nobody who waits no more.
+        """Note that there are changes to check, from `position` on, behind `revision`, if given. The stream will be
+        woken and no longer waits at the hub.
         """
         self._is_waiting = False
         if position is not None:
@@ -172,7 +173,7 @@ class WatchStream(AsyncIterator[bytes]):
         return self._watcher.worked(line)
 
     async def _pause(self) -> None:
-        """Wait until woken, by a change or by the alarm; or only let others run if there is more to look at."""
+        """Wait until a change or the timer wakes the stream; if there is more to check, only let other tasks run."""
         if not self._watcher.idle:
             await give_way()
             return
@@ -206,14 +207,14 @@ class WatchStream(AsyncIterator[bytes]):
             self.wake()
 
     def _leave(self) -> None:
-        self._sink = self._bookmark_sink = None  # which know the stream themselves
+        self._sink = self._bookmark_sink = None  # they refer to the stream
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
 
 
 class ConvertingStream(WatchStream):
-    """A stream whose rows are converted before it goes on: what hangs there holds up this stream alone."""
+    """A stream that waits for the conversion of its rows. A slow converter delays this stream only."""
 
     def __init__(
         self, hub: StreamHub, resource: str, watcher: ConvertingWatcher, offload: Offload, converter: RowConverter

@@ -1,4 +1,4 @@
-"""One watcher: what it asked for, its place in the history, what it should be sent next; without clock or I/O."""
+"""One watcher: its options, its position in the history, and its next events. Without clock or I/O."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -24,8 +24,8 @@ from controller_manager.common.api.sharding import ShardSelector
 
 _BOOKMARK_EVERY = 60.0
 _CHUNK = 128 << 10  # bytes after which a chunk is sent
-_SCAN = 1000  # rows or changes looked at in one go
-_ADDED, _END = encode("ADDED", b"\0").split(b"\0")  # what is around an object
+_SCAN = 1000  # rows or changes checked at a time
+_ADDED, _END = encode("ADDED", b"\0").split(b"\0")  # the bytes around an object
 
 
 _ANY_LABELS, _ANY_FIELDS = LabelSelector(), FieldSelector()
@@ -33,17 +33,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _nobody_counts() -> None:
-    """Nobody counts."""
+    """Do nothing (default: rows outside the shard are not counted)."""
 
 
 class WatchOptions(Struct, frozen=True):
-    """`start` is the revision after which changes are wanted; None begins with the current state as ADDED events.
-
-    `namespace` and `name` are empty for any. `bookmarks` asks for one about every minute and one at the end,
-    `initial_end` for the one that marks the end of the initial state; their objects are the `zero` object of the kind,
-    in which nothing is set. `timeout` is in seconds. `trigger` is a path of stored objects and a value: a change of an
-    object that had another one there, before and after, is of no interest. `left_out` is called for each row that is
-    looked at and not in `shard`.
+    """Options of a watch. `start` is the revision after which changes are sent; None sends the current state first, as
+    ADDED events. An empty `namespace` or `name` matches any. `bookmarks` requests a bookmark about every minute and one
+    at the end, `initial_end` the one after the initial state; their objects are the empty `zero` object of the kind.
+    `timeout` is in seconds. `trigger` is a path of stored objects and a value: a change of an object with another value
+    before and after is skipped. `left_out` is called for each checked row outside `shard`.
     """
 
     namespace: str = ""
@@ -61,14 +59,14 @@ class WatchOptions(Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        """Return whether no object of the resource is left out."""
+        """Return whether all objects of the resource are selected."""
         if self.namespace or self.name or self.shard is not None:
             return False
         return self.labels.empty and self.fields.empty
 
 
 class Filter:
-    """Decides what a watcher with a selector sees of a row or a change."""
+    """Decides which rows and changes a watcher with selectors gets."""
 
     __slots__ = ("_fields", "_labels", "_left_out", "_name", "_shard", "prefix")
 
@@ -82,17 +80,17 @@ class Filter:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether everything in the namespace is wanted, or everything."""
+        """Return whether all objects of the namespace (or of all namespaces) are selected."""
         return not self._name and self._labels is None and self._fields is None and self._shard is None
 
     def selects(self, row: Row) -> bool:
-        """Return whether the row is wanted, its namespace included."""
+        """Return whether the row is selected, including its namespace."""
         return self.in_scope(row) and self._matches(row)
 
     def event(self, change: Change) -> str:
-        """Return the type of event this change is to the watcher; empty if it is none.
+        """Return the event type of the change for this watcher; empty if there is no event.
 
-        An object that begins to match is ADDED and one that ceases to match is DELETED, whatever else it does.
+        An object that starts to match is ADDED, and one that stops matching is DELETED.
         """
         if not self.in_scope(change.row):
             return ""
@@ -102,13 +100,13 @@ class Filter:
         return "DELETED" if was else ""
 
     def event_in_namespace(self, change: Change) -> str:
-        """Return `event(change)` where all of the namespace is wanted."""
+        """Return `event(change)` if the whole namespace is selected."""
         if not change.row.key.startswith(self.prefix) or (change.deleted and change.before is None):
             return ""
         return plain_event(change)
 
     def in_scope(self, row: Row) -> bool:
-        """Return whether the row has the namespace and the name that are wanted."""
+        """Return whether the row has the requested namespace and name."""
         return row.key.startswith(self.prefix) and (not self._name or row.name == self._name)
 
     def _matches(self, row: Row) -> bool:
@@ -121,18 +119,18 @@ class Filter:
 
 
 def plain_event(change: Change) -> str:
-    """Return the type of event a change is to a watcher of everything."""
+    """Return the event type of a change for a watcher without selectors."""
     if change.deleted:
         return "DELETED"
     return "MODIFIED" if change.before is not None else "ADDED"
 
 
 def _nothing(_line: bytes) -> None:
-    """Nobody else wants the line."""
+    """Do nothing: the line is not shared."""
 
 
 class WatchTarget:
-    """The resource that is watched, and the form in which it is told."""
+    """The resource that is watched, and the encoding of its events."""
 
     __slots__ = ("api_version", "kind", "represent", "resource")
 
@@ -143,13 +141,13 @@ class WatchTarget:
         self.represent = represent
 
     def next(self) -> EventEncoder:
-        """Return how the next event of the stream is told."""
+        """Return the encoder of the next event."""
         represent = self.represent
         self.represent = represent.rest or represent
         return represent
 
     def bookmark(self, revision: int, zero: Mapping[str, Any], *, initial_end: bool = False) -> bytes:
-        """Return a BOOKMARK event, whose object is the `zero` object of the kind with a revision."""
+        """Return a BOOKMARK event: the `zero` object of the kind with a revision."""
         told = bookmark(self.api_version, self.kind, revision, zero, initial_end=initial_end)
         return self.next().event("BOOKMARK", told)
 
@@ -157,11 +155,11 @@ class WatchTarget:
 class Watcher:
     """A cursor into the shared history of one resource.
 
-    First come the rows of the initial state, if wanted, then changes as they appear. `take` hands out what is ready
-    to be sent; an empty chunk means that there is nothing (`idle`), or that looking took long and should go on
-    later. What takes long to encode is left to the caller: while there is `work`, its result goes to `worked`, which
-    hands out the next chunk in place of `take`. Once `ended` it has nothing more to say. A watcher that the history
-    has left behind ends with 410, one that comes upon an object that cannot be read with the refusal that names it.
+    It sends the rows of the initial state, if requested, then changes. `take` returns the next chunk. An empty chunk
+    means that there is nothing to send (`idle`), or that checking took long and should continue later. Expensive
+    encoding is left to the caller: if `work` is set, pass its result to `worked`, which returns the next chunk in place
+    of `take`. After `ended` there are no more chunks. A watcher that fell behind the history ends with 410, and one
+    that reaches an unreadable object ends with an error that names it.
     """
 
     def __init__(
@@ -180,7 +178,7 @@ class Watcher:
         self._refusal: ApiError | None = None
         self.ends_at = now + options.timeout if options.timeout is not None else float("inf")
         self.deadline = min(self.ends_at, now + _BOOKMARK_EVERY) if options.bookmarks else self.ends_at
-        """The loop time at which `take` has something to do even if nothing changes; infinite if never."""
+        """The loop time at which `take` has something to do without a change; infinite if never."""
         self._slow = not target.represent.frames_only
         self._is_plain = target.represent.frames_only and target.represent.rest is None and self._filter.is_whole
         self._is_whole = self._filter.is_whole
@@ -192,22 +190,22 @@ class Watcher:
 
     @property
     def target(self) -> WatchTarget:
-        """Return what is watched."""
+        """Return the watch target."""
         return self._target
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether it is about a shard."""
+        """Return whether the watch is for a shard."""
         return self._options.shard is not None
 
     @property
     def is_initialized(self) -> bool:
-        """Return whether nothing is left of the initial state, if one was wanted."""
+        """Return whether the initial state, if requested, has been sent."""
         return self._initial is None
 
     @property
     def behind(self) -> int:
-        """Return how many changes it has not looked at."""
+        """Return the number of unchecked changes."""
         return self._history.end - self._position
 
     @property
@@ -217,28 +215,28 @@ class Watcher:
         return through and not self._refusal and not self.ended
 
     def end(self) -> None:
-        """Say nothing more."""
+        """End without further events."""
         self.ended = True
         self._initial = self.work = None
 
     def give_up(self, refusal: ApiError) -> bytes:
-        """Return the last thing to send: why it ends."""
+        """Return the last chunk: the error that ends the watch."""
         self.end()
         return self._target.represent.failure(refusal)
 
     def refuse(self, refusal: ApiError) -> None:
-        """End with a refusal, which `take` hands out."""
+        """End with an error, which `take` returns."""
         self._refusal = refusal
 
     def worked(self, line: bytes) -> bytes:
-        """Return what to send once `work` is done."""
+        """Return the chunk to send after `work` is done."""
         self.work = None
         self._keep(line)
         self._target.represent.keep()
         return b"" if self.ended else line
 
     def take(self, now: float) -> bytes:
-        """Return what to send at loop time `now`."""
+        """Return the chunk to send at loop time `now`."""
         if self.ended:
             return b""
         if self._refusal is not None:
@@ -255,16 +253,16 @@ class Watcher:
         return chunk
 
     def skip_all(self) -> None:
-        """Go on behind all changes: none is of interest."""
+        """Skip all changes: none of them is selected."""
         self.skip(self._history.end, self._cache.revision)
 
     def skip(self, position: int, revision: int) -> None:
-        """Go on at a position: nothing before it, up to `revision`, is of interest."""
+        """Skip to a position: no change before it, up to `revision`, is selected."""
         if self._history.begun <= self._position < position:
             self._position, self._revision = position, max(self._revision, revision)
 
     def _place(self) -> None:
-        """Take the position the options ask for."""
+        """Set the position that the options ask for."""
         start = self._options.start
         if start is None:
             self._initial = self._cache.snapshot(self._target.resource).items(prefix=self._filter.prefix)
@@ -289,7 +287,7 @@ class Watcher:
         return self._changes()
 
     def _state(self, rows: Iterator[Row]) -> bytes:
-        """Return the next events of the initial state, which `rows` are left of."""
+        """Return the next events of the initial state from the remaining `rows`."""
         chunk, through = self._added(rows)
         if not through:
             return chunk
@@ -299,7 +297,7 @@ class Watcher:
         return chunk + self._target.bookmark(self._revision, self._options.zero, initial_end=True)
 
     def _added(self, rows: Iterator[Row]) -> tuple[bytes, bool]:
-        """Return events of some of the rows, and whether they are through."""
+        """Return ADDED events of some rows, and whether there are no more rows."""
         if self._is_plain:
             return _all_added(rows)
         parts: list[bytes] = []
@@ -316,11 +314,11 @@ class Watcher:
         return b"".join(parts), True
 
     def _next(self) -> list[Change]:
-        """Return changes to look at next."""
+        """Return the next changes to check."""
         return self._history.since(self._position, _SCAN)
 
     def _changes(self) -> bytes:
-        """Return the events of the next changes; those that several streams are told are put together once."""
+        """Return the events of the next changes; a batch that several streams need is encoded once."""
         represent, start = self._target.represent, self._position
         if not self._is_whole or not represent.lasting or represent.rest is not None or self._history.end - start < 2:
             return self._put_together()
@@ -358,14 +356,14 @@ class Watcher:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _encode(self, change: Change, kind: str, encoder: EventEncoder) -> bytes:
-        """Return the event of a change, shared with all streams that are told the same."""
+        """Return the event of a change, shared with all streams of the same encoding."""
         line = event_of_change(change, kind, encoder)
         if encoder.lasting:
             self._events.keep_event(change.row, kind, encoder.name, line)
         return line
 
     def _leaves(self, change: Change, kind: str) -> bool:
-        """Return whether a change is left to the caller to encode."""
+        """Return whether the encoding of a change is left to the caller."""
         represent = self._target.represent
         if (
             not represent.is_costly(change.row.data)
@@ -378,7 +376,7 @@ class Watcher:
         return True
 
     def _due(self, now: float) -> bytes:
-        """Return what the clock asks for: a bookmark, the end, or the end after a bookmark."""
+        """Return what is due at this time: a bookmark, the end, or the end after a bookmark."""
         ending = now >= self.ends_at
         complete = self._initial is None
         if ending:
@@ -391,7 +389,7 @@ class Watcher:
 
 
 def _all_added(rows: Iterator[Row]) -> tuple[bytes, bool]:
-    """Return events of the next rows, each but its bytes in a line, and whether they are through."""
+    """Return ADDED events of the next rows, one line each, and whether there are no more rows."""
     parts: list[bytes] = []
     size = 0
     for row in rows:

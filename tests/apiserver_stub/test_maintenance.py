@@ -102,8 +102,8 @@ async def test_a_snapshot_of_a_running_server_is_restored_under_later_revisions(
         assert (await ask(api, "GET", CONFIGS, resourceVersion=known, resourceVersionMatch="Exact"))[0] == 410
         assert (await ask(api, "GET", CONFIGS, watch="1", resourceVersion=known))[0] == 410
     await api.stop()
-    assert "is there already" in refusal("restore", f"--file={file}", f"--data-dir={folder}")
-    assert "is there already" in refusal("snapshot", f"--data-dir={folder}", f"--file={file}")
+    assert "already exists" in refusal("restore", f"--file={file}", f"--data-dir={folder}")
+    assert "already exists" in refusal("snapshot", f"--data-dir={folder}", f"--file={file}")
 
 
 @pytest.mark.e2e
@@ -171,7 +171,7 @@ async def test_a_cluster_moves_through_a_file_while_its_server_runs(server: ApiS
         assert (await ask(api, "GET", CONFIGS, watch="1", resourceVersion=known))[0] == 410
     await api.stop()
     file.write_bytes(file.read_bytes()[:-100])
-    assert "is truncated behind record" in refusal("import", f"--file={file}", f"--data-dir={tmp_path / 'new'}")
+    assert "is truncated after record" in refusal("import", f"--file={file}", f"--data-dir={tmp_path / 'new'}")
     assert not (tmp_path / "new").exists()
 
 

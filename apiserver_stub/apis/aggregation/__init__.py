@@ -1,4 +1,4 @@
-"""Aggregated APIs: versions of groups that servers of others have, behind this one (KEP-263)."""
+"""API aggregation: group versions that extension API servers serve behind this server (KEP-263)."""
 
 from apiserver_stub.apis.aggregation.aggregation import REGISTRATION, Aggregation
 from apiserver_stub.apis.aggregation.extension_servers import ExtensionServers

@@ -1,4 +1,4 @@
-"""The parts of aggregation put together, and what of it goes on in the background."""
+"""Wires the parts of aggregation together and runs their background tasks."""
 
 from apiserver_stub.apis.aggregation.api_services import APIServiceChange, APIServices
 from apiserver_stub.apis.aggregation.availability import Availability
@@ -18,14 +18,14 @@ from controller_manager.common.base.tasks import all_of
 from controller_manager.common.serving.authentication import RequestHeaderConfig
 
 REGISTRATION = "poststarthook/kube-apiserver-autoregistration"
-"""The health check of the API services that this server writes."""
+"""The health check of the APIServices that this server registers."""
 
 
 class Aggregation:
-    """The API services of one server: `read` them once the store is read, then `settle`, and `run`.
+    """The APIServices of one server: `read` them after the store was read, then `settle`, and `run`.
 
-    `kinds` has the built-in resources only when this is made. `patience` is the most seconds an answer takes that has
-    an end.
+    At construction `kinds` must have the built-in resources only. `patience` is the timeout in seconds of responses
+    that are not endless.
     """
 
     def __init__(
@@ -47,32 +47,32 @@ class Aggregation:
         metrics = AvailabilityMetrics(services, runtime.registry)
         self._availability = Availability(store, services, servers, objects, metrics, log)
         self.discovery = ExtensionDiscovery(services, servers, log)
-        """What is served, that of other servers included."""
+        """Discovery of all group versions, those of extension servers included."""
         self.descriptions = ExtensionDescriptions(services, servers, offload.run, log)
-        """How other servers describe what they have."""
+        """The OpenAPI documents of extension servers."""
         redirects = not options.aggregator_reject_forwarding_redirect
         proxies = RequestHeaderConfig(**options.header_lists())
         self.proxy = ExtensionProxy(
             services, servers, self.discovery, self.descriptions, patience, proxies=proxies, redirects=redirects
         )
-        """Answers requests for what servers of others have."""
+        """Proxies requests to extension servers."""
         services.subscribe(self._forget)
 
     def read(self) -> None:
-        """Take over what the store has."""
+        """Read the existing APIServices from the store."""
         self._services.read()
         self._local.read()
 
     async def settle(self) -> None:
-        """Write the API services of what this server has itself. Raises the refusal of a request."""
+        """Write the APIServices of this server's own group versions. Raises the error of a failed request."""
         await self._local.settle()
 
     async def run(self) -> None:
-        """Keep everything current, until cancelled."""
+        """Keep everything up to date until cancelled."""
         await all_of(self._local.run(), self._availability.run(), self.discovery.run(), self.descriptions.run())
 
     async def close(self) -> None:
-        """Close the connections to other servers."""
+        """Close the connections to extension servers."""
         await self._servers.close()
 
     def _forget(self, change: APIServiceChange) -> None:

@@ -1,4 +1,4 @@
-"""The API services as they are now, read from the watch cache: who serves which version of which group."""
+"""The current APIServices from the watch cache: which server serves which group version."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _PORT = 443
 
 
 class ServiceReference(Model):
-    """The service in front of a server of others."""
+    """The service of an extension server."""
 
     namespace: str
     name: str
@@ -26,7 +26,7 @@ class ServiceReference(Model):
 
 
 class APIServiceSpec(Model):
-    """`spec`, complete."""
+    """`spec`, with defaults."""
 
     group: str = ""
     version: str = ""
@@ -44,7 +44,7 @@ class APIServiceStatus(Model):
 
 
 class APIService(Object):
-    """A version of a group, and the service of the server that has it; without one, this server has it."""
+    """A group version and the service of its extension server; without a service, this server serves it."""
 
     spec: APIServiceSpec = APIServiceSpec()
     status: APIServiceStatus = APIServiceStatus()
@@ -56,28 +56,28 @@ class APIService(Object):
 
     @property
     def group_version(self) -> GroupVersion:
-        """Group and version."""
+        """The group and version."""
         return self.spec.group, self.spec.version
 
     @property
     def priority(self) -> Priority:
-        """The places of group and version in discovery."""
+        """The priorities of the group and the version in discovery."""
         return Priority(self.spec.group_priority_minimum, self.spec.version_priority)
 
     @property
     def condition(self) -> Condition | None:
-        """The condition that tells whether the server behind can be asked."""
+        """The condition `Available`."""
         return condition_of(self.status.conditions, AVAILABLE)
 
     @property
     def is_available(self) -> bool:
-        """Tell whether requests are passed on."""
+        """Return whether requests are proxied."""
         found = self.condition
         return found is not None and found.status == "True"
 
 
 class APIServiceChange(NamedTuple):
-    """An API service that was added (`before` is None), changed, or removed (`after` is None)."""
+    """An APIService that was added (`before` is None), changed, or removed (`after` is None)."""
 
     before: APIService | None
     after: APIService | None
@@ -88,9 +88,8 @@ _DECODER = Decoder(APIService)
 
 
 class APIServices:
-    """Follows the API services of a watch cache that has been started; one that cannot be read is none.
-
-    `generation` counts the changes there have been.
+    """Follows the APIServices of a started watch cache; unreadable ones are ignored. `generation` counts the
+    changes.
     """
 
     def __init__(self, store: WatchCache) -> None:
@@ -102,24 +101,24 @@ class APIServices:
         store.subscribe(self._follow)
 
     def read(self) -> None:
-        """Take over what the cache has; changes are followed by themselves."""
+        """Read the existing ones from the cache; later changes are followed automatically."""
         for row in self._store.snapshot(RESOURCE).items():
             self._take(row.key, _decoded(row))
 
     @property
     def all(self) -> Mapping[str, APIService]:
-        """Every API service by name."""
+        """All APIServices by name."""
         return self._found
 
     @property
     def remote(self) -> Mapping[GroupVersion, APIService]:
-        """Those with a server of others behind them, by group and version. Nobody else has API services themselves:
-        they could not be put right any more.
+        """The APIServices with an extension server, by group and version. The group of APIServices itself is always
+        served here: otherwise a wrong APIService could not be repaired.
         """
         return self._remote
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` with each change from now on; it must not raise."""
+        """Call `listener` with each later change. It must not raise."""
         self._listeners.append(listener)
 
     def _follow(self, changes: Sequence[Change]) -> None:
@@ -150,7 +149,7 @@ def _decoded(row: Row) -> APIService | None:
 
 
 def services_named(services: Iterable[APIService]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the names of API services by the namespace and name of the service they refer to."""
+    """Return the names of APIServices by the namespace and name of their service."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for each in services:
         if (service := each.spec.service) is not None:

@@ -1,14 +1,14 @@
-"""Whether the server behind an API service can be asked: its condition `Available`, written when it changes.
+"""The condition `Available` of APIServices, written when it changes.
 
-| what is found                                             | condition                     |
+| state                                                     | condition                     |
 |-----------------------------------------------------------|-------------------------------|
-| no service, so that this server has the group version     | True, Local                   |
-| the service is not there                                  | False, ServiceNotFound        |
+| no service: this server serves the group version          | True, Local                   |
+| the service does not exist                                | False, ServiceNotFound        |
 | its cluster IP does not listen on the port                | False, ServicePortError       |
-| nobody has written EndpointSlices of it                   | False, EndpointsNotFound      |
-| none of them is ready at that port                        | False, MissingEndpoints       |
-| the server does not answer with its resources             | False, FailedDiscoveryCheck   |
-| it does                                                   | True, Passed                  |
+| the service has no EndpointSlices                         | False, EndpointsNotFound      |
+| no endpoint is ready at that port                         | False, MissingEndpoints       |
+| the server does not return its resource list              | False, FailedDiscoveryCheck   |
+| the server returns its resource list                      | True, Passed                  |
 """
 
 import asyncio
@@ -48,16 +48,16 @@ from controller_manager.common.transport.transport import ConfigError, Transport
 
 _SERVICES, _SLICES = "services", f"endpointslices.{SLICES_GROUP}"
 _EVERY = 30.0  # seconds between two checks of a server
-_DISPUTED = 1.0  # seconds until a condition that somebody else has written is judged again
+_DISPUTED = 1.0  # seconds until a condition written by another server is checked again
 _PAUSES = Pauses(0.005, 30.0)
-_ATTEMPTS = 5  # at a time, of which one must succeed
+_ATTEMPTS = 5  # concurrent attempts, of which one must succeed
 _SECONDS = 5.0
 _SERVICE = Decoder(Service)
 _SLICE = Decoder(EndpointSlice)
 
 
 def judge(service: APIService, found: Service | None, slices: Iterable[EndpointSlice]) -> Condition | None:
-    """Return the condition that objects show, by the table above; None where only the server itself can tell."""
+    """Return the condition that follows from the objects, by the table above; None if the server must be probed."""
     reference = service.spec.service
     if reference is None:
         return msgspec.convert(LOCAL, Condition)
@@ -91,7 +91,7 @@ _PASSED = Condition(type=AVAILABLE, status="True", reason="Passed", message="all
 
 
 class Availability:
-    """Checks each API service when it, its service or an endpoint changes, and every 30 seconds."""
+    """Checks each APIService every 30 seconds, and when it, its service or an endpoint changes."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Availability:
         store.subscribe(self._follow)
 
     async def run(self) -> None:
-        """Check them until cancelled."""
+        """Run the checks until cancelled."""
         await self._work.run()
 
     def _changed(self, change: APIServiceChange) -> None:
@@ -154,14 +154,14 @@ class Availability:
         try:
             await self._tell(service, condition)
         except ApiError as error:
-            self._log.warning("the availability of an API service could not be written", name=name, error=str(error))
+            self._log.warning("failed to write the availability of an APIService", name=name, error=str(error))
             return FAILED
         if service.spec.service is None:
             return DONE
         return FAILED if condition.reason == "FailedDiscoveryCheck" else _EVERY
 
     async def _probe(self, service: APIService) -> Condition:
-        """Ask the server several times at once: the first success counts, or else the last failure."""
+        """Probe the server with concurrent attempts. The first success counts, otherwise the last failure."""
         failure = ""
         async with Tasks() as tasks:
             running = [tasks.start(self._ask(service), name=f"probe {service.name}") for _ in range(_ATTEMPTS)]
@@ -172,7 +172,7 @@ class Availability:
         return _unavailable("FailedDiscoveryCheck", failure)
 
     async def _ask(self, service: APIService) -> str:
-        """Return why the server does not tell its resources; empty if it does."""
+        """Return why the server does not serve its resource list; empty if it does."""
         group, version = service.group_version
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
@@ -221,7 +221,7 @@ def _timeless(condition: Condition | None) -> Condition | None:
 
 
 def _told(tree: Tree, condition: Condition) -> Tree | None:
-    """Return an API service with a condition; None if it has it."""
+    """Return the APIService with the condition set; None if it is set already."""
     status = tree.get("status") or {}
     before = tuple(msgspec.convert(one, Condition) for one in status.get("conditions") or ())
     after = with_conditions(before, [condition], format_time(utc_now()))

@@ -1,4 +1,4 @@
-"""How servers of others describe their versions of groups (OpenAPI), asked for in the background."""
+"""The OpenAPI documents of extension servers, fetched in the background."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,10 +17,10 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.transport.transport import ConfigError, TransportError
 
-_EVERY = 60.0  # seconds between two looks at a description
+_EVERY = 60.0  # seconds between two fetches of a document
 _PAUSES = Pauses(1.0, _EVERY)
 _SECONDS = 60.0
-_LARGEST_INDEX, _LARGEST_DOCUMENT = 1 << 20, 4 << 20  # bytes; JSON is read at one go, which holds up others
+_LARGEST_INDEX, _LARGEST_DOCUMENT = 1 << 20, 4 << 20  # bytes; JSON is decoded in one call, which blocks other requests
 _JSON = "application/json"
 _READER = User("system:aggregator")
 
@@ -34,7 +34,7 @@ class _Index(Model):
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """The description of one version of a group: of OpenAPI 3 the tag, of OpenAPI 2 the document and its tag."""
+    """The OpenAPI documents of one group version: the tag of version 3, the document of version 2 and its tag."""
 
     tag: str = ""
     part: GroupPaths | None = None
@@ -42,13 +42,13 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class ExtensionDescriptions:
-    """Knows the tags of documents of OpenAPI 3, which are passed on when they are asked for, and the documents of
-    OpenAPI 2. What is known stays while a server cannot be asked.
+    """Holds the tags of OpenAPI 3 documents (their content is proxied on request) and the documents of OpenAPI 2. Known
+    data is kept while a server is unavailable.
     """
 
     def __init__(self, services: APIServices, servers: ExtensionServers, run: StepRunner, log: Logger) -> None:
         self.generation = 0
-        """The number of changes there have been."""
+        """The number of changes."""
         self._services = services
         self._servers = servers
         self._run = run
@@ -59,17 +59,17 @@ class ExtensionDescriptions:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Return the tags of documents of OpenAPI 3 by root (`apis/GROUP/VERSION`)."""
+        """Return the tags of OpenAPI 3 documents by root (`apis/GROUP/VERSION`)."""
         remote = self._services.remote.values()
         return {_root(each): tag for each in remote if (tag := self._told.get(each.name, _Told()).tag)}
 
     def parts(self) -> Mapping[str, GroupPaths]:
-        """Return the documents of OpenAPI 2 by root, those of the highest priority first."""
+        """Return the OpenAPI 2 documents by root, highest priority first."""
         ranked = sorted(self._services.remote.values(), key=lambda each: (-each.priority.group, each.name))
         return {_root(each): part for each in ranked if (part := self._told.get(each.name, _Told()).part)}
 
     async def run(self) -> None:
-        """Ask all of them again and again, until cancelled."""
+        """Fetch the documents periodically until cancelled."""
         await self._work.run()
 
     def _changed(self, change: APIServiceChange) -> None:
@@ -89,7 +89,7 @@ class ExtensionDescriptions:
             tag = await self._tag(service)
             part, etag = await self._part(service, before)
         except (ApiError, ConfigError, TransportError, ValueError) as error:
-            self._log.debug("a server does not describe what it has", name=name, error=str(error))
+            self._log.debug("failed to fetch the OpenAPI document of an extension server", name=name, error=str(error))
             return FAILED
         if self._services.all.get(name) is not service:
             return 0.0  # it has changed meanwhile
@@ -99,7 +99,7 @@ class ExtensionDescriptions:
         return _EVERY
 
     async def _tag(self, service: APIService) -> str:
-        """Return the tag of the document of OpenAPI 3; empty if the server has none."""
+        """Return the tag of the OpenAPI 3 document; empty if the server has none."""
         ask = self._servers.ask
         answer = await ask(service, "/openapi/v3", seconds=_SECONDS, largest=_LARGEST_INDEX, user=_READER, accept=_JSON)
         if answer.status != 200:
@@ -108,7 +108,7 @@ class ExtensionDescriptions:
         return "" if place is None else _tag_of(place.server_relative_url)
 
     async def _part(self, service: APIService, before: _Told) -> tuple[GroupPaths | None, str]:
-        """Return what the document of OpenAPI 2 tells of the version, and its tag."""
+        """Return the part of the OpenAPI 2 document for the group version, and its tag."""
         answer = await self._servers.ask(
             service, "/openapi/v2", seconds=_SECONDS, largest=_LARGEST_DOCUMENT, user=_READER, accept=_JSON,
             etag=before.etag,
@@ -133,6 +133,6 @@ def _root(service: APIService) -> str:
 
 
 def _tag_of(url: str) -> str:
-    """Return what tells one edition of a document from another."""
+    """Return the hash in a document's URL."""
     found = parse_qs(urlsplit(url).query).get("hash", [])
     return found[0] if found else "0"

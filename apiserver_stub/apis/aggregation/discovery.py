@@ -1,4 +1,4 @@
-"""What servers of others tell of their resources, asked for in the background, for the discovery of this server."""
+"""The discovery documents of extension servers, fetched in the background and merged into discovery here."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,10 +16,10 @@ from controller_manager.common.api.model import Model
 from controller_manager.common.base.log import Logger
 from controller_manager.common.transport.transport import ConfigError, TransportError
 
-_EVERY = 60.0  # seconds between two looks at what a server tells
+_EVERY = 60.0  # seconds between two fetches from a server
 _PAUSES = Pauses(0.5, _EVERY)
 _SECONDS = 5.0
-_LARGEST = 2 << 20  # bytes; JSON is read at one go, which holds up others
+_LARGEST = 2 << 20  # bytes; JSON is decoded in one call, which blocks other requests
 _ACCEPT = f"{AGGREGATED},{AGGREGATED.replace('v=v2', 'v=v2beta1')}"
 _CURRENT, _STALE = "Current", "Stale"
 Entry = Mapping[str, Any]
@@ -88,15 +88,15 @@ _GROUPS, _PLAIN = Decoder(_Groups), Decoder(_PlainResources)
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """The aggregated list of one server, which counts until its tag is another."""
+    """The aggregated list of one server, valid while its tag is the same."""
 
     etag: str
     versions: Mapping[tuple[str, str], _Version]
 
 
 class ExtensionDiscovery:
-    """Knows the resources of each version of a group that another server has; of one that could not be asked it tells
-    that what is known is stale.
+    """Holds the resources of each group version of an extension server. If a server cannot be reached, its entry is
+    marked as stale.
     """
 
     def __init__(self, services: APIServices, servers: ExtensionServers, log: Logger) -> None:
@@ -111,11 +111,13 @@ class ExtensionDiscovery:
 
     @property
     def generation(self) -> int:
-        """Return the number of changes there have been, of API services or of what their servers tell."""
+        """Return the number of changes of APIServices or of their resources."""
         return self._changes + self._services.generation
 
     def merged(self, local: Iterable[GroupVersion]) -> Iterable[GroupVersion]:
-        """Return what is served: all that API services tell of, and what this server has without one."""
+        """Return everything that is served: the group versions of all APIServices, and local ones without an
+        APIService.
+        """
         found = {(one.group, one.version): one for one in local}
         for service in self._services.all.values():
             group, version = name = service.group_version
@@ -131,13 +133,13 @@ class ExtensionDiscovery:
         return found.values()
 
     def serves(self, group: str, version: str, resource: str) -> bool:
-        """Tell whether another server has told of a resource."""
+        """Return whether an extension server has published the resource."""
         service = self._services.remote.get((group, version))
         entry = self._entries.get(service.name, {}) if service else {}
         return any(one["resource"] == resource for one in entry.get("resources", ()))
 
     async def run(self) -> None:
-        """Ask all of them again and again, until cancelled."""
+        """Fetch the documents periodically until cancelled."""
         await self._work.run()
 
     def _changed(self, change: APIServiceChange) -> None:
@@ -156,7 +158,9 @@ class ExtensionDiscovery:
         try:
             version = await self._ask(service)
         except (ApiError, ConfigError, TransportError, msgspec.DecodeError) as error:
-            self._log.debug("what a server serves is unknown", name=name, error=str(error))
+            self._log.debug(
+                "failed to fetch the discovery document of an extension server", name=name, error=str(error)
+            )
             version = None
         if self._services.all.get(name) is not service:
             return 0.0  # it has changed meanwhile
@@ -167,7 +171,7 @@ class ExtensionDiscovery:
         return FAILED if version is None else _EVERY
 
     async def _ask(self, service: APIService) -> _Version | None:
-        """Return what the server of an API service tells of its version; None while it is unavailable."""
+        """Return what the APIService's server publishes about its version; None while it is unavailable."""
         if not service.is_available:
             return None
         known = self._told.get(service.name)
@@ -194,7 +198,7 @@ def _told(answer: Answer) -> _Told:
 
 
 def _from_plain(resources: Iterable[_PlainResource]) -> Iterable[_Resource]:
-    """Yield the resources of a plain list in the aggregated form, subresources within theirs."""
+    """Yield the resources of a plain list in the aggregated form, with subresources inside their resource."""
     below: dict[str, list[_Subresource]] = {}
     for one in resources:
         resource, slash, name = one.name.partition("/")
@@ -216,7 +220,7 @@ def _from_plain(resources: Iterable[_PlainResource]) -> Iterable[_Resource]:
 
 
 def _entry(version: str, told: _Version | None) -> Entry:
-    """Return the item of the aggregated list; every resource has a kind, which clients rely on."""
+    """Return the item of the aggregated list. Every resource has a response kind, since clients require one."""
     if told is None:
         return {"version": version, "freshness": _STALE}
     tree: dict[str, Any] = msgspec.to_builtins(told)

@@ -1,4 +1,4 @@
-"""The servers of others behind API services: where they are, how they are verified, and short questions to them."""
+"""Extension API servers behind APIServices: their addresses, TLS verification, and short requests to them."""
 
 import asyncio
 import ssl
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _SMALL = 64 * 1024  # bytes
 AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
-"""Who asks whether a server is there, and what it serves."""
+"""The user of availability checks and discovery requests."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The whole answer to a short question."""
+    """The complete response to a short request."""
 
     status: int
     media_type: str
@@ -44,8 +44,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ExtensionServers:
-    """Resolves API services to origins; one certificate authority or certificate changed is another origin. Without a
-    `dialer` connections are direct.
+    """Resolves APIServices to connection targets. A changed CA or certificate makes a new target. Without a `dialer`,
+    connections are direct.
     """
 
     def __init__(self, resolver: ServiceResolver, pair: ProxyPair, dialer: Dialer | None = None) -> None:
@@ -57,24 +57,24 @@ class ExtensionServers:
 
     @property
     def transport(self) -> "StreamingTransport":
-        """The connections to all of them."""
+        """The HTTP transport for all of them."""
         if self._transport is None:
-            # A server without any does without the HTTP library, which takes longer to load than all of the server.
+            # Load the HTTP library only if there is an extension server: it takes longer than loading this server.
             from controller_manager.common.transport.streaming import StreamingTransport
 
             self._transport = StreamingTransport(dialer=self._dialer)
         return self._transport
 
     async def close(self) -> None:
-        """Close the connections to all of them."""
+        """Close all connections."""
         if self._transport is not None:
             await self._transport.close()
 
     def origin(self, service: APIService) -> ConnectionTarget:
-        """Return where the server of an API service is reached now.
+        """Return the connection target of an APIService's server.
 
-        Raises `NotFound` and `ServiceUnavailable` where its service leads nowhere, `ConfigError` for authorities that
-        are none.
+        Raises `NotFound` or `ServiceUnavailable` if its service cannot be resolved, and `ConfigError` for an invalid
+        caBundle.
         """
         reference = service.spec.service
         if reference is None:
@@ -83,16 +83,16 @@ class ExtensionServers:
         return ConnectionTarget(host, port, self._context(service), name)
 
     def forget(self, name: str) -> None:
-        """An API service is gone."""
+        """Drop the cached data of a deleted APIService."""
         self._contexts.pop(name, None)
 
     async def ask(
         self, service: APIService, path: str, *, seconds: float, largest: int, user: User = AGGREGATOR,
         accept: str = "", etag: str = "",
     ) -> Answer:  # fmt: skip
-        """Return the answer to a GET that takes at most so many seconds and bytes.
+        """Return the response to a GET with limits in seconds and bytes.
 
-        Raises `TransportError`, and as `origin` does.
+        Raises `TransportError` and the errors of `origin`.
         """
         told = {"accept": accept, "if-none-match": etag}
         headers = {name: value for name, value in told.items() if value}
@@ -103,11 +103,11 @@ class ExtensionServers:
         return Answer(response.status, media, etag, body)
 
     async def status(self, service: APIService, path: str, *, seconds: float) -> int:
-        """Return the status that a GET is answered with within so many seconds. Raises as `ask` does."""
+        """Return the status code of a GET with a timeout in seconds. Raises the errors of `ask`."""
         async with _within(seconds):
             response = await self._get(service, path, AGGREGATOR, {})
             if (known_length(response) or _SMALL + 1) <= _SMALL:
-                await _read(response, _SMALL)  # so that the connection can be used again
+                await _read(response, _SMALL)  # lets the connection be reused
             else:
                 await close_body(response)
             return response.status

@@ -1,5 +1,5 @@
-"""Requests of callers as this server passes them on: who they are is said in headers, which a certificate vouches for
-(Kubernetes documentation, Configure the Aggregation Layer).
+"""Proxied requests name their user in headers, and the proxy's client certificate authenticates them (Kubernetes
+documentation, Configure the Aggregation Layer).
 """
 
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from controller_manager.common.serving.authentication import RequestHeaderConfig
 from controller_manager.common.serving.tls import KeyPair
 
 ProxyPair = Callable[[], KeyPair | None]
-"""Returns the certificate this server shows as a proxy, and its key; None while it has none."""
+"""Returns this server's proxy client certificate and key; None if it has none."""
 
 
 def no_pair() -> KeyPair | None:
-    """Return that there is none."""
+    """Return None: there is no certificate."""
     return None
 
 
@@ -27,8 +27,8 @@ _NO_PROXIES = RequestHeaderConfig()
 def forwarded(
     request: Request, user: User, audit_id: str, host: str, proxies: RequestHeaderConfig = _NO_PROXIES
 ) -> Request:
-    """Return a request as the server at `host` gets it, in the name of `user`, without what this server was told it
-    by: credentials, and the headers in which its own `proxies` name users.
+    """Return the request for the server at `host` on behalf of `user`. Credentials and the user headers of this
+    server's own `proxies` are removed.
     """
     kept = without_caller(request, proxies)
     told = {"audit-id": audit_id, "x-forwarded-host": host, "x-forwarded-proto": "https"}

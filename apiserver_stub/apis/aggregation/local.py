@@ -1,11 +1,11 @@
-"""Writes the API services of what this server has itself, built-in and custom, and puts right what others make of them.
+"""Registers APIServices for the group versions of this server, built-in and custom, and reverts changes by others.
 
-| found \\ wanted                                                     | nothing | an API service      |
+| found \\ wanted                                                     | nothing | an APIService       |
 |--------------------------------------------------------------------|---------|---------------------|
 | nothing                                                            |         | create it           |
 | without the label `automanaged`                                    |         |                     |
-| with `onstart`, made by somebody else since the start              |         |                     |
-| with `onstart`, there at the start or made by this server          | delete  | correct its `spec`  |
+| with `onstart`, created by another client since the start          |         |                     |
+| with `onstart`, from the start or created by this server           | delete  | correct its `spec`  |
 | with `true`                                                        | delete  | correct its `spec`  |
 """
 
@@ -37,7 +37,7 @@ _PAUSES = Pauses(0.1, 60.0)
 
 
 class APIServiceAction(Enum):
-    """The next step to have an API service as it should be."""
+    """The next action for an APIService."""
 
     NOTHING = auto()
     CREATE = auto()
@@ -46,8 +46,8 @@ class APIServiceAction(Enum):
 
 
 def decide(found: APIService | None, wanted: Tree | None, *, known: bool) -> APIServiceAction:
-    """Return the next step by the table above; `known` says that it was there at the start or is made by this
-    server.
+    """Return the next action by the table above. `known` means that the APIService existed at the start or was created
+    by this server.
     """
     if found is None:
         return APIServiceAction.NOTHING if wanted is None else APIServiceAction.CREATE
@@ -65,7 +65,7 @@ def _same(found: APIService, wanted: Tree) -> bool:
 
 
 def local_api_service(group: str, version: str, label: str) -> Tree:
-    """Return the API service of a group version that this server has itself."""
+    """Return the APIService of a group version that this server serves itself."""
     priority = priority_of(group, version)
     spec = {"version": version, "groupPriorityMinimum": priority.group, "versionPriority": priority.version}
     return {
@@ -77,9 +77,10 @@ def local_api_service(group: str, version: str, label: str) -> Tree:
 
 
 class LocalAPIServices:
-    """Keeps them current, those of custom resources by their definitions.
+    """Keeps the APIServices of local group versions up to date; those of custom resources follow the
+    CustomResourceDefinitions.
 
-    The group of API services itself has none.
+    The group of APIServices itself has none.
     """
 
     def __init__(
@@ -108,25 +109,25 @@ class LocalAPIServices:
         services.subscribe(self._changed)
 
     def read(self) -> None:
-        """Take over the definitions that the cache has, and what API services there are at the start."""
+        """Read the CustomResourceDefinitions and the existing APIServices from the cache."""
         self._known.update(self._services.all)
         for row in self._store.snapshot(_DEFINITIONS).items():
             self._define(row.key, _versions_of(row))
 
     async def settle(self) -> None:
-        """Write all of them that are not as they should be. Raises the refusal of a request."""
+        """Write all APIServices that differ from the wanted state. Raises the error of a failed request."""
         names = {*self._built_in, *self._custom, *self._services.all}
         await all_of(*(self._ensure(name) for name in sorted(names)))
 
     async def run(self) -> None:
-        """Keep them so, until cancelled."""
+        """Keep them up to date until cancelled."""
         await self._work.run()
 
     async def _keep(self, name: str) -> float:
         try:
             await self._ensure(name)
         except ApiError as error:
-            self._log.debug("an API service could not be written", name=name, error=str(error))
+            self._log.debug("failed to write an APIService", name=name, error=str(error))
             return FAILED
         return DONE
 
@@ -190,7 +191,7 @@ _DEFINITION = msgspec.json.Decoder(_Definition)
 
 
 def _versions_of(row: Row) -> frozenset[GroupVersion]:
-    """Return the versions that a definition serves; none of one that cannot be read."""
+    """Return the served versions of a CustomResourceDefinition; empty if it cannot be read."""
     try:
         spec = _DEFINITION.decode(row.data).spec
     except (msgspec.DecodeError, Corrupt):

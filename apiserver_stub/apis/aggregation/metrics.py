@@ -1,4 +1,4 @@
-"""Metrics of the servers behind API services, under the names of kube-aggregator."""
+"""Metrics of APIService availability, with the names of kube-aggregator."""
 
 from collections.abc import Iterable
 
@@ -10,18 +10,21 @@ from apiserver_stub.apis.aggregation.api_services import APIServices
 from controller_manager.common.base.metrics import Counters, Family, Shown
 
 _UNAVAILABLE = Family(
-    "aggregator_unavailable_apiservice", "API services that are not available (1), by name.", "gauge", ("name",)
+    "aggregator_unavailable_apiservice",
+    "Whether an APIService is unavailable (1) or not (0), by name.",
+    "gauge",
+    ("name",),
 )
 _TURNS = Family(
     "aggregator_unavailable_apiservice_total",
-    "How often API services became unavailable, by name and reason.",
+    "Number of times that APIServices became unavailable, by name and reason.",
     "counter",
     ("name", "reason"),
 )
 
 
 class AvailabilityMetrics(Collector):
-    """The availability of API services when asked, and how often it ended."""
+    """The current availability of APIServices, and how often they became unavailable."""
 
     def __init__(self, services: APIServices, registry: CollectorRegistry) -> None:
         self._services = services
@@ -29,7 +32,7 @@ class AvailabilityMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Return one family without its samples: the other has the same name, but for what the type adds."""
+        """Return one family without samples; the other one has the same name except for the suffix of its type."""
         return self._turns.describe()
 
     def collect(self) -> Iterable[Metric]:
@@ -39,5 +42,5 @@ class AvailabilityMetrics(Collector):
         yield from self._turns.collect()
 
     def turned(self, name: str, reason: str) -> None:
-        """Note that an API service is available no more."""
+        """Count an APIService that became unavailable."""
         self._turns.add(name, reason)

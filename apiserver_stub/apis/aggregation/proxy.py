@@ -1,4 +1,4 @@
-"""Passes requests for versions of groups that servers of others have on to these, and their answers back."""
+"""Proxies requests for aggregated group versions to extension servers."""
 
 import asyncio
 import math
@@ -22,15 +22,15 @@ from controller_manager.common.serving.authentication import RequestHeaderConfig
 from controller_manager.common.transport.connection_pool import ConnectionTarget, authority
 from controller_manager.common.transport.transport import ConfigError, TransportError, close_body
 
-_DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
+_DISCOVERY = 5.0  # timeout in seconds of a version's resource list, since every client waits for it
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
 
 class ExtensionProxy:
-    """Answers requests by asking the servers behind API services.
+    """Proxies requests to the servers behind APIServices.
 
-    An answer takes `patience` seconds at most unless it has no end of its own; `redirects` are handed on or refused.
-    What `proxies` say of users to this server is not handed on.
+    The timeout is `patience` seconds, except for endless responses. `redirects` says whether redirects are returned or
+    rejected. User headers of the `proxies` of this server are removed.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class ExtensionProxy:
         self._patience = patience
 
     def serves(self, info: RequestInfo) -> bool:
-        """Tell whether a request is for a version of a group that a server of others has."""
+        """Return whether a request is for an aggregated group version."""
         return bool(self._services.remote) and self._service(info) is not None
 
     async def answer(self, context: RequestContext, user: User) -> Response:
-        """Return the answer of that server; a body passes through as it comes.
+        """Return the extension server's response; the body is streamed.
 
-        Raises `Timeout`, and `BadRequest` or `NotFound` for a path that no API has.
+        Raises `Timeout`, and `BadRequest` or `NotFound` for a path outside of any API.
         """
         request, info = context.http, context.info
         context.component = AGGREGATOR
@@ -103,7 +103,7 @@ class ExtensionProxy:
         return None
 
     def _end_of(self, info: RequestInfo) -> float:
-        """Return the loop time until which the answer must have come."""
+        """Return the loop time at which the request times out."""
         if info.is_long_running:
             return math.inf
         return monotonic() + (_DISCOVERY if _is_discovery(info) else self._patience)

@@ -1,4 +1,4 @@
-"""Work on keys in the background: keys side by side, each of them by one run at a time, and again when asked to."""
+"""Background work per key: different keys run concurrently, one key runs once at a time and again on request."""
 
 import asyncio
 import math
@@ -12,24 +12,24 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.tasks import Tasks, keep_running
 
 AT_ONCE = 64
-"""How many keys are worked on at a time, so that some that take long delay no other."""
+"""The number of keys processed concurrently, so that slow keys do not delay the others."""
 DONE = math.inf
 FAILED = -1.0
 Work = Callable[[str], Awaitable[float]]
-"""Works on a key. Returns the seconds until it is due again, `DONE` if only a change makes it so, `FAILED` to have it
-tried again with growing pauses.
+"""Processes a key. Returns the seconds until the next run, `DONE` to wait for a change, or `FAILED` to retry with
+backoff.
 """
 
 
 class Pauses(msgspec.Struct, frozen=True):
-    """The pauses after failures in seconds; each is twice as long as the one before."""
+    """The backoff after failures in seconds; each pause is twice the previous one."""
 
     first: float
     longest: float
 
 
 class KeyedWork:
-    """Runs `work` for the keys that are added while `run` runs; those added before wait for it."""
+    """Runs `work` for the added keys while `run` is active. Keys added before wait for it."""
 
     def __init__(self, work: Work, pauses: Pauses, log: Logger, name: str) -> None:
         self._work = work
@@ -41,11 +41,11 @@ class KeyedWork:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     def add_later(self, key: str, seconds: float) -> None:
-        """Work on a key in so many seconds; within a loop only."""
+        """Process a key after a delay in seconds. Call it inside the loop."""
         asyncio.get_running_loop().call_later(seconds, self.add, key)
 
     def add(self, key: str) -> None:
-        """Work on a key soon, and once more after a run that is under way."""
+        """Process a key soon, and once more if it is being processed."""
         wanted = self._wanted.get(key)
         if wanted is None:
             wanted = self._wanted[key] = asyncio.Event()
@@ -54,7 +54,7 @@ class KeyedWork:
         wanted.set()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Process keys until cancelled."""
         async with Tasks() as tasks:
             self._tasks = tasks
             try:

@@ -1,1 +1,1 @@
-"""Custom resources: their definitions, what is served of them, and how their objects are converted."""
+"""Custom resources: CustomResourceDefinitions, the resources they serve, and the conversion of their objects."""

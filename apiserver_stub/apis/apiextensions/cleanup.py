@@ -1,4 +1,4 @@
-"""The end of a definition of custom resources: all objects it defines are removed, then its finalizer."""
+"""Deletion of a CustomResourceDefinition: all its objects are deleted, then its finalizer is removed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ from controller_manager.common.base.clock import utc_now
 from controller_manager.common.serving.authentication import User
 
 PATIENCE = 60.0
-"""Seconds from the beginning of a deletion after which its condition tells that objects are still there."""
+"""Seconds after the start of a deletion until its condition reports that objects remain."""
 _WHEN = "metadata.deletionTimestamp"
 _STILL_THERE = condition(
     TERMINATING,
@@ -44,18 +44,18 @@ _STILL_THERE = condition(
 
 
 def storage_of(definition: Tree) -> str:
-    """Return the name of the storage of the objects of a definition."""
+    """Return the storage name of a definition's objects."""
     return f"{definition['spec']['names']['plural']}.{definition['spec']['group']}"
 
 
 def is_ending(definition: Tree) -> bool:
-    """Return whether a definition is being deleted and waits for this server to do its part."""
+    """Return whether a definition is being deleted and has the cleanup finalizer."""
     metadata = definition["metadata"]
     return "deletionTimestamp" in metadata and CLEANUP_FINALIZER in metadata.get("finalizers", ())
 
 
 async def delete_objects(scope: RequestScope, definition: Tree) -> list[ApiError]:
-    """Delete all objects of a definition that are not being deleted already; returns the refusals."""
+    """Delete all objects of a definition that are not terminating yet; return the errors."""
     storage = storage_of(definition)
     request = APIRequest(Request("DELETE", "/"), User(""), "deletecollection", _kind_of(definition), "", "", None, {})
     rows = (row for row in scope.store.snapshot(storage).items() if not row.field(_WHEN))
@@ -66,7 +66,7 @@ async def delete_objects(scope: RequestScope, definition: Tree) -> list[ApiError
 
 
 def verdict(store: WatchCache, definition: Tree, *, overlaps: bool) -> DefinitionCondition:
-    """Return what is to be said of a deletion now; it is over when that is False."""
+    """Return the current condition of a deletion; it is finished if the status is False."""
     if overlaps:
         return BUILT_IN
     if not is_true(definition, ESTABLISHED):
@@ -78,14 +78,14 @@ def verdict(store: WatchCache, definition: Tree, *, overlaps: bool) -> Definitio
 
 
 def refused(refusals: list[ApiError]) -> DefinitionCondition:
-    """Return what is to be said where objects could not be deleted."""
+    """Return the condition for objects that could not be deleted."""
     told = list(dict.fromkeys(refusal.message for refusal in refusals))[:3]
     why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     return condition(TERMINATING, "True", "InstanceDeletionFailed", f"could not issue all deletes: {why}")
 
 
 def with_verdict(said: DefinitionCondition) -> Callable[[Tree], Tree]:
-    """Return the change that says so in a definition, and lets go of it if all is done."""
+    """Return the change that sets the condition and, if the cleanup is finished, removes the finalizer."""
 
     def change(definition: Tree) -> Tree:
         conditions: Any = get_in(definition, ("status", "conditions")) or ()
@@ -100,7 +100,7 @@ def with_verdict(said: DefinitionCondition) -> Callable[[Tree], Tree]:
 
 
 def _kind_of(definition: Tree) -> ResourceInfo:
-    """Return as much of the kind as deleting needs: objects are not converted for that."""
+    """Return a minimal kind for the deletion: objects need no conversion."""
     spec = definition["spec"]
     names = spec["names"]
     return ResourceInfo(

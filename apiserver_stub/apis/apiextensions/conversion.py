@@ -1,7 +1,7 @@
-"""Conversion of custom objects between the versions of their definition: by their apiVersion alone, or by a webhook.
+"""Conversion of custom objects between versions of their definition: by setting apiVersion, or by a webhook.
 
-A webhook may change labels and annotations of an object, and whatever is not its identity or its metadata. What it
-answers is believed in nothing else (API concepts, Versions in CustomResourceDefinitions, Webhook conversion).
+A webhook may change labels, annotations, and all fields except the identity and other metadata; other changes are
+rejected or ignored (API concepts, Versions in CustomResourceDefinitions, Webhook conversion).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,26 +28,26 @@ from controller_manager.common.base.random import random_source
 
 _GROUP, _REVIEW, _VERSIONS = f"apiextensions.{GROUP_DOMAIN}", "ConversionReview", ("v1", "v1beta1")
 _TIMEOUT = 30.0  # seconds
-# The most that one webhook is asked at once: objects, their bytes, and about as many values.
+# Limits of one webhook call: objects, their bytes, and approximate number of values.
 _MOST_OBJECTS, _MOST_BYTES, _MOST_VALUES = 200, 1 << 20, 20_000
-_LONGEST_WORDS = 2000  # characters of a webhook's that are handed on
+_LONGEST_WORDS = 2000  # characters of a webhook's message that are returned
 _LABELS_AT: FieldPath = ((None, "metadata"), "labels")
 _ANNOTATIONS_AT: FieldPath = ((None, "metadata"), "annotation")
 
 _OUTCOME = ("result", "failure_type")
 _REQUESTS = Family(
-    "apiserver_conversion_webhook_request_total", "Requests for conversion by webhooks.", "counter", _OUTCOME
+    "apiserver_conversion_webhook_request_total", "Number of conversion requests to webhooks.", "counter", _OUTCOME
 )
 _SECONDS = Family(
     "apiserver_conversion_webhook_duration_seconds",
-    "Seconds that webhooks took for conversion.",
+    "Seconds spent in conversion webhooks.",
     "histogram",
     _OUTCOME,
     (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),
 )
 _BY_DEFINITION = Family(
     "apiserver_crd_conversion_webhook_duration_seconds",
-    "Seconds that the conversion of custom objects by webhooks took.",
+    "Seconds spent converting custom objects by webhooks.",
     "histogram",
     ("crd_name", "from_version", "to_version", "succeeded"),
     tuple(0.001 * 2**power for power in range(15)),
@@ -55,19 +55,19 @@ _BY_DEFINITION = Family(
 
 
 class ConversionFailed(ApiError):
-    """Objects could not be converted. Clients know it by its code alone."""
+    """Objects could not be converted. Clients recognize it by its code only."""
 
     code, reason = 500, ""
 
 
 class Post(Protocol):
-    """Asks a webhook, and returns what it answers. Raises `WebhookError`."""
+    """Calls a webhook and returns its response. Raises `WebhookError`."""
 
     async def __call__(self, config: WebhookConfig, body: bytes, timeout: float) -> bytes: ...
 
 
 class ConversionMetrics:
-    """Counts conversions by webhooks, of all definitions together and of each."""
+    """Metrics of webhook conversions, in total and per definition."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._requests = Counters(_REQUESTS, registry)
@@ -75,7 +75,7 @@ class ConversionMetrics:
         self._by_definition = Histograms(_BY_DEFINITION, registry)
 
     def observe(self, definition: str, came: str, wanted: str, seconds: float, failure: str) -> None:
-        """Note a request that is over; `failure` is the type of what went wrong, empty if nothing did."""
+        """Record a finished request. `failure` is the type of the error, empty for success."""
         outcome = ("failure", f"conversion_webhook_{failure}_failure") if failure else ("success", "")
         self._requests.add(*outcome)
         self._seconds.observe(seconds, *outcome)
@@ -83,7 +83,7 @@ class ConversionMetrics:
 
 
 class Converters:
-    """Makes the converters of definitions; `post` asks webhooks."""
+    """Creates the converters of definitions; `post` calls webhooks."""
 
     def __init__(self, post: Post, offload: Offload, metrics: ConversionMetrics | None = None) -> None:
         self._post = post
@@ -91,7 +91,7 @@ class Converters:
         self._metrics = metrics or ConversionMetrics()
 
     def of(self, definition: Tree) -> Converter | None:
-        """Return the converter of the objects of a definition that is valid; None where there is but one version."""
+        """Return the converter for the objects of a valid definition; None if it has a single version."""
         spec = definition["spec"]
         versions = frozenset(f"{spec['group']}/{version['name']}" for version in spec["versions"])
         if len(versions) < 2:
@@ -109,7 +109,7 @@ class Converters:
 
 
 class _Versions:
-    """Holds objects to the versions that there are."""
+    """Checks that versions exist."""
 
     def __init__(self, versions: frozenset[str]) -> None:
         self._versions = versions
@@ -123,7 +123,7 @@ class _Versions:
 
 
 class _Relabelled(_Versions):
-    """The strategy `None`: all versions are written alike."""
+    """The strategy `None`: only apiVersion is changed."""
 
     def __init__(self, versions: frozenset[str], offload: Offload) -> None:
         super().__init__(versions)
@@ -143,7 +143,7 @@ def _relabelled(trees: Sequence[Tree], api_version: str) -> list[Tree]:
 
 
 class _Review(msgspec.Struct, frozen=True):
-    """The way in which the webhook of a definition is asked: the version of reviews, empty if none is known, and its
+    """How to call a definition's webhook: the ConversionReview version (empty if none is supported) and its
     `clientConfig`.
     """
 
@@ -153,7 +153,7 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 class _Asked(_Versions):
-    """The strategy `Webhook`. Objects are asked about some at a time, one request after the other."""
+    """The strategy `Webhook`. Objects are sent in batches, one request after the other."""
 
     def __init__(
         self, versions: frozenset[str], review: _Review, post: Post, offload: Offload, metrics: ConversionMetrics
@@ -189,7 +189,7 @@ class _Asked(_Versions):
             self._metrics.observe(self._review.definition, came, wanted, monotonic() - began, failure)
 
     async def _ask(self, trees: Sequence[Tree], objects: Sequence[bytes], api_version: str) -> list[Tree]:
-        """Return what the webhook makes of some objects. Raises `_Failure`."""
+        """Return the objects that the webhook converted. Raises `_Failure`."""
         version, uid = self._review.version, random_source().uid()
         if not version:
             raise _Failure("call", "no supported conversion review versions")
@@ -217,7 +217,7 @@ class _Asked(_Versions):
 
 
 class _Failure(Exception):
-    """A conversion that failed; `type` is how metrics call that."""
+    """A failed conversion; `type` is its label in metrics."""
 
     def __init__(self, type_: str, message: str) -> None:
         super().__init__(message)
@@ -226,7 +226,7 @@ class _Failure(Exception):
 
 
 def _batches(objects: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield as many objects at a time as one request is about."""
+    """Yield batches of objects for one request each."""
     batch: list[tuple[int, bytes]] = []
     size = values = 0
     for index, data in objects:
@@ -242,7 +242,7 @@ def _batches(objects: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, b
 
 
 def _read(answer: bytes, version: str, uid: str, webhook: str, trees: Sequence[Tree], api_version: str) -> list[Tree]:
-    """Return the converted objects of a review. Raises `_Failure`, and `WebhookError` for what is no review."""
+    """Return the converted objects of a review. Raises `_Failure`, and `WebhookError` for an invalid review."""
     others = [other for other in _VERSIONS if other != version]
     converted = _objects_of(decode_review(answer, _GROUP, (version, *others), _REVIEW), version, uid, webhook)
     if len(converted) != len(trees):
@@ -260,7 +260,7 @@ def _read(answer: bytes, version: str, uid: str, webhook: str, trees: Sequence[T
 
 
 def _objects_of(review: Tree, version: str, uid: str, webhook: str) -> list[Any]:
-    """Return the objects in a review that succeeded. Raises `_Failure`; reviews of v1beta1 need no type and no uid."""
+    """Return the objects of a successful review. Raises `_Failure`. Reviews of v1beta1 need no kind and no uid."""
 
     def failed(why: str) -> _Failure:
         return _Failure("malformed_response", f"{webhook} failed: {why}")
@@ -282,15 +282,15 @@ def _objects_of(review: Tree, version: str, uid: str, webhook: str) -> list[Any]
 
 
 class _Unfit(Exception):
-    """Raised for an object that is not what was asked for."""
+    """Raised if a converted object does not match the original."""
 
 
 class _Undecodable(Exception):
-    """Raised for what is no object at all."""
+    """Raised if a converted value is not an object."""
 
 
 def _held(tree: Tree, sent: Any, api_version: str, index: int, *, alone: bool) -> Tree:
-    """Return a converted object with the metadata of the original, but for labels and annotations. Raises `_Unfit`."""
+    """Return a converted object with the original's metadata, except for labels and annotations. Raises `_Unfit`."""
     at = f"at index {index}"
     of_type = f"invalid object {at}" if alone else f"invalid converted object {at}"
     of_object = "invalid object" if alone else f"invalid converted object {at}"
@@ -313,7 +313,7 @@ def _held(tree: Tree, sent: Any, api_version: str, index: int, *, alone: bool) -
 
 
 def _check_object(sent: Any) -> None:
-    """Raises `_Undecodable`, in the words of decoders in Go, for what is no object with a type."""
+    """Raises `_Undecodable`, with Go's error messages, if the value is not an object with a kind."""
     if sent is None:
         raise _Undecodable("unexpected end of JSON input")
     if not isinstance(sent, dict):

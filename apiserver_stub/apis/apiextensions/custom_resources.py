@@ -1,4 +1,4 @@
-"""The part of a server that custom resources are: their definitions, and the webhooks that convert their objects."""
+"""Custom resources as a part of the server: their definitions, and the webhooks that convert their objects."""
 
 from prometheus_client import CollectorRegistry
 
@@ -12,8 +12,8 @@ from controller_manager.common.base.log import Logger
 
 
 class CustomResources:
-    """Serves custom resources from `read` on; `run` keeps their definitions as they should be. The `webhooks` that
-    convert them are closed with it.
+    """Serves custom resources after `read`; `run` keeps the status of their definitions up to date. `close` also closes
+    the conversion `webhooks`.
     """
 
     def __init__(
@@ -25,24 +25,24 @@ class CustomResources:
         self._definitions = DefinitionController(scope, self._resources_of, log)
 
     async def read(self) -> None:
-        """Serve what is defined already, and hear of all changes from now on."""
+        """Serve the existing definitions and follow changes."""
         await self._definitions.read()
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether all is served that the store says is defined."""
+        """Return whether all definitions in the store are served."""
         return self._definitions.is_up_to_date
 
     async def serve_changed(self) -> None:
-        """Serve what is defined now, without waiting for its turn."""
+        """Serve changed definitions now."""
         await self._definitions.serve_changed()
 
     async def run(self) -> None:
-        """Keep the status of all definitions as it should be, and remove what is deleted, until cancelled."""
+        """Keep the status of all definitions up to date and clean up deleted ones, until cancelled."""
         await self._definitions.run()
 
     async def close(self) -> None:
-        """End all conversions by webhooks."""
+        """Stop all webhook conversions."""
         await self._webhooks.close()
 
     def _resources_of(self, definition: Tree) -> tuple[ResourceInfo, ...]:

@@ -1,8 +1,8 @@
-"""The controller of definitions of custom resources: what they define is served, their status says so, and the objects
-of a definition go before it does.
+"""The controller of CustomResourceDefinitions: it serves their resources, writes their status, and deletes their
+objects before a definition is removed.
 
-It hears of definitions as the watch cache does, so that several servers on one storage serve the same; they all write
-the same status, and whoever comes too late finds that it is there.
+It follows the watch cache, so that all servers of one storage serve the same. All of them write the same status; a
+server that is late finds it written.
 """
 
 import asyncio
@@ -48,16 +48,16 @@ from controller_manager.common.base.tasks import Tasks, contain, keep_running
 GROUP = f"apiextensions.{GROUP_DOMAIN}"
 KIND = GROUP, "v1", "customresourcedefinitions"
 DEFINITIONS = f"customresourcedefinitions.{GROUP}"
-# Returns what is served of a definition whose names were accepted, a resource for each version.
+# Returns the resources of a definition with accepted names, one for each version.
 ResourcesOf = Callable[[Tree], tuple[ResourceInfo, ...]]
 
 
-_PAUSE = 0.5  # seconds after which no other server creates objects of a definition whose deletion has begun
+_PAUSE = 0.5  # seconds after which no other server creates objects of a terminating definition
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """A definition as this server knows it: its group, the names that are accepted, whether those are all, and what is
-    served of it, with the digest of all that this depends on.
+    """A definition as this server serves it: its group, its accepted names, whether all names are accepted, and its
+    resources with the digest of everything they depend on.
     """
 
     group: str
@@ -68,7 +68,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class DefinitionController:
-    """Serves what definitions define, from `read` on; writes their status, and ends them, while `run` does."""
+    """Serves definitions after `read`. While `run` is active, writes their status and finishes their deletion."""
 
     def __init__(self, scope: RequestScope, resources_of: ResourcesOf, log: Logger) -> None:
         self._scope = scope
@@ -76,15 +76,15 @@ class DefinitionController:
         self._log = log
         self._built_in: dict[str, Names] = {}  # by group
         self._known: dict[str, _Known] = {}
-        self._changed: dict[str, None] = {}  # definitions of which a change was heard
-        self._unsettled: dict[str, None] = {}  # definitions whose status may have to change
-        self._cleaned: set[str] = set()  # definitions whose objects are being removed
-        self._gone: dict[str, asyncio.Event] = {}  # by storage: an object of it is
+        self._changed: dict[str, None] = {}  # definitions with unprocessed changes
+        self._unsettled: dict[str, None] = {}  # definitions whose status may need an update
+        self._cleaned: set[str] = set()  # definitions whose objects are being deleted
+        self._gone: dict[str, asyncio.Event] = {}  # by storage: set when an object is deleted
         self._wake = asyncio.Event()
         self._serving = asyncio.Lock()
 
     async def read(self) -> None:
-        """Serve what is defined already, and hear of all changes from now on."""
+        """Serve the existing definitions and follow changes."""
         for group, infos in groupby(self._scope.kinds.all(), key=attrgetter("group")):
             self._built_in[group] = Names.of(infos)
         self._changed.update((row.key, None) for row in self._scope.store.snapshot(DEFINITIONS).items())
@@ -92,7 +92,7 @@ class DefinitionController:
         await self.serve_changed()
 
     async def run(self) -> None:
-        """Keep the status of all definitions as it should be, and remove what is deleted, until cancelled."""
+        """Keep the status of all definitions up to date and clean up deleted ones, until cancelled."""
         await keep_running(self._settle_all, self._log, name="definitions")
 
     async def _settle_all(self) -> None:
@@ -107,7 +107,7 @@ class DefinitionController:
                     await self._wake.wait()
                     continue
                 del self._unsettled[name]
-                await give_way()  # each step reads the whole definition
+                await give_way()  # each step decodes the whole definition
                 definition = self._definition(name)
                 if definition is None:
                     continue
@@ -135,11 +135,11 @@ class DefinitionController:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether no change of a definition waits to be served."""
+        """Return whether all changes of definitions are served."""
         return not self._changed
 
     async def serve_changed(self) -> None:
-        """Serve what has changed, one definition at a time; returns once all of it is served."""
+        """Serve all changed definitions, one at a time."""
         async with self._serving:
             while self._changed:
                 name = next(iter(self._changed))
@@ -151,7 +151,7 @@ class DefinitionController:
                     raise
 
     async def _serve(self, name: str) -> None:
-        """Serve what a definition defines now, and nothing else of it."""
+        """Serve the current resources of a definition and remove its old ones."""
         before, definition = self._known.get(name), self._definition(name)
         after = await self._know(definition, before) if definition is not None else None
         if after is not None:
@@ -164,7 +164,7 @@ class DefinitionController:
         self._register(before.resources if before else (), after.resources if after else ())
 
     async def _know(self, definition: Tree, before: _Known | None) -> _Known:
-        """Return a definition as it is to be known; what is served of it stays where nothing of that has changed."""
+        """Return the state of a definition. Its resources are reused if nothing they depend on has changed."""
         group, names = definition["spec"]["group"], Names.accepted(definition)
         has_all_names = is_true(definition, NAMES_ACCEPTED)
         if not is_true(definition, ESTABLISHED):
@@ -184,7 +184,7 @@ class DefinitionController:
         return _Known(group, names, has_all_names, digest, resources)
 
     async def _make_apart(self, definition: Tree) -> tuple[ResourceInfo, ...]:
-        """Return what is served of a large definition, made in the thread as soon as that has room."""
+        """Return the resources of a large definition; they are built in the offload thread."""
         while True:
             try:
                 return await self._scope.offload.run(partial(self._measured, definition))
@@ -194,11 +194,11 @@ class DefinitionController:
     def _measured(self, definition: Tree) -> tuple[ResourceInfo, ...]:
         resources = self._resources_of(definition)
         for info in resources:
-            info.is_costly(b"{}")  # which looks at the whole schema the first time
+            info.is_costly(b"{}")  # reads the whole schema the first time
         return resources
 
     def _unsettle_others(self, group: str) -> None:
-        """Look again at the definitions of a group that wait for a name."""
+        """Check the definitions of a group again that wait for a name."""
         for name, known in self._known.items():
             if known.group == group and not known.has_all_names:
                 self._unsettled[name] = None
@@ -211,11 +211,11 @@ class DefinitionController:
                 kinds.remove(info)
         for info in after:
             found = kinds.find(info.group, info.version, info.plural)
-            if found is None or found in ours:  # a built-in kind stays
+            if found is None or found in ours:  # a built-in kind is kept
                 kinds.add(info)
 
     async def _settle(self, name: str, definition: Tree) -> None:
-        """Write the status of a definition, unless it is as it should be."""
+        """Write the status of a definition if it has changed."""
         group = definition["spec"]["group"]
         taken = self._built_in.get(group, Names())
         for other, known in self._known.items():
@@ -225,7 +225,9 @@ class DefinitionController:
             await self._amend(name, lambda tree: {**tree, "status": decide_status(tree, taken)})
 
     async def _clean(self, name: str) -> None:
-        """Remove the objects of a definition, and then what holds it; returns when it is gone, or held by others."""
+        """Delete the objects of a definition, then its finalizer. Return when it is gone or only other finalizers hold
+        it.
+        """
         while (definition := self._definition(name)) is not None and is_ending(definition):
             storage = storage_of(definition)
             gone = self._gone[storage] = asyncio.Event()
@@ -239,7 +241,7 @@ class DefinitionController:
         self._cleaned.discard(name)
 
     async def _delete_objects(self, name: str, definition: Tree) -> DefinitionCondition:
-        """Delete what can be deleted; return what is to be said of it. Raises the first refusal."""
+        """Delete the objects that can be deleted; return the condition. Raises the first error."""
         overlaps = definition["spec"]["names"]["plural"] in self._built_in_of(definition).resources
         said = verdict(self._scope.store, definition, overlaps=overlaps)
         if not is_true(definition, ESTABLISHED) or overlaps:
@@ -259,7 +261,7 @@ class DefinitionController:
         return self._built_in.get(definition["spec"]["group"], Names())
 
     async def _wait_until_empty(self, storage: str, gone: asyncio.Event) -> None:
-        """Wait until all objects are gone, or until it is time to tell that some are still there."""
+        """Wait until all objects are gone, or until the condition must report that some remain."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 while self._scope.store.count(storage):

@@ -1,4 +1,4 @@
-"""The resources that a definition makes: one for each version that is served."""
+"""The resources of a CustomResourceDefinition: one for each served version."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -36,8 +36,8 @@ _RESET = {"status": METADATA}
 def resources_of(
     definition: Tree, converter: Converter | None = None, offload: Offload | None = None
 ) -> tuple[ResourceInfo, ...]:
-    """Return what is served of a definition, whose names have been accepted. Objects of several versions are converted
-    by `converter`, and made to fit by `offload` if that takes long.
+    """Return the resources of a definition with accepted names. Objects of several versions are converted by
+    `converter`; expensive pruning runs in `offload`.
     """
     spec = definition["spec"]
     group = spec["group"]
@@ -51,8 +51,8 @@ def _schema(version: Tree) -> StructuralSchema:
 
 
 class _Versions:
-    """Objects of several versions, as they are read: completed in the version they are stored in, converted, and
-    without what the schema of the version they are converted to does not know.
+    """Reads objects of several versions: sets the defaults of the stored version, converts them, and prunes fields that
+    the target version's schema does not declare.
     """
 
     def __init__(self, schemas: Mapping[str, StructuralSchema], converter: Converter, offload: Offload) -> None:
@@ -62,7 +62,7 @@ class _Versions:
         self._costs = {version: SchemaCost(schema) for version, schema in schemas.items()}
 
     def read(self, tree: Tree) -> Tree:
-        """Complete an object as it was stored, and return it."""
+        """Set the defaults of a stored object and return it."""
         schema = self._schemas.get(tree["apiVersion"])
         if schema is not None:
             complete(tree, schema)
@@ -74,14 +74,16 @@ class _Versions:
         return converted
 
     async def strictly(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
-        """Return the same, if the schema of that version knows all of it. Raises `ConversionFailed`."""
+        """Return the objects in another version. Raises `ConversionFailed` if its schema does not declare all
+        fields.
+        """
         converted, unknown = await self._fitted(trees, api_version)
         if unknown:
             raise _undeclared(unknown)
         return converted
 
     async def _fitted(self, trees: Sequence[Tree], api_version: str) -> tuple[list[Tree], Sequence[str]]:
-        """Return the objects in another version, and what the schema does not know of the first that has any such."""
+        """Return the objects in another version, and the undeclared fields of the first object that has some."""
         converted = await self._converter(trees, api_version)
         changed = [each for tree, each in zip(trees, converted, strict=True) if tree["apiVersion"] != api_version]
         cost = self._costs[api_version]
@@ -90,7 +92,7 @@ class _Versions:
 
 
 def _fit_all(trees: Sequence[Tree], schema: StructuralSchema) -> Sequence[str]:
-    """Fit objects to a schema, in place; return the unknown fields of the first that has some."""
+    """Prune objects by a schema in place; return the unknown fields of the first object that has some."""
     schema.derived(prepare)
     found = [fit(tree, schema, drop=True).unknown for tree in trees]
     return next(filter(None, found), ())
@@ -188,7 +190,7 @@ def _selectable(fields: Any) -> Iterator[tuple[str, SelectableField]]:
 
 
 def _deprecation(spec: Tree, version: Tree) -> str:
-    """Return the warning of everybody who asks for a deprecated version."""
+    """Return the warning for users of a deprecated version."""
     if not version.get("deprecated"):
         return ""
     if version.get("deprecationWarning") is not None:

@@ -1,12 +1,12 @@
-"""The status of definitions of custom resources, decided: the names that are theirs, and the conditions.
+"""Decides the status of CustomResourceDefinitions: the accepted names and the conditions.
 
 | observed                                        | decided                                                      |
 |-------------------------------------------------|--------------------------------------------------------------|
-| a name is free in its group, or is theirs       | it is accepted                                               |
-| a name is that of another definition or kind    | NamesAccepted is False, for the last reason of these         |
-| all names accepted, the bundle can be read      | Established, and it stays so                                 |
-| a group of the platform                         | whether the approval that it needs is there                  |
-| a schema, stored long ago, that is not structural | NonStructuralSchema                                        |
+| a name is free in its group, or already accepted | it is accepted                                               |
+| a name is used by another definition or kind    | NamesAccepted is False, with the last such reason            |
+| all names accepted, the caBundle is valid       | Established, permanently                                     |
+| a protected group (`*.k8s.io`)                  | KubernetesAPIApprovalPolicyConformant                        |
+| an old stored schema that is not structural     | NonStructuralSchema                                          |
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,14 +40,14 @@ _NO_NAMES: Mapping[str, Any] = {"plural": "", "kind": ""}
 
 
 class Names(msgspec.Struct, frozen=True):
-    """The names that are taken in a group: plural, singular and short ones of resources, and kinds, lists included."""
+    """The names used in a group: plural, singular and short names of resources, and kinds, including list kinds."""
 
     resources: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
 
     @classmethod
     def accepted(cls, definition: Tree) -> "Names":
-        """Return those that are accepted of a definition."""
+        """Return the accepted names of a definition."""
         names = get_in(definition, ("status", "acceptedNames")) or _NO_NAMES
         resources = {names.get("plural"), names.get("singular"), *names.get("shortNames", ())}
         kinds = {names.get("kind"), names.get("listKind")}
@@ -55,7 +55,7 @@ class Names(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, infos: Iterable[ResourceInfo]) -> "Names":
-        """Return those of resources."""
+        """Return the names of resources."""
         infos = tuple(infos)
         resources = (name for info in infos for name in (info.plural, info.singular, *info.short_names))
         return cls(frozenset(resources), frozenset(kind for info in infos for kind in (info.kind, info.list_kind)))
@@ -65,7 +65,7 @@ class Names(msgspec.Struct, frozen=True):
 
 
 def decide_status(definition: Tree, taken: Names) -> Tree:
-    """Return the status of a definition where others have `taken` names."""
+    """Return the status of a definition if `taken` are the names of others."""
     status = definition.get("status", {})
     conditions: list[DefinitionCondition] = list(status.get("conditions") or ())
     names, accepted = _decide_names(definition, taken)
@@ -80,7 +80,7 @@ def decide_status(definition: Tree, taken: Names) -> Tree:
 
 
 def _decide_names(definition: Tree, taken: Names) -> tuple[Tree, DefinitionCondition | None]:
-    """Return the names that are accepted now, and what is to be said of them; None if nothing."""
+    """Return the accepted names and the condition of a conflict; None if there is no conflict."""
     wanted: Tree = definition["spec"]["names"]
     current: Tree = get_in(definition, ("status", "acceptedNames")) or dict(_NO_NAMES)
     if wanted == current:
@@ -101,7 +101,7 @@ def _decide_names(definition: Tree, taken: Names) -> tuple[Tree, DefinitionCondi
 
 
 def _accept(name: str, wanted: Tree, accepted: Tree, used: list[str], reason: str) -> DefinitionCondition | None:
-    """Accept a name unless it is used by others; returns what is to be said then."""
+    """Accept a name unless others use it; return the condition for a conflict."""
     if not used:
         accepted.pop(name, None)
         if name in wanted:
@@ -122,7 +122,9 @@ def _established(definition: Tree, conditions: list[DefinitionCondition]) -> lis
 
 
 def _with_schema(definition: Tree, conditions: list[DefinitionCondition]) -> list[DefinitionCondition]:
-    """Return the conditions with that of schemas that are not structural, which none has that was ever checked."""
+    """Return the conditions with NonStructuralSchema. It applies only to definitions stored before schemas were
+    checked.
+    """
     errors = ErrorList()
     if get_in(definition, ("spec", "preserveUnknownFields")):
         errors.invalid(place("spec.preserveUnknownFields"), True, "must be false")

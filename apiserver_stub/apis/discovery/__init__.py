@@ -1,4 +1,4 @@
-"""Discovery of what the server offers: `/api`, `/apis`, groups and versions, plain and aggregated."""
+"""Discovery: `/api`, `/apis`, groups and versions, in the plain and the aggregated form."""
 
 from apiserver_stub.apis.discovery.documents import GroupVersion
 from apiserver_stub.apis.discovery.handler import AGGREGATED, Discovery, Extensions

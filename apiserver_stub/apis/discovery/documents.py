@@ -1,4 +1,4 @@
-"""Discovery as trees: the plain documents of each path, and the aggregated list; pure."""
+"""Discovery documents as trees: the plain documents of each path, and the aggregated list. Pure."""
 
 import hashlib
 from base64 import b64encode
@@ -12,9 +12,9 @@ from controller_manager.common.api.platform import GROUP_DOMAIN
 
 GROUP = f"apidiscovery.{GROUP_DOMAIN}"
 
-# The verbs of custom resources, in the order in which clients know them.
+# The verbs of custom resources in the order of kube-apiserver.
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-# Versions that kube-apiserver makes the hash of the storage version of, where it is another one.
+# Versions that kube-apiserver uses for the storage version hash, if they differ from the storage version.
 _HASHED_VERSIONS = MappingProxyType(
     dict.fromkeys(("CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"), "v1beta1")
 )
@@ -22,8 +22,8 @@ _WHEN_TERMINATING = ("delete", "deletecollection", "get", "list", "watch")
 
 
 class GroupVersion(NamedTuple):
-    """A version of a group as discovery tells of it: the kinds of this server, or what another server says of it, which
-    is an item of `versions` in the aggregated list. A version may have neither.
+    """A group version in discovery: the kinds of this server, or the item in `versions` of another server's aggregated
+    list. Both may be missing.
     """
 
     group: str
@@ -37,7 +37,7 @@ Groups = Mapping[str, tuple[GroupVersion, ...]]
 
 
 def local_versions(kinds: Iterable[ResourceInfo]) -> list[GroupVersion]:
-    """Return the versions of groups of some kinds, with the kinds in order of appearance."""
+    """Return the group versions of kinds, with the kinds in order of appearance."""
     found: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
     for kind in kinds:
         found[kind.group, kind.version] = (*found.get((kind.group, kind.version), ()), kind)
@@ -45,15 +45,13 @@ def local_versions(kinds: Iterable[ResourceInfo]) -> list[GroupVersion]:
 
 
 def listed(versions: Iterable[GroupVersion]) -> Groups:
-    """Return groups in the order of the list of all groups: by the highest priority, then by the name of its API
-    service.
-    """
+    """Return the groups in the order of the group list: by highest priority, then by the name of the APIService."""
     return _arranged(versions, lambda one: (-one.priority.group, f"{one.version}.{one.group}"))
 
 
 def aggregated(versions: Iterable[GroupVersion]) -> Groups:
-    """Return groups in the order of the aggregated list, which has none without resources: by the highest priority,
-    then by name.
+    """Return the groups in the order of the aggregated list, without groups that have no resources: by highest
+    priority, then by name.
     """
     told = (one for one in versions if one.kinds or one.extension is not None)
     return _arranged(told, lambda one: (-one.priority.group, one.group))
@@ -70,7 +68,7 @@ def _arranged(versions: Iterable[GroupVersion], rank: Callable[[GroupVersion], t
 
 
 def plain_documents(groups: Groups, address: str = "") -> dict[str, dict[str, Any]]:
-    """Return every document of the plain form by path; `address` is where clients reach the server, if known."""
+    """Return all plain documents by path. `address` is the server address for clients, if known."""
     told = [_group(group, found) for group, found in groups.items() if group]
     core = [one.version for one in groups.get("", ())]
     reached = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
@@ -109,7 +107,7 @@ def _group(group: str, versions: Iterable[GroupVersion]) -> dict[str, Any]:
 
 def _resource_list(kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
     found = {"kind": "APIResourceList", "groupVersion": kinds[0].api_version}
-    if kinds[0].group:  # the core group has an older form
+    if kinds[0].group:  # the core group uses an older form
         found["apiVersion"] = "v1"
     return {**found, "resources": [entry for kind in kinds for entry in _resources(kind)]}
 
@@ -122,7 +120,7 @@ def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
         "kind": kind.kind,
         "verbs": _verbs(kind),
     }
-    is_stored = kind.persisted and "watch" in kind.verbs  # component statuses are answered only
+    is_stored = kind.persisted and "watch" in kind.verbs  # component statuses are computed
     hashed = {"storageVersionHash": _storage_hash(kind)} if is_stored else {}
     yield entry | _names(kind) | hashed
     for subresource in _subresources(kind):
@@ -159,13 +157,13 @@ def _aggregated(kind: ResourceInfo) -> dict[str, Any]:
 
 
 def _subresources(kind: ResourceInfo) -> list[Subresource]:
-    """Return the subresources in the order in which clients see them."""
+    """Return the subresources in the order of kube-apiserver."""
     found = list(kind.subresources.values())
     return sorted(found, key=lambda one: one.name) if kind.definition else found
 
 
 def _response_kind(kind: ResourceInfo, body: ResourceInfo | Subresource) -> dict[str, str]:
-    """Return the kind of an answer; built-in kinds leave out group and version where they are those of the resource."""
+    """Return the kind of a response. Built-in kinds omit the group and version if they equal those of the resource."""
     is_own = (body.group, body.version) == (kind.group, kind.version)
     if kind.definition and is_own:
         return {"group": "", "version": "", "kind": body.kind}
@@ -173,7 +171,7 @@ def _response_kind(kind: ResourceInfo, body: ResourceInfo | Subresource) -> dict
 
 
 def _verbs(kind: ResourceInfo) -> list[str]:
-    """Return the verbs of a kind, in the order in which clients see them."""
+    """Return the verbs of a kind in the order of kube-apiserver."""
     if kind.definition:
         return sorted(kind.verbs)
     return [verb for verb in (_WHEN_TERMINATING if kind.terminating else _CUSTOM_VERBS) if verb in kind.verbs]
@@ -185,7 +183,7 @@ def _names(kind: ResourceInfo) -> dict[str, Any]:
 
 
 def _storage_hash(kind: ResourceInfo) -> str:
-    """Return what tells clients the kind that objects are stored as: equal as long as it is."""
+    """Return the hash of the stored kind and version; clients compare it."""
     group, version, name = kind.storage_version
     told = "/".join((group, _HASHED_VERSIONS.get(name, version) if kind.definition else version, name))
     return b64encode(hashlib.sha256(told.encode()).digest()[:8]).decode()

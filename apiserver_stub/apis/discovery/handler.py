@@ -1,4 +1,4 @@
-"""Answers the paths of discovery; its documents are made anew when what is served has changed."""
+"""Serves the discovery paths. The documents are rebuilt after the served resources have changed."""
 
 import hashlib
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _IS_AGGREGATED = frozenset({("g", GROUP), ("v", "v2"), ("as", "APIGroupDiscovery
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A document ready to send."""
+    """An encoded document."""
 
     media_type: str
     body: bytes
@@ -36,18 +36,18 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Extensions(Protocol):
-    """The versions of groups that API services tell of, those of other servers among them."""
+    """The group versions of APIServices, those of extension servers included."""
 
     @property
     def generation(self) -> int:
-        """Return the number of changes there have been."""
+        """Return the number of changes."""
 
     def merged(self, local: Iterable[GroupVersion]) -> Iterable[GroupVersion]:
-        """Return what is served, given what this server has."""
+        """Return everything that is served, given the local group versions."""
 
 
 class Discovery:
-    """Answers discovery paths; `elsewhere` are the paths of other pages, named in the list of all."""
+    """Serves discovery. `elsewhere` are the paths of other pages for the list of all paths."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Discovery:
         self._kinds = kinds
         self._elsewhere = elsewhere
         self._address = address
-        self._generation = (-1, -1)  # that the documents were made of
-        self._documents: dict[str, dict[str, Any]] = {}  # of the plain form
-        self._plain: dict[str, Page] = {}  # made of these when somebody asks
+        self._generation = (-1, -1)  # of the current documents
+        self._documents: dict[str, dict[str, Any]] = {}  # in the plain form
+        self._plain: dict[str, Page] = {}  # encoded on request
         self._aggregated: dict[str, Page] = {}
 
     def answer(self, request: Request, path: str) -> Response:
-        """Return the document at `path` (no trailing slash). Raises `NotFound` or `NotAcceptable`."""
+        """Return the document at `path` (without a trailing slash). Raises `NotFound` or `NotAcceptable`."""
         self._refresh()
         if path not in self._documents:
             raise unknown()
@@ -105,8 +105,8 @@ class Discovery:
 
 
 def _wants_plain(accept: str, *, has_aggregated: bool) -> bool:
-    """Return whether the `Accept` header likes the plain form best of those offered. Raises `NotAcceptable` when it
-    likes none.
+    """Return whether the `Accept` header prefers the plain form. Raises `NotAcceptable` if it accepts no offered
+    form.
     """
     if not accept.strip():
         return True

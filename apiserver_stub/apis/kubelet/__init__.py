@@ -1,4 +1,4 @@
-"""Subresources that kubelets answer, and pods and services themselves: logs, commands, forwarded ports, proxies."""
+"""Subresources served by kubelets, pods and services: logs, exec, attach, port forwarding and proxies."""
 
 from apiserver_stub.apis.kubelet.subresources import KubeletParts, KubeletSubresources
 

@@ -1,32 +1,32 @@
-"""Reading so many bytes of a stream, neither more nor less."""
+"""Read exact numbers of bytes from a stream."""
 
 from controller_manager.common.api.wire import DuplexStream
 
 PIECE = 64 * 1024
-"""Bytes that are handed on at a time."""
+"""Maximum bytes returned at a time."""
 
 
 class BufferedReader:
-    """Reads from a stream; what came beyond is there for the next read. One task reads."""
+    """Reads from a stream and buffers the rest for the next read. Only one task may read."""
 
     def __init__(self, stream: DuplexStream) -> None:
         self._stream = stream
         self._buffer = bytearray()
 
     async def exactly(self, size: int) -> bytes:
-        """Return so many bytes. Raises ConnectionError if the stream ends before."""
+        """Return exactly `size` bytes. Raises ConnectionError if the stream ends before."""
         while len(self._buffer) < size:
             await self._fill()
         return self._take(size)
 
     async def some(self, most: int) -> bytes:
-        """Return at least one byte, and at most so many or a piece. Raises ConnectionError if the stream has ended."""
+        """Return at least one byte, and at most `most` or one piece. Raises ConnectionError if the stream has ended."""
         if not self._buffer:
             await self._fill()
         return self._take(min(most, PIECE))
 
     async def skip(self, size: int) -> None:
-        """Read so many bytes that nobody wants. Raises as `exactly`."""
+        """Discard `size` bytes. Raises the errors of `exactly`."""
         while size:
             size -= len(await self.some(size))
 

@@ -1,4 +1,4 @@
-"""Connections to kubelets and to what proxies lead to, and the files that vouch for both sides."""
+"""Connections to kubelets and proxy targets, and their TLS files."""
 
 import ssl
 from pathlib import Path
@@ -26,11 +26,11 @@ class _Files(NamedTuple):
 
 
 class KubeletConnections:
-    """Connections to kubelets, which show the certificate that they are shown, and to anything else, which shows none
-    and is not verified: pods have no names that certificates could be for.
+    """Connections to kubelets, with this server's client certificate, and to proxy targets, without a certificate and
+    without verification, since pods have no names for certificates.
 
-    Files are looked at again when a connection is wanted and the last look was a second ago; what is of no use changes
-    nothing and is told of once. Without a `dialer` connections are direct.
+    Files are read again on a new connection if the last check was a second ago. Invalid files are logged once and
+    ignored. Without a `dialer`, connections are direct.
     """
 
     def __init__(self, options: KubeletOptions, log: Logger, dialer: Dialer | None = None) -> None:
@@ -47,9 +47,9 @@ class KubeletConnections:
 
     @property
     def transport(self) -> "StreamingTransport":
-        """The connections to all of them."""
+        """The HTTP transport for all of them."""
         if self._transport is None:
-            # Where there are no nodes, the HTTP library is never loaded for them.
+            # Load the HTTP library only if it is needed: clusters without nodes do not need it.
             from controller_manager.common.transport.streaming import StreamingTransport
 
             self._transport = StreamingTransport(
@@ -58,7 +58,7 @@ class KubeletConnections:
         return self._transport
 
     async def open(self) -> None:
-        """Read the files that are named, if any. Raises `ConfigError` for those that are of no use."""
+        """Read the configured files. Raises `ConfigError` if they are invalid."""
         if self._options.kubelet_client_certificate or self._options.kubelet_certificate_authority:
             self._take(self._read())
             self._looked = monotonic()
@@ -69,14 +69,14 @@ class KubeletConnections:
             await self._transport.close()
 
     def kubelet(self, kubelet: Kubelet, *, verified: bool = True) -> ConnectionTarget:
-        """Return a kubelet as who connects to it needs it; its certificate is believed if it is not `verified`."""
+        """Return the connection target of a kubelet. Its certificate is not checked unless it is `verified`."""
         self._look()
         if not verified and self._trusting is None and self._files is not None:
             self._trusting = client_context(_ANYBODY, self._files.certificate, self._files.key)
         return ConnectionTarget(kubelet.host, kubelet.port, self._verifying if verified else self._trusting)
 
     def anything(self, location: Location) -> ConnectionTarget:
-        """Return what a proxy leads to as who connects to it needs it."""
+        """Return the connection target of a proxied location."""
         if location.secure and self._unknown is None:
             self._unknown = client_context(_ANYBODY, b"", b"")
         return ConnectionTarget(location.host, location.port, self._unknown if location.secure else None)
@@ -96,7 +96,9 @@ class KubeletConnections:
                 raise
             problem = str(error)
         if problem and problem != self._problem:
-            self._log.error("the connections to kubelets stay as they were", problem=problem)
+            self._log.error(
+                "failed to reload the TLS files of kubelet connections; keeping the previous ones", problem=problem
+            )
         self._problem = problem
 
     def _read(self) -> _Files:
@@ -118,7 +120,7 @@ class KubeletConnections:
 
 
 def _content(file: str, flag: str) -> bytes:
-    """Return what is in a file; nothing where none is named. Raises `ConfigError`."""
+    """Return the content of a file; empty if none is configured. Raises `ConfigError`."""
     if not file:
         return b""
     try:

@@ -1,5 +1,5 @@
-"""Links of answers that came through a proxy: they lead through it again (HTML, sections 4 and 13.2); pure but for the
-stream of a body.
+"""Rewrites links in proxied HTML so that they lead through the proxy again (HTML, sections 4 and 13.2). Pure, except
+for streaming a body.
 """
 
 import html
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from controller_manager.common.api.wire import Response, Upgrade
 from controller_manager.common.transport.transport import TransportError, close_body
 
-# The attributes that are links, by element.
+# The link attributes by element.
 _LINKS = {
     "a": {"href"}, "applet": {"codebase"}, "area": {"href"}, "audio": {"src"}, "base": {"href"},
     "blockquote": {"cite"}, "body": {"background"}, "button": {"formaction"}, "command": {"icon"}, "del": {"cite"},
@@ -22,16 +22,16 @@ _LINKS = {
     "ins": {"cite"}, "link": {"href"}, "object": {"classid", "codebase", "data", "usemap"}, "q": {"cite"},
     "script": {"src"}, "source": {"src"}, "video": {"poster", "src"},
 }  # fmt: skip
-_RAW = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")  # hold no elements
+_RAW = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")  # contain no elements
 _TAG = re.compile(rb"""<([a-zA-Z][^\s/>]*+)((?:[^"'>]++|"[^"]*+"|'[^']*+')*+)>""")
 _ATTRIBUTE = re.compile(r"""([^\s/>=]+)(\s*=\s*)("[^"]*"|'[^']*'|[^\s"'>]+)""")
-_LONGEST_TAG = 64 * 1024  # bytes; a longer one is handed on as it is
+_LONGEST_TAG = 64 * 1024  # bytes; a longer tag is not rewritten
 _PIECE = 64 * 1024
 
 
 class Links(NamedTuple):
-    """How links are rewritten: those to the `source` or the `host` that was asked, and those without a host, get the
-    `prefix` of the proxy.
+    """Rules for links: links to the requested `source` or `host`, and links without a host, get the `prefix` of the
+    proxy.
     """
 
     prefix: str
@@ -39,7 +39,7 @@ class Links(NamedTuple):
     host: str
 
     def rewritten(self, link: str) -> str:
-        """Return a link as it is followed from outside; one that leads elsewhere, or is none, as it is."""
+        """Return the rewritten link; a link to another host, or an invalid one, is returned unchanged."""
         try:
             parts = urlsplit(link)
         except ValueError:
@@ -55,20 +55,20 @@ class Links(NamedTuple):
 
 
 class LinkRewriter:
-    """Rewrites the links of a page that comes in pieces."""
+    """Rewrites the links of a page that arrives in pieces."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
         self._held = b""
-        self._raw = b""  # the end tag of the element without elements that is open, or the end of a comment
+        self._raw = b""  # the end tag of an open raw element, or the end of a comment
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be said of a page so far."""
+        """Return the rewritten part of the page so far."""
         self._held += data
         return b"".join(self._parts(is_last=False))
 
     def finish(self) -> bytes:
-        """Return the rest."""
+        """Return the rest of the page."""
         return b"".join(self._parts(is_last=True))
 
     def _parts(self, *, is_last: bool) -> Iterator[bytes]:
@@ -100,7 +100,7 @@ class LinkRewriter:
         return len(self._held) if end < 0 else end
 
     def _raw_end(self) -> int:
-        """Return how much belongs to what holds no elements: all of it but what may be its end."""
+        """Return the length of raw content, without what may be the beginning of its end tag."""
         end = self._held.lower().find(self._raw)
         if end >= 0:
             end += len(self._raw)
@@ -109,7 +109,7 @@ class LinkRewriter:
         return max(len(self._held) - len(self._raw) + 1, 0)
 
     def _is_text(self) -> bool:
-        """Tell whether what begins like a tag is none."""
+        """Return whether the text only looks like a tag."""
         return len(self._held) > 1 and not (self._held[1:2].isalpha() or b"<!--".startswith(self._held[:4]))
 
     def _tag(self, found: re.Match[bytes]) -> bytes:
@@ -135,7 +135,7 @@ class LinkRewriter:
 
 
 async def rewritten_body(response: Response, links: Links) -> AsyncIterator[bytes]:
-    """Yield a page with its links rewritten, compressed as it was; in an encoding that is not known here as it is."""
+    """Yield a page with rewritten links in its original compression. A page in an unknown encoding is unchanged."""
     encoding = response.headers.get("content-encoding", "")
     try:
         if encoding not in _WINDOWS:
@@ -166,7 +166,7 @@ _WINDOWS = {"": 0, "gzip": 16 + zlib.MAX_WBITS, "deflate": -zlib.MAX_WBITS}
 
 
 class _Packing:
-    """Takes apart and puts together what an encoding has compressed, 64 KiB at a time."""
+    """Decompresses and compresses content, 64 KiB at a time."""
 
     def __init__(self, encoding: str) -> None:
         window = _WINDOWS[encoding]

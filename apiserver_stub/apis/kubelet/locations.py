@@ -1,4 +1,4 @@
-"""Where pods, services and nodes are reached: what their objects say, and which addresses nobody is led to; pure."""
+"""The addresses of pods, services and nodes from their objects, and the addresses that proxies must not reach. Pure."""
 
 import ipaddress
 import re
@@ -29,7 +29,7 @@ class Container(Model):
 
 
 class PodSpec(Model):
-    """The containers of a pod and its node."""
+    """The containers of a pod, and its node."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -44,14 +44,14 @@ class PodStatus(Model):
 
 
 class PodLocation(Model):
-    """What is looked at of a pod to reach it."""
+    """The fields of a pod that are needed to reach it."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 class NodeStatus(Model):
-    """The addresses of a node, and the features that its kubelet has."""
+    """The addresses of a node, and its kubelet's declared features."""
 
     addresses: tuple[NodeAddress, ...] = ()
     daemon_endpoints: DaemonEndpoints = DaemonEndpoints()
@@ -59,7 +59,7 @@ class NodeStatus(Model):
 
 
 class Node(Model):
-    """What is looked at of a node to reach its kubelet."""
+    """The fields of a node that are needed to reach its kubelet."""
 
     status: NodeStatus = NodeStatus()
 
@@ -76,7 +76,7 @@ class Kubelet(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where a request is passed on to, over TLS if that is `secure`."""
+    """The target of a proxied request; over TLS if it is `secure`."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class Location(NamedTuple):
 
 
 class ProxyTarget(NamedTuple):
-    """A name as proxies take it: `name`, `name:port` or `scheme:name:port`; a port may be the name of one."""
+    """The target in a proxy's path: `name`, `name:port` or `scheme:name:port`. A port may be a name."""
 
     scheme: str
     name: str
@@ -108,7 +108,7 @@ class ProxyTarget(NamedTuple):
         return found
 
     def location(self, host: str, port: str) -> Location:
-        """Return a port of a host as this scheme speaks with it; the one of the scheme if there is none. Raises
+        """Return the location of a port of a host; an empty port means the default of the scheme. Raises
         `ServiceUnavailable`.
         """
         if not port:
@@ -119,8 +119,8 @@ class ProxyTarget(NamedTuple):
 
 
 def kubelet_of(node: Node, types: Iterable[str], port: int) -> Kubelet:
-    """Return where the kubelet of a node is reached: by the first of its addresses of the most preferred of `types`, at
-    its own port or else `port`. Raises `UnknownError`.
+    """Return the kubelet of a node: its first address of the most preferred type in `types`, and its declared port, or
+    `port` if it declares none. Raises `UnknownError`.
     """
     addresses, own = node.status.addresses, node.status.daemon_endpoints.kubelet_endpoint.port
     for wanted in types:
@@ -132,7 +132,7 @@ def kubelet_of(node: Node, types: Iterable[str], port: int) -> Kubelet:
 
 
 def container_of(pod: PodLocation, name: str, wanted: str) -> str:
-    """Return the container that is meant: `wanted`, or the only one of the pod called `name`. Raises `BadRequest`."""
+    """Return the container name: `wanted`, or the only container of the pod called `name`. Raises `BadRequest`."""
     spec = pod.spec
     named = [one.name for one in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)]
     if wanted:
@@ -146,8 +146,8 @@ def container_of(pod: PodLocation, name: str, wanted: str) -> str:
 
 
 def location_of_pod(pod: PodLocation, target: ProxyTarget) -> Location:
-    """Return the port of a pod that is meant: the one that is named, or else the first of its containers. Raises
-    `BadRequest` for an address that nobody is led to.
+    """Return the location of a pod: the requested port, or the first port of its containers. Raises `BadRequest` for a
+    forbidden address.
     """
     ports = [str(one.ports[0].container_port) for one in pod.spec.containers if one.ports]
     port = target.port or next(iter(ports), "")
@@ -157,7 +157,7 @@ def location_of_pod(pod: PodLocation, target: ProxyTarget) -> Location:
 
 
 def port_name(service: Service, target: ProxyTarget) -> str:
-    """Return the name of the port of a service that is meant, by its name or number. Raises `ServiceUnavailable`."""
+    """Return the name of a service's port, given its name or number. Raises `ServiceUnavailable`."""
     if not _NUMBER.fullmatch(target.port):
         return target.port
     number = int(target.port)
@@ -168,7 +168,7 @@ def port_name(service: Service, target: ProxyTarget) -> str:
 
 
 Choose = Callable[[int], int]
-"""Returns a number below another one."""
+"""Returns a random number below the given one."""
 
 
 def location_of_service(
@@ -179,8 +179,8 @@ def location_of_service(
     is_of_pod: Callable[[str, str, str], bool],
     any_of: Choose,
 ) -> Location:
-    """Return one of the ready endpoints with a port of that name, beginning anywhere: one that leads to a pod, as
-    `is_of_pod` tells by its namespace, name and address. Raises `ServiceUnavailable`; `asked` is the name as it came.
+    """Return a random ready endpoint with that port name whose address belongs to a pod; `is_of_pod` checks the
+    namespace, name and address. Raises `ServiceUnavailable`; `asked` is the requested name.
     """
     for subset in _from(endpoints.subsets, any_of):
         for one in (each for each in subset.ports if each.name == port):
@@ -193,8 +193,8 @@ def location_of_service(
 
 
 def check_address(text: str) -> None:
-    """Raise `BadRequest` unless that is an address of one host that others may be led to (Go, net.IP.IsGlobalUnicast):
-    none of this host, of this link or of many.
+    """Raise `BadRequest` unless the text is a global unicast address (Go, net.IP.IsGlobalUnicast): no loopback,
+    link-local or multicast address.
     """
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
@@ -208,6 +208,6 @@ def check_address(text: str) -> None:
 
 
 def _from(items: Sequence[T], any_of: Choose) -> Sequence[T]:
-    """Return all items in a row that begins anywhere."""
+    """Return all items, rotated to a random start."""
     start = any_of(len(items)) if items else 0
     return (*items[start:], *items[:start])

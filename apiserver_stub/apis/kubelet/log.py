@@ -1,4 +1,4 @@
-"""The log of a container: checked, asked of the kubelet, and handed on as it comes."""
+"""Container logs: checked, requested from the kubelet, and streamed to the client."""
 
 import ssl
 from collections.abc import Callable
@@ -27,15 +27,15 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.transport.connection_pool import ConnectionTarget, authority
 from controller_manager.common.transport.transport import TransportError, close_body
 
-_LONGEST_REFUSAL = 50_000  # bytes of the answer of a kubelet that gives no log
+_LONGEST_REFUSAL = 50_000  # bytes of a kubelet's error response
 _TEXT = {"content-type": "text/plain"}
 _FINE = range(200, 207)
 _REFUSED = 400
 
 
 class PodLogs:
-    """Answers requests for logs. One of the two `streams` of a container may be asked for only if that is allowed;
-    `check` raises `NotAcceptable` for what nothing is answered as.
+    """Serves pods/log. A single one of a container's `streams` may be selected only if the feature is enabled. `check`
+    raises `NotAcceptable` if the client accepts no served media type.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PodLogs:
         self._streams = streams
 
     async def __call__(self, request: APIRequest) -> Response:
-        """Return the log: nothing (204) for a pod without a node. Raises `ApiError`."""
+        """Return the log; 204 without content for a pod without a node. Raises `ApiError`."""
         if request.http.is_head:
             raise not_allowed()
         self._check(request)
@@ -96,7 +96,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 async def _refused(request: APIRequest, response: Response) -> ApiError:
-    """Return what a kubelet answers that gives no log."""
+    """Return the error for a kubelet's error response."""
     text = (await _beginning(response)).decode("utf-8", "replace")
     status = response.status
     if status == 500:
@@ -105,7 +105,7 @@ async def _refused(request: APIRequest, response: Response) -> ApiError:
         return BadRequest(text)
     error = from_response(status, text.encode())
     if status < _REFUSED:
-        error.reason = ""  # nobody has a word for it
+        error.reason = ""  # there is no reason for this code
     error.message = f"{what_clients_make_of(status, text)} ( pods/log {request.name})"
     error.details = Details(name=request.name, kind="pods/log")
     return error

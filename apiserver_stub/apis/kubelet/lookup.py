@@ -1,4 +1,4 @@
-"""Objects by which pods, services and nodes are reached, as they are in the store when a request asks for them."""
+"""Finds the pods, services and nodes of a request in the store."""
 
 import asyncio
 import socket
@@ -27,11 +27,11 @@ from controller_manager.common.api.core import Endpoints
 from controller_manager.common.api.errors import BadRequest, NotFound, not_found
 from controller_manager.common.base.random import random_source
 
-_LOOKUP = 10.0  # seconds that the name of a host may take to be resolved
+_LOOKUP = 10.0  # timeout of resolving a host name in seconds
 
 
 class Lookup:
-    """Finds what requests name. Raises `NotFound` in the name of the resource that was asked for, as upstream."""
+    """Finds the objects that requests name. Like upstream, raises `NotFound` with the requested resource."""
 
     def __init__(self, scope: RequestScope, options: KubeletOptions) -> None:
         self._scope = scope
@@ -39,16 +39,16 @@ class Lookup:
         self._port = options.kubelet_port
 
     async def pod(self, request: APIRequest, name: str) -> PodLocation:
-        """Return a pod of the namespace of a request."""
+        """Return a pod in the request's namespace."""
         return POD.decode(await self._object(request, "pods", name))
 
     async def kubelet(self, request: APIRequest, node: str) -> Kubelet:
-        """Return the kubelet of a node. Raises `UnknownError` for one without an address."""
+        """Return the kubelet of a node. Raises `UnknownError` if the node has no address."""
         return kubelet_of(NODE.decode(await self._object(request, "nodes", node)), self._types, self._port)
 
     async def node_location(self, request: APIRequest, target: ProxyTarget) -> tuple[Kubelet, Location | None]:
-        """Return the kubelet of a node, and another port of the node if that is meant. Raises `BadRequest` for
-        addresses that nobody is led to.
+        """Return the kubelet of a node, and the location of another port of the node if one is requested. Raises
+        `BadRequest` for a forbidden address.
         """
         kubelet = await self.kubelet(request, target.name)
         for address in await _addresses(kubelet.host):
@@ -58,7 +58,7 @@ class Lookup:
         return kubelet, target.location(kubelet.host, target.port)
 
     async def service_location(self, request: APIRequest, target: ProxyTarget) -> Location:
-        """Return one of the endpoints of a service. Raises `ServiceUnavailable`."""
+        """Return the location of a service's endpoint. Raises `ServiceUnavailable`."""
         port = target.port
         if port.lstrip("+-").isdecimal():
             port = port_name(SERVICE.decode(await self._object(request, "services", target.name)), target)

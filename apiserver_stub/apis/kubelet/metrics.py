@@ -1,4 +1,4 @@
-"""Metrics of logs and of WebSockets, by the names of kube-apiserver."""
+"""Metrics of logs and WebSockets, with the names of kube-apiserver."""
 
 from prometheus_client import CollectorRegistry
 
@@ -7,7 +7,7 @@ from controller_manager.common.base.metrics import Counters, Family
 _USAGE = ("usage",)
 _LOGS = Family(
     "kube_apiserver_pod_logs_insecure_backend_total",
-    "Requests for logs, by whether the certificate of the kubelet counts.",
+    "Number of requests for logs, by use of insecureSkipTLSVerifyBackend.",
     "counter",
     _USAGE,
 )
@@ -16,7 +16,7 @@ _OLD_LOGS = Family(
 )
 _FAILURES = Family(
     "kube_apiserver_pod_logs_backend_tls_failure_total",
-    "Requests for logs that failed at the certificate of the kubelet.",
+    "Number of requests for logs that failed to verify the kubelet's certificate.",
     "counter",
 )
 _OLD_FAILURES = Family(
@@ -24,26 +24,26 @@ _OLD_FAILURES = Family(
 )
 _WEBSOCKETS = Family(
     "apiserver_websocket_streaming_requests_total",
-    "Requests for commands and forwarded ports, by subresource and by who speaks WebSocket with the client.",
+    "Number of requests for streams, by subresource and by the server that handles the WebSocket.",
     "counter",
     ("subresource", "proxy_type"),
 )
 _TRANSLATED = Family(
     "apiserver_stream_translator_requests_total",
-    "WebSockets of commands that were translated, by how that ended.",
+    "Number of translated WebSockets of commands, by status code.",
     "counter",
     ("code",),
 )
 _TUNNELS = Family(
     "apiserver_stream_tunnel_requests_total",
-    "WebSockets that ports were forwarded through, by how that began.",
+    "Number of WebSocket tunnels for port forwarding, by status code.",
     "counter",
     ("code",),
 )
 
 
 class KubeletMetrics:
-    """Counts."""
+    """The metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._logs = Counters(_LOGS, registry), Counters(_OLD_LOGS, registry)
@@ -53,23 +53,23 @@ class KubeletMetrics:
         self._tunnels = Counters(_TUNNELS, registry)
 
     def log(self, *, verified: bool) -> None:
-        """Note a request for a log."""
+        """Count a request for a log."""
         for family in self._logs:
             family.add("enforce_tls" if verified else "skip_tls_allowed")
 
     def unverified(self) -> None:
-        """Note a kubelet whose certificate is not believed."""
+        """Count a kubelet whose certificate could not be verified."""
         for family in self._failures:
             family.add()
 
     def stream(self, subresource: str, *, passed_on: bool) -> None:
-        """Note a request for a command or for forwarded ports, and whether the kubelet speaks WebSocket itself."""
+        """Count a request for a stream, and whether it is passed to a kubelet that supports WebSocket."""
         self._websockets.add(subresource, "proxied_to_kubelet" if passed_on else "translated_at_apiserver")
 
     def translated(self, status: int) -> None:
-        """Note how the translation of a WebSocket ended."""
+        """Count a finished WebSocket translation by status."""
         self._translated.add(str(status))
 
     def tunnel(self, status: int) -> None:
-        """Note how a tunnel within a WebSocket began."""
+        """Count a started WebSocket tunnel by status."""
         self._tunnels.add(str(status))

@@ -1,5 +1,5 @@
-"""The options of requests that connect to pods, services and nodes, as objects of the API: what parameters say, and for
-a proxy the rest of the path; pure.
+"""Options of requests to pods, services and nodes as API objects, from the query and, for a proxy, the rest of the
+path. Pure.
 """
 
 import re
@@ -31,7 +31,7 @@ def _first(values: Sequence[str]) -> str:
 
 
 def _ports(values: Sequence[str]) -> list[int]:
-    """Return numbers that come one by one, or divided by commas. Raises `BadRequest`."""
+    """Return numbers given one by one or separated by commas. Raises `BadRequest`."""
     found = [one for value in values for one in value.split(",")]
     for one in found:
         if not (one.isascii() and one.isdecimal()):
@@ -51,7 +51,7 @@ def _integer(values: Sequence[str]) -> int:
 
 
 def _time(values: Sequence[str]) -> str:
-    """Return a time in whole seconds, in UTC; the zero time for none. Raises `BadRequest`."""
+    """Return a time in whole seconds, in UTC; the zero time if it is missing. Raises `BadRequest`."""
     text = values[0]
     if text in ("", "null"):
         return _ZERO_TIME
@@ -71,7 +71,7 @@ _LOG: Mapping[str, Say] = MappingProxyType({
     "timestamps": _is_on, "tailLines": _integer, "limitBytes": _integer, "insecureSkipTLSVerifyBackend": _is_on,
     "stream": _first,
 })  # fmt: skip
-# The fields of options by their kind, and what makes them of the values of a parameter.
+# The fields of options by kind, with the function that converts the values of a parameter.
 _OPTIONS: Mapping[str, Mapping[str, Say]] = MappingProxyType({
     "PodAttachOptions": _STREAMS,
     "PodExecOptions": {**_STREAMS, "command": list},
@@ -93,7 +93,7 @@ def connection_options(request: APIRequest) -> Tree:
 
 
 def path_behind(request: APIRequest) -> str:
-    """Return what follows the subresource in the path: empty, or with a slash at its beginning."""
+    """Return the path after the subresource: empty, or starting with a slash."""
     path = decoded_path(request.http)
     behind = "/".join(path.strip("/").split("/")[7 if request.kind.namespaced else 5 :])
     if behind and not behind.startswith("/"):
@@ -102,12 +102,12 @@ def path_behind(request: APIRequest) -> str:
 
 
 def decoded_path(request: Request) -> str:
-    """Return the path with encoded slashes decoded, too: what is behind a proxy has no names that one could divide."""
+    """Return the path with encoded slashes decoded as well, since the target of a proxy interprets the path itself."""
     return unquote(request.target.partition("?")[0]) if request.target else request.path
 
 
 class LogOptions(NamedTuple):
-    """The options of a log: the container, and what the kubelet is told of the others."""
+    """The options of a log: the container, and the other options as sent to the kubelet."""
 
     container: str
     follow: bool
@@ -116,8 +116,8 @@ class LogOptions(NamedTuple):
 
 
 def log_options(request: APIRequest, *, streams: bool) -> LogOptions:
-    """Return the options of a log. One of its `streams` may be named only where that is allowed. Raises `BadRequest`
-    and `Invalid`.
+    """Return the options of a log. Selecting one of its `streams` must be enabled. Raises `BadRequest` and
+    `Invalid`.
     """
     said = _made(_parameters(request), _LOG, keep_zero=True)
     if streams:

@@ -1,4 +1,4 @@
-"""Requests as they are passed on to kubelets, pods and services, and the change to other protocols there."""
+"""Requests passed to kubelets, pods and services, including protocol upgrades."""
 
 from collections.abc import Sequence
 
@@ -14,27 +14,27 @@ from controller_manager.common.transport.duplex import SocketStream
 from controller_manager.common.transport.transport import TransportError
 
 VERSION = "x-stream-protocol-version"
-"""The header of the protocols that are spoken over SPDY."""
+"""The header with the protocols spoken over SPDY."""
 _FORWARDED_FOR = "x-forwarded-for"
 _REFUSED = 400
 
 
 class Passing:
-    """Passes requests on, without what tells who their callers are: also the headers of `proxies` of this server."""
+    """Passes requests on, without credentials and without the user headers of this server's `proxies`."""
 
     def __init__(self, connections: KubeletConnections, proxies: RequestHeaderConfig) -> None:
         self.connections = connections
         self._proxies = proxies
 
     def spdy_offer(self, request: Request, target: str, versions: Sequence[str]) -> Request:
-        """Return the offer of SPDY that is made in place of a client's offer of a WebSocket."""
+        """Return the SPDY upgrade request that replaces a client's WebSocket request."""
         passed = self.passed(request, target)
         kept = {name: value for name, value in passed.headers.items() if not name.startswith("sec-websocket-")}
         headers = {**kept, "upgrade": "SPDY/3.1", VERSION: ", ".join(versions)}
         return Request("POST", target, (), headers, repeated={VERSION: tuple(versions)}, target=target)
 
     def passed(self, request: Request, target: str) -> Request:
-        """Return a request as it is sent to `target`, with the address of the client added."""
+        """Return the request to send to `target`, with the client's address added."""
         passed = without_caller(request, self._proxies)
         before = passed.headers.get(_FORWARDED_FOR, "")
         addresses = ", ".join(one for one in (before, request.remote) if one)
@@ -44,9 +44,8 @@ class Passing:
         return replace(passed, method=method, headers={**passed.headers, **told, **host}, target=target)
 
     async def upgrade(self, origin: ConnectionTarget, request: Request, target: str) -> Response:
-        """Return the answer to an offer of another protocol: the change to it, or the refusal of the other side.
-
-        Raises `UnknownError` where there is neither.
+        """Return the response to an upgrade request: the protocol switch, or the error of the target. Raises
+        `UnknownError` if it is neither.
         """
         passed = self.passed(request, target)
         offer = replace(passed, headers={**passed.headers, "upgrade": request.headers["upgrade"]})
@@ -54,7 +53,7 @@ class Passing:
         return response if stream is None else upgraded(response, stream)
 
     async def change(self, origin: ConnectionTarget, offer: Request) -> tuple[Response, SocketStream | None]:
-        """Return the answer to an offer as it is sent, and the stream if that changes the protocol. Raises as
+        """Return the response to an upgrade request, and the stream if the protocol was switched. Raises the errors of
         `upgrade`.
         """
         try:

@@ -1,4 +1,4 @@
-"""Requests that are passed on to pods, services and nodes, and their answers back, with links that lead there again."""
+"""Proxies to pods, services and nodes. Links in responses are rewritten to lead through the proxy."""
 
 import posixpath
 from urllib.parse import quote, urlencode, urlsplit
@@ -22,7 +22,7 @@ from controller_manager.common.transport.connection_pool import ConnectionTarget
 from controller_manager.common.transport.transport import TransportError, close_body
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_ESCAPED = "/:@&=+$,;"  # what Go leaves as it is in a path
+_ESCAPED = "/:@&=+$,;"  # not escaped by Go in a path
 _NOUNS = {"pods": "pod", "services": "service", "nodes": "node"}
 _HTML = "text/html"
 _MOVED = 301
@@ -33,7 +33,7 @@ _CORS = frozenset({
 
 
 class Proxy:
-    """Answers requests to proxies of pods, services and nodes."""
+    """Handles proxy requests for pods, services and nodes."""
 
     def __init__(self, scope: RequestScope, lookup: Lookup, passing: Passing) -> None:
         self._scope = scope
@@ -41,7 +41,7 @@ class Proxy:
         self._passing = passing
 
     async def __call__(self, request: APIRequest) -> Response:
-        """Return the answer of the other side. Raises `ApiError`."""
+        """Return the response of the target. Raises `ApiError`."""
         if request.http.method not in _METHODS:
             raise not_allowed()
         if is_dry_run(request.query):
@@ -91,14 +91,14 @@ class Proxy:
 
 
 async def _returned(request: Request, response: Response, links: Links) -> Response:
-    """Return an answer for the caller, without what it says of other origins that may use it."""
+    """Return the response for the caller, without its CORS headers."""
     location = response.headers.get("location")
     media = response.headers.get("content-type", "").partition(";")[0].strip()
     body = response.body
     assert not isinstance(body, Upgrade)
     if request.is_head and not isinstance(body, bytes):
         found = await passed_back(replace(response, body=b""))
-        found = replace(found, body=PassingBody(body))  # an empty one, so that nothing is said of its length
+        found = replace(found, body=PassingBody(body))  # an empty body, so that Content-Length is not sent
     elif location is None and media == _HTML:
         found = await passed_back(replace(response, body=b""))
         found = replace(found, body=rewritten_body(response, links))
@@ -111,7 +111,7 @@ async def _returned(request: Request, response: Response, links: Links) -> Respo
 
 
 async def _redirected(response: Response, location: str, links: Links) -> str:
-    """Return where an answer leads to. Raises `InternalError` if that is no URL."""
+    """Return the target of a redirect. Raises `InternalError` if it is not a URL."""
     try:
         urlsplit(location)
     except ValueError as error:
@@ -121,7 +121,7 @@ async def _redirected(response: Response, location: str, links: Links) -> str:
 
 
 def joined(before: str, path: str) -> str:
-    """Return a path behind another one, without what leads nowhere or back; a slash at the end stays."""
+    """Return the joined and normalized path; a trailing slash is kept."""
     if not before and not path:
         return ""
     found = posixpath.normpath(f"{before}/{path}".replace("//", "/") if before else path)
@@ -130,7 +130,7 @@ def joined(before: str, path: str) -> str:
 
 
 def _prefix(asked: str, path: str) -> str:
-    """Return the beginning of the path that was asked for, before the one that is passed on."""
+    """Return the requested path without the part that is passed on."""
     suffix = f"{path}/" if asked.endswith("/") and not path.endswith("/") else path
     return asked.removesuffix(suffix)
 
@@ -140,6 +140,6 @@ def _quoted(path: str) -> str:
 
 
 def _query_of(request: Request) -> str:
-    """Return the query as it came, with its question mark; empty if there is none."""
+    """Return the query with its question mark; empty if there is none."""
     query = request.target.partition("?")[2] if request.target else urlencode(request.query, quote_via=quote)
     return f"?{query}" if query else ""

@@ -1,4 +1,4 @@
-"""Answers that are read over a WebSocket: each piece is a message, and what the client says counts for nothing."""
+"""Responses streamed over a WebSocket: each piece is a message, and messages of the client are ignored."""
 
 import base64
 from functools import partial
@@ -13,9 +13,7 @@ _PROTOCOLS = ("", "binary.k8s.io", _BASE64)
 
 
 def upgraded_to_read(request: Request, response: Response) -> Response:
-    """Return the answer that has a client read the body of `response` over a WebSocket. Raises `BadRequest` and
-    `Forbidden`.
-    """
+    """Return a WebSocket response that sends the body of `response`. Raises `BadRequest` and `Forbidden`."""
     headers = handshake(request, _PROTOCOLS)
     is_text = headers.get("sec-websocket-protocol") == _BASE64
     return Response(101, headers, Upgrade(PROTOCOL, partial(_talk, response, is_text)))
@@ -32,7 +30,7 @@ async def _talk(response: Response, is_text: bool, stream: DuplexStream) -> None
 async def _tell(response: Response, socket: WebSocket, *, is_text: bool) -> None:
     body = response.body
     assert not isinstance(body, Upgrade)
-    await socket.send(b"", text=is_text)  # so that the client knows at once
+    await socket.send(b"", text=is_text)  # confirms the connection at once
     if isinstance(body, bytes):
         await socket.send(base64.b64encode(body) if is_text else body, text=is_text)
     else:

@@ -1,5 +1,5 @@
-"""The client's side of SPDY/3.1 as kubelets speak it: streams that this side opens, without flow control (The Chromium
-Projects, SPDY Protocol, Draft 3.1).
+"""A SPDY/3.1 client for kubelets: only this side opens streams, and there is no flow control (The Chromium Projects,
+SPDY Protocol, Draft 3.1).
 """
 
 import asyncio
@@ -30,11 +30,11 @@ _REST = (
 _CONTROL = 0x8003_0000  # the first word of a control frame, without its type
 _SYN_STREAM, _RST_STREAM, _PING, _GOAWAY = 1, 3, 6, 7
 _FIN = 1
-_LONGEST = 64  # bytes of control frames that are looked at
+_LONGEST = 64  # bytes of control frames that are decoded
 
 
 class Data(NamedTuple):
-    """What came on a stream; nothing more will if it `ends`."""
+    """Data received on a stream; it is the last if it `ends`."""
 
     stream: int
     data: bytes
@@ -52,18 +52,18 @@ class SpdyConnection:
         self._sending = asyncio.Lock()
 
     async def open(self, headers: Mapping[str, str]) -> int:
-        """Open a stream; return its number. Raises ConnectionError."""
+        """Open a stream and return its ID. Raises ConnectionError."""
         self._last += 2
         block = len(headers).to_bytes(4, "big")
         for name, value in headers.items():
             block += b"".join(len(text).to_bytes(4, "big") + text for text in (name.lower().encode(), value.encode()))
         packed = self._headers.compress(block) + self._headers.flush(zlib.Z_SYNC_FLUSH)
-        opening = self._last.to_bytes(4, "big") + bytes(6)  # of no other stream, of the highest priority, slot 0
+        opening = self._last.to_bytes(4, "big") + bytes(6)  # no associated stream, highest priority, slot 0
         await self._write(_control(_SYN_STREAM, opening + packed))
         return self._last
 
     async def send(self, stream: int, data: bytes, *, ends: bool = False) -> None:
-        """Send on a stream, for the last time if it `ends`. Raises ConnectionError."""
+        """Send data on a stream; `ends` half-closes it. Raises ConnectionError."""
         for start in range(0, len(data), PIECE):
             part = data[start : start + PIECE]
             await self._write(_data(stream, part, ends=ends and start + PIECE >= len(data)))
@@ -71,7 +71,7 @@ class SpdyConnection:
             await self._write(_data(stream, b"", ends=True))
 
     async def receive(self) -> AsyncIterator[Data]:
-        """Yield what comes, in pieces; pings are answered. Raises ConnectionError, also when the other side leaves."""
+        """Yield received data in pieces and answer pings. Raises ConnectionError, also for a GOAWAY."""
         while True:
             head = await self._reader.exactly(8)
             first, flags, size = int.from_bytes(head[:4], "big"), head[4], int.from_bytes(head[5:], "big")
@@ -94,7 +94,7 @@ class SpdyConnection:
             yield Data(stream, data, ends and not size)
 
     async def _obey(self, kind: int, flags: int, content: bytes) -> Data | None:
-        """Do what a control frame asks for; return the end of the stream that it ends."""
+        """Handle a control frame; return the end of the stream if it ends one."""
         stream = int.from_bytes(content[:4], "big")
         if kind == _PING and stream % 2 == 0:
             await self._write(_control(_PING, content))
@@ -118,6 +118,6 @@ def _data(stream: int, content: bytes, *, ends: bool) -> bytes:
 
 
 def _dictionary() -> bytes:
-    """Return what headers are packed with (section 2.6.10.1)."""
+    """Return the compression dictionary of headers (section 2.6.10.1)."""
     words = (word.replace("_", " ").encode() for word in _WORDS.split(" "))
     return b"".join(len(word).to_bytes(4, "big") + word for word in words) + _REST.encode()

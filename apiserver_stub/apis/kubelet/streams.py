@@ -1,4 +1,4 @@
-"""Commands in containers and ports of pods: streams between a client and the kubelet, in the protocol they agree on."""
+"""Exec, attach and port forwarding: streams between a client and the kubelet in a negotiated protocol."""
 
 from typing import NamedTuple
 from urllib.parse import quote_plus, urlencode
@@ -25,13 +25,13 @@ _PORTS = "portforward"
 _PATHS = {"exec": "exec", "attach": "attach", _PORTS: "portForward"}
 _SPOKEN = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _CREATE = "create"
-_WEBSOCKETS = "ExtendWebSocketsToKubelet"  # as nodes declare it
+_WEBSOCKETS = "ExtendWebSocketsToKubelet"  # declared feature of nodes
 
 
 class StreamFeatures(NamedTuple):
-    """The features of streams: WebSockets are left to kubelets that declare that they speak them (`passes_on`); for
-    others commands are translated (`translates`) and ports go through tunnels (`tunnels`); and who gets a stream must
-    be allowed to create it (`authorizes`).
+    """Features of streams: `passes_on` passes WebSockets to kubelets that declare support. For other kubelets,
+    `translates` translates commands, and `tunnels` tunnels ports. `authorizes` requires permission to create the
+    subresource.
     """
 
     passes_on: bool = True
@@ -41,8 +41,8 @@ class StreamFeatures(NamedTuple):
 
 
 class PodStreams:
-    """Answers requests to exec, attach and forward ports. Who may get them must also be allowed to create them: with
-    WebSockets a client does by GET what it does by POST otherwise.
+    """Handles exec, attach and port-forward. A caller with permission to get must also have permission to create, since
+    WebSocket clients use GET where others use POST.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PodStreams:
         self._metrics = metrics
 
     async def __call__(self, request: APIRequest) -> Response:
-        """Return the change to the protocol of the kubelet, or its refusal. Raises `ApiError`."""
+        """Return the upgrade to the kubelet's protocol, or the kubelet's error. Raises `ApiError`."""
         subresource = request.subresource_name
         if request.http.is_head:
             raise not_allowed()
@@ -85,7 +85,7 @@ class PodStreams:
         return await self._passing.upgrade(origin, http, target)
 
     def _translates(self, subresource: str, kubelet: Kubelet) -> bool:
-        """Return whether WebSockets end here, and count that."""
+        """Return whether the WebSocket is translated here, and count the request."""
         features = self._features
         if not (features.tunnels if subresource == _PORTS else features.translates):
             return False
@@ -100,7 +100,7 @@ class PodStreams:
         return response if stream is None else through_tunnel(request, response, stream)
 
     async def _find(self, request: APIRequest, options: Tree) -> tuple[Kubelet, str]:
-        """Return the kubelet, and what is asked of it."""
+        """Return the kubelet and the target path."""
         pod = await self._lookup.pod(request, request.name)
         at = f"/{_PATHS[request.subresource_name]}/{request.namespace}/{request.name}"
         if request.subresource_name != _PORTS:
@@ -125,7 +125,7 @@ class PodStreams:
 
 
 def _query(options: Tree) -> str:
-    """Return the options as kubelets read them."""
+    """Return the query for the kubelet."""
     said = [("command", one) for one in options.get("command") or ()]
     said += [(name, "1") for field, name in _SPOKEN.items() if options.get(field)]
     if ports := options.get("ports"):

@@ -1,4 +1,4 @@
-"""The subresources of kubelets put together."""
+"""Wires the kubelet subresources together."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -31,8 +31,8 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 
 
 class KubeletParts(msgspec.Struct, frozen=True):
-    """The parts of a server that these subresources are made of; without a `dialer` connections are direct. `enabled`
-    tells which features are on; `check` raises `NotAcceptable` for requests that nothing can be answered to.
+    """The dependencies of these subresources. Without a `dialer`, connections are direct. `enabled` returns whether a
+    feature is on. `check` raises `NotAcceptable` if the client accepts no served media type.
     """
 
     scope: RequestScope
@@ -45,7 +45,7 @@ class KubeletParts(msgspec.Struct, frozen=True):
 
 
 class KubeletSubresources:
-    """Logs, commands, forwarded ports and proxies; `open` and `close` with the server."""
+    """Logs, exec, attach, port forwarding and proxies. Call `open` and `close` with the server."""
 
     def __init__(self, options: KubeletOptions, parts: KubeletParts) -> None:
         self._connections = connections = KubeletConnections(options, parts.runtime.log("kubelets"), parts.dialer)
@@ -59,10 +59,10 @@ class KubeletSubresources:
             **{("pods", name): streams for name in ("exec", "attach", "portforward")},
             **{(plural, "proxy"): proxy for plural in ("pods", "services", "nodes")},
         }
-        """What answers requests, by resource and subresource."""
+        """The handlers by resource and subresource."""
 
     async def open(self) -> None:
-        """Read the files that flags name. Raises `ConfigError`."""
+        """Read the configured files. Raises `ConfigError`."""
         await self._connections.open()
 
     async def close(self) -> None:

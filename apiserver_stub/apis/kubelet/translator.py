@@ -1,5 +1,5 @@
-"""Commands over a WebSocket, for kubelets that do not speak version 5 of its channels: its messages become streams of
-SPDY (KEP-4006).
+"""Translates commands over a WebSocket to SPDY for kubelets that do not support version 5 of the WebSocket protocol
+(KEP-4006).
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from controller_manager.common.transport.transport import TransportError
 _V5 = "v5.channel.k8s.io"
 _VERSIONS = (_V5, "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
-_END = 255  # the channel on which a client says that it has no more for another one
+_END = 255  # the channel on which a client closes another one
 _LONGEST_STATUS = 64 * 1024  # bytes
 _EXIT_CODE = "NonZeroExitCode"
 
 
 class Streams(NamedTuple):
-    """The streams of a command that are wanted."""
+    """The requested streams of a command."""
 
     stdin: bool
     stdout: bool
@@ -36,7 +36,7 @@ class Streams(NamedTuple):
     tty: bool
 
     def channels(self) -> Mapping[int, str]:
-        """Return the channels by their numbers, with the names that kubelets know them by, in the order of opening."""
+        """Return the channel numbers with the kubelet's stream names, in the order of opening."""
         wanted = {
             _ERROR: True, _STDIN: self.stdin, _STDOUT: self.stdout, _STDERR: self.stderr and not self.tty,
             _RESIZE: self.tty,
@@ -48,20 +48,20 @@ _NAMES = {_ERROR: "error", _STDIN: "stdin", _STDOUT: "stdout", _STDERR: "stderr"
 
 
 def needs_translation(request: Request) -> bool:
-    """Tell whether a client offers to speak version 5."""
+    """Return whether a client offers version 5."""
     return _V5 in subprotocols(request)
 
 
 class Translator:
-    """Talks to clients by WebSocket and to kubelets by SPDY."""
+    """Speaks WebSocket with clients and SPDY with kubelets."""
 
     def __init__(self, passing: Passing, metrics: KubeletMetrics) -> None:
         self._passing = passing
         self._metrics = metrics
 
     def answer(self, request: Request, origin: ConnectionTarget, target: str, streams: Streams) -> Response:
-        """Return the answer that has a client talk; the kubelet is asked for `target` when it does. Raises `BadRequest`
-        and `Forbidden`.
+        """Return a response that upgrades to WebSocket and then connects to `target` of the kubelet. Raises
+        `BadRequest` and `Forbidden`.
         """
         try:
             headers = handshake(request, (_V5,))
@@ -75,7 +75,7 @@ class Translator:
     ) -> None:
         socket = WebSocket(caller)
         first = _STDOUT if streams.stdout else _STDERR if streams.stderr else _ERROR
-        await socket.send(bytes((first,)))  # so that the client knows at once
+        await socket.send(bytes((first,)))  # confirms the connection at once
         try:
             stream = await self._reach(request, origin, target)
         except ApiError as error:
@@ -91,7 +91,7 @@ class Translator:
             await self._finish(socket, *_told(status))
 
     async def _reach(self, request: Request, origin: ConnectionTarget, target: str) -> SocketStream:
-        """Return a connection to the kubelet that speaks SPDY. Raises `ApiError`."""
+        """Return a SPDY connection to the kubelet. Raises `ApiError`."""
         offer = self._passing.spdy_offer(request, target, _VERSIONS)
         try:
             response, stream = await self._passing.connections.transport.upgrade(origin, offer)
@@ -110,7 +110,7 @@ class Translator:
 
 
 class _Command:
-    """One command: channels on one side, streams on the other."""
+    """One command: WebSocket channels on one side, SPDY streams on the other."""
 
     def __init__(self, socket: WebSocket, spdy: SpdyConnection, streams: Streams) -> None:
         self._socket = socket
@@ -120,8 +120,8 @@ class _Command:
         self._status: bytes | None = None
 
     async def run(self) -> bytes | None:
-        """Carry until the command has ended; return what the kubelet says of it: nothing if all is well, None if the
-        client is gone. Raises ConnectionError.
+        """Copy data until the command ends. Return the kubelet's error status: empty for success, None if the client is
+        gone. Raises ConnectionError.
         """
         for channel, name in self._channels.items():
             self._numbers[channel] = await self._spdy.open({"streamType": name})
@@ -162,7 +162,7 @@ class _Command:
 
 
 def _told(said: bytes) -> tuple[bytes, int]:
-    """Return the status for the client, and its code for metrics, of what a kubelet says when a command has ended."""
+    """Return the status for the client and its code for metrics, from the kubelet's error stream."""
     if not said:
         return b'{"metadata":{},"status":"Success"}', 200
     try:

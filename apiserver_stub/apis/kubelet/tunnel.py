@@ -1,4 +1,4 @@
-"""Forwarded ports over a WebSocket, for kubelets that do not speak it: SPDY goes through its messages as it is."""
+"""Tunnels SPDY through WebSocket messages for port forwarding to kubelets without WebSocket support."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -14,16 +14,16 @@ _PREFIX, _SUFFIX = "SPDY/3.1+", ".k8s.io"
 
 
 def tunneled(request: Request) -> list[str]:
-    """Return the protocols that a client offers to speak over SPDY within a WebSocket."""
+    """Return the protocols that a client offers for SPDY within a WebSocket."""
     offered = subprotocols(request)
     return [one.removeprefix(_PREFIX) for one in offered if one.startswith(_PREFIX) and one.endswith(_SUFFIX)]
 
 
 def through_tunnel(request: Request, response: Response, stream: SocketStream) -> Response:
-    """Return the answer that has a client talk to the kubelet, which answered a change to SPDY with `response`. Raises
+    """Return a response that connects the client to the kubelet, which accepted SPDY with `response`. Raises
     `BadRequest` and `Forbidden`.
     """
-    relay = Relay(stream)  # which breaks the stream if nobody will talk
+    relay = Relay(stream)  # closes the stream if the client never connects
     headers = handshake(request, [_PREFIX + response.headers.get(VERSION, "")])
     return Response(101, headers, Upgrade(PROTOCOL, partial(_talk, relay)))
 
@@ -31,12 +31,12 @@ def through_tunnel(request: Request, response: Response, stream: SocketStream) -
 async def _talk(relay: Relay, caller: DuplexStream) -> None:
     tunnel = Tunnel(caller)
     await relay.serve(tunnel)
-    with suppress(ConnectionError):  # it may be the client that has gone
+    with suppress(ConnectionError):  # the client may be gone
         await tunnel.aclose()
 
 
 class Tunnel:
-    """A `DuplexStream` of the bytes within the messages of a WebSocket."""
+    """A `DuplexStream` of the bytes in WebSocket messages."""
 
     def __init__(self, stream: DuplexStream) -> None:
         self._socket = WebSocket(stream)

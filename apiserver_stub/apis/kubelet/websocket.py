@@ -1,4 +1,6 @@
-"""The server's side of a WebSocket (RFC 6455): messages in pieces, so that one of any size takes 64 KiB of memory."""
+"""A WebSocket server connection (RFC 6455). Messages are read in pieces, so that a large message needs only 64 KiB of
+memory.
+"""
 
 import asyncio
 import base64
@@ -16,14 +18,14 @@ _OFFERED = "sec-websocket-protocol"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _VERSION = "13"
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
-_CONTROL = 8  # opcodes from here on
+_CONTROL = 8  # control opcodes start here
 _LONGEST_CONTROL = 125  # bytes
-_TWO_BYTES, _EIGHT_BYTES = 126, 127  # lengths that stand for one that follows
+_TWO_BYTES, _EIGHT_BYTES = 126, 127  # lengths that announce an extended length
 _NORMAL, _PROTOCOL_ERROR = 1000, 1002
 
 
 class Piece(NamedTuple):
-    """A part of a message: the first one if it `begins` it, the last one if it `ends` it."""
+    """A part of a message; `begins` and `ends` mark the first and the last one."""
 
     data: bytes
     begins: bool
@@ -31,18 +33,18 @@ class Piece(NamedTuple):
 
 
 def offers_websocket(request: Request) -> bool:
-    """Tell whether a request offers to speak WebSocket."""
+    """Return whether a request asks for an upgrade to WebSocket."""
     return PROTOCOL in offered_protocols(request)
 
 
 def subprotocols(request: Request) -> list[str]:
-    """Return the subprotocols that a client offers, preferred ones first."""
+    """Return the subprotocols that a client offers, in order of preference."""
     return [one.strip() for one in request.headers.get(_OFFERED, "").split(",") if one.strip()]
 
 
 def handshake(request: Request, allowed: Collection[str]) -> dict[str, str]:
-    """Return the headers that accept the offer of a client; its first subprotocol that is allowed is chosen, the empty
-    one if it names none. Raises `BadRequest` for a broken offer, `Forbidden` if no subprotocol is allowed.
+    """Return the headers that accept a client's upgrade, with its first allowed subprotocol (the empty one if it names
+    none). Raises `BadRequest` for an invalid request, `Forbidden` if no subprotocol is allowed.
     """
     key = request.headers.get("sec-websocket-key", "")
     if request.headers.get("sec-websocket-version") != _VERSION or not key:
@@ -56,11 +58,11 @@ def handshake(request: Request, allowed: Collection[str]) -> dict[str, str]:
 
 
 class ProtocolError(ConnectionError):
-    """The client breaks the rules of WebSockets."""
+    """The client violates the WebSocket protocol."""
 
 
 class WebSocket:
-    """Messages over a stream whose client has been accepted. One task receives while others send."""
+    """Messages over an accepted connection. One task receives while others send."""
 
     def __init__(self, stream: DuplexStream) -> None:
         self._stream = stream
@@ -69,7 +71,7 @@ class WebSocket:
         self._closed = False
 
     async def receive(self) -> AsyncIterator[Piece]:
-        """Yield pieces of messages until the client closes; pings are answered. Raises ConnectionError."""
+        """Yield pieces of messages until the client closes; answer pings. Raises ConnectionError."""
         begins = True
         while True:
             header = await self._reader.exactly(2)
@@ -93,13 +95,13 @@ class WebSocket:
         await self._write(_TEXT if text else _BINARY, data)
 
     async def close(self, code: int = _NORMAL) -> None:
-        """Say that this side is done; only the first time counts."""
+        """Send a close frame, once."""
         if not self._closed:
             await self._write(_CLOSE, code.to_bytes(2, "big"))
             self._closed = True
 
     async def _head(self, header: bytes) -> tuple[bool, int, int, bytes]:
-        """Return of a frame: whether it is the last of its message, opcode, size in bytes, and mask."""
+        """Return the head of a frame: whether it is the last of its message, opcode, size in bytes, and mask."""
         final, opcode, size = bool(header[0] & 0x80), header[0] & 0x0F, header[1] & 0x7F
         is_control = opcode >= _CONTROL
         if header[0] & 0x70 or not header[1] & 0x80 or (is_control and (not final or size > _LONGEST_CONTROL)):
@@ -109,7 +111,7 @@ class WebSocket:
         return final, opcode, size, await self._reader.exactly(4)
 
     async def _control(self, opcode: int, data: bytes) -> bool:
-        """Obey a control frame; return whether more may come."""
+        """Handle a control frame; return whether more frames may follow."""
         if opcode == _PING:
             await self._write(_PONG, data)
         elif opcode == _CLOSE:
@@ -136,7 +138,7 @@ class WebSocket:
 
 
 def _unmasked(data: bytes, mask: bytes, offset: int) -> bytes:
-    """Return what a client has masked, `offset` bytes into the payload."""
+    """Unmask client data that starts `offset` bytes into the payload."""
     if not data:
         return data
     turn = offset % 4

@@ -1,4 +1,4 @@
-"""The description of the API: OpenAPI 3 for each version of a group, OpenAPI 2 for all of it, made from the kinds."""
+"""OpenAPI documents built from the kinds: version 3 for each group version, and version 2 for the whole API."""
 
 from apiserver_stub.apis.openapi.extension import GroupPaths, part_of
 from apiserver_stub.apis.openapi.handler import Extensions, OpenApi

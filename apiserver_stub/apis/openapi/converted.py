@@ -1,4 +1,4 @@
-"""Descriptions of OpenAPI 2 in the words of OpenAPI 3, for servers that know only the older one; pure."""
+"""Convert OpenAPI 2 documents to OpenAPI 3 for extension servers without version 3. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ _OF_VALUES = ("type", "format", "uniqueItems")
 
 
 def converted(part: GroupPaths, title: str) -> dict[str, Any]:
-    """Return a document of OpenAPI 3 that says the same, as far as it can be told here."""
+    """Return the OpenAPI 3 document with the same content, as far as it can be converted."""
     return dict(gnostic.fitted(gnostic.V3, "Document", {
         "openapi": "3.0.0",
         "info": {"title": title, "version": "unversioned"},
@@ -67,7 +67,7 @@ def _content(schema: Any, media: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_refs(tree: Any) -> Any:
-    """Return schemas whose references lead to where version 3 has definitions."""
+    """Return schemas with the reference paths of version 3."""
     if isinstance(tree, list):
         return [_with_refs(one) for one in tree]
     if not isinstance(tree, dict):

@@ -1,6 +1,6 @@
-"""What OpenAPI tells of custom resources: the schema of their definition, in the words of version 3 or 2.
+"""OpenAPI schemas of custom resources, from the schema of their definition, for version 3 or 2.
 
-Version 2 has no junctors and no nullable values and tells no defaults, and clients of it stumble over fields beside
+Version 2 has no junctors, no nullable values and no defaults here, and its clients fail on declared fields next to
 unknown ones.
 """
 
@@ -43,8 +43,8 @@ _LIST_METADATA = f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds
 
 
 class CustomSchemas:
-    """The schemas of a custom resource and of its lists; `metadata` and `list_metadata` refer to those of all objects,
-    `itself` to the schema of the resource. `old` is version 2.
+    """The schemas of a custom resource and its list. `metadata` and `list_metadata` are references to the common
+    schemas, `itself` to the resource's schema. `old` is version 2.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class CustomSchemas:
         return found
 
     def _told(self, raw: Schema) -> Schema:
-        """Return a schema as it is told, with all within."""
+        """Return a schema in this OpenAPI version, recursively."""
         said = {name: value for name, value in raw.items() if _is_said(name, value)}
         told = _simplified(said) if self._old else _unfolded(said)
         if "properties" in told:
@@ -113,12 +113,12 @@ class CustomSchemas:
 
 
 def _is_said(name: str, value: Any) -> bool:
-    """Return whether a keyword means anything with a value; a zero does, and so does every example."""
+    """Return whether a keyword with this value has a meaning; zero has one, and so does every example."""
     return value is not None and (name in _VALUES or (value is not False and value not in ("", [], {})))
 
 
 def _unfolded(raw: Schema) -> Schema:
-    """Return a schema that says in plain words what its extensions mean."""
+    """Return a schema with its extensions expressed in standard keywords."""
     told = dict(raw)
     all_of = raw.get("allOf") or [{}]
     if raw.get(INT_OR_STRING) and _INTEGER_OR_STRING not in (raw.get("anyOf"), all_of[0].get("anyOf")):
@@ -130,7 +130,7 @@ def _unfolded(raw: Schema) -> Schema:
 
 
 def _simplified(raw: Schema) -> Schema:
-    """Return a schema without what version 2 does not know, and what its clients cannot cope with."""
+    """Return a schema without keywords that version 2 or its clients do not support."""
     told = {name: value for name, value in raw.items() if name not in _UNKNOWN_TO_OLD}
     properties = told.get("properties", {})
     nullable = {name for name, inner in properties.items() if inner.get("nullable")}

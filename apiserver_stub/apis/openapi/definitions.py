@@ -1,4 +1,4 @@
-"""The definitions of objects that descriptions refer to, by the names clients know them by."""
+"""The object definitions that OpenAPI documents refer to, by their published names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -17,7 +17,7 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 STATUS, PATCH, DELETE_OPTIONS, WATCH_EVENT = (
     META + name for name in ("Status", "Patch", "DeleteOptions", "WatchEvent")
 )
-# Where the groups whose definitions are not below `io.k8s.api.` keep them.
+# The locations of groups whose definitions are not below `io.k8s.api.`.
 _HOMES = (
     ("meta.", "io.k8s.apimachinery.pkg.apis."),
     ("apiextensions.", "io.k8s.apiextensions-apiserver.pkg.apis."),
@@ -25,7 +25,7 @@ _HOMES = (
     ("", "io.k8s.api."),
 )
 _TYPE: Raw = MappingProxyType({"apiVersion": {"type": "string"}, "kind": {"type": "string"}})
-# Types of values in the words of OpenAPI, where they are other ones.
+# OpenAPI names of value types, if they differ.
 _TYPES: Mapping[str, Raw] = MappingProxyType({
     "any": {"preserveUnknownFields": True},
     "bytes": {"type": "string", "format": "byte"},
@@ -41,8 +41,8 @@ class Definitions:
 
     A definition has the keys of the facts: `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`,
     `default`, `description`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `unions`, and as
-    `gvk` a list of (group, version, kind). That of a `custom` kind, or with `isList` of its lists, is told by its
-    schema; it has the fields that refer to others.
+    `gvk` a list of (group, version, kind). The definition of a `custom` kind (with `isList`:
+    of its list) is described by its schema and has only the fields that refer to other definitions.
     """
 
     def __init__(self, definitions: Mapping[str, Raw]) -> None:
@@ -55,7 +55,7 @@ class Definitions:
         return name in self._definitions
 
     def closure(self, names: Iterable[str]) -> list[str]:
-        """Return the names and all they refer to, sorted."""
+        """Return the names and everything they refer to, sorted."""
         found: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -66,7 +66,9 @@ class Definitions:
         return sorted(found)
 
     def with_kinds(self, kinds: Iterable[ResourceInfo]) -> "Definitions":
-        """Return these, and those of every kind the published API has none of, made of its schema, and of its lists."""
+        """Return these definitions plus those of kinds that are not in the published API, built from their schema, with
+        their lists.
+        """
         found: dict[str, Raw] = {}
         for kind in kinds:
             if kind.definition:
@@ -78,7 +80,7 @@ class Definitions:
 
 
 def built_in() -> Definitions:
-    """Return the definitions of the built-in API with their descriptions."""
+    """Return the definitions of the built-in API with descriptions."""
     definitions = _load("definitions.json")
     for short, told in _load("descriptions.json").items():
         raw = definitions[full_name(short)]
@@ -93,13 +95,13 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def full_name(short: str) -> str:
-    """Return the name clients know a definition by: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`."""
+    """Return the published name of a definition: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`."""
     return next(home + short for start, home in _HOMES if short.startswith(start))
 
 
 def name_of(body: ResourceInfo | Subresource) -> str:
-    """Return the name clients know the definition of a kind by; of one that is not in the published API, its group
-    turned round, version and kind, whether it is defined or not.
+    """Return the published name of a kind's definition. For a kind outside the published API it is the reversed group,
+    version and kind, whether the definition exists or not.
     """
     if body.definition:
         return full_name(body.definition)
@@ -107,7 +109,7 @@ def name_of(body: ResourceInfo | Subresource) -> str:
 
 
 def name_of_list(kind: ResourceInfo) -> str:
-    """Return the name of the definition of its collections."""
+    """Return the name of the definition of the kind's list."""
     return f"{name_of(kind)}List"
 
 
@@ -121,7 +123,7 @@ def _refs(raw: Raw) -> Iterator[str]:
 
 
 def _object_of(kind: ResourceInfo) -> Raw:
-    """Return an object as its schema has it; one that says nothing may hold anything."""
+    """Return an object definition from the kind's schema; an empty schema allows anything."""
     found = {} if isinstance(kind.schema, StructuralSchema) else _described(kind.schema, ())
     fields = {**found.get("fields", {}), **_TYPE, "metadata": {"ref": f"{META}ObjectMeta"}}
     gvk = [[kind.group, kind.version, kind.kind]]
@@ -139,7 +141,7 @@ def _list_of(kind: ResourceInfo) -> Raw:
 
 
 def _described(schema: Schema, above: tuple[Schema, ...]) -> Raw:
-    """Return a schema as a definition, with all it refers to in its place; where it leads back to itself, anything."""
+    """Return a schema as a definition with its references inlined; a recursive reference allows anything."""
     found: dict[str, Any] = dict(_TYPES.get(schema.type, {"type": schema.type}))
     if schema.preserve or schema in above or not (schema.fields or schema.values or schema.type != "object"):
         found["preserveUnknownFields"] = True

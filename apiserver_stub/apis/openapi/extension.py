@@ -1,4 +1,4 @@
-"""Descriptions that other servers make (OpenAPI 2): cut down to one version of a group, and laid beside ours; pure."""
+"""OpenAPI 2 documents of extension servers: reduced to one group version, and merged into ours. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ _NO_TEXT = frozenset({"description"})
 
 
 class GroupPaths(NamedTuple):
-    """The paths of one version of a group, and the definitions they need."""
+    """The paths of one group version, and the definitions they need."""
 
     paths: Mapping[str, Any]
     definitions: Mapping[str, Any]
 
 
 def part_of(document: Any, root: str) -> GroupPaths:
-    """Return what a document tells of the paths below `root`, as far as this server can tell it too.
+    """Return the part of a document below `root`, as far as this server supports it.
 
-    Raises ValueError for what is no description.
+    Raises ValueError for an invalid document.
     """
     if not isinstance(document, dict) or not isinstance(document.get("paths"), dict):
         raise ValueError("it has no paths")
@@ -35,8 +35,8 @@ def part_of(document: Any, root: str) -> GroupPaths:
 
 
 def merged(document: Mapping[str, Any], parts: Iterable[GroupPaths]) -> dict[str, Any]:
-    """Return a description with the parts of others; what is there already stays, and of a definition that is another
-    one by the same name the name gets a suffix: `_v2`, `_v3`.
+    """Return a document with the parts of extension servers merged in. Existing paths stay. A different definition with
+    an existing name is renamed with a suffix: `_v2`, `_v3`.
     """
     paths, definitions = dict(document["paths"]), dict(document["definitions"])
     for part in parts:
@@ -58,7 +58,7 @@ def _free(name: str, found: Any, taken: Mapping[str, Any]) -> str:
 
 
 def _bare(tree: Any) -> Any:
-    """Return a definition without what is there to be read only."""
+    """Return a definition without descriptions."""
     if isinstance(tree, dict):
         return {key: _bare(value) for key, value in tree.items() if key not in _NO_TEXT or not isinstance(value, str)}
     return [_bare(one) for one in tree] if isinstance(tree, list) else tree
@@ -76,7 +76,7 @@ def _renamed(tree: Any, changed: Mapping[str, str]) -> Any:
 
 
 def _inlined(tree: Any, parameters: Mapping[str, Any]) -> Any:
-    """Return paths with the parameters that all of the document shares where they are used."""
+    """Return paths with shared parameters of the document inlined."""
     if isinstance(tree, list):
         return [_inlined(one, parameters) for one in tree]
     if not isinstance(tree, dict):

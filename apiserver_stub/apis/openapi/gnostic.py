@@ -1,11 +1,12 @@
-"""Descriptions as protobuf, the form Go clients ask for: a small writer, and the messages of both versions as tables.
+"""OpenAPI documents as protobuf for Go clients: a small writer, and the messages of both versions as tables.
 
-The messages are those of gnostic (openapiv2/OpenAPIv2.proto, openapiv3/OpenAPIv3.proto), as far as our documents go.
-A message is a table from the key in JSON to `NUMBER TYPE`; one that is a function of the value is one of several types.
-A TYPE is `text`, `flag`, `int`, `double`, `any` (whatever it is, as YAML), `scalar` (a default of version 3), the name
-of a message, or made of others:
+The messages are those of gnostic (openapiv2/OpenAPIv2.proto, openapiv3/OpenAPIv3.proto), as far as our documents use
+them.
+A message is a table from the key in JSON to `NUMBER TYPE`; a function chooses a message by the value. A TYPE is
+`text`, `flag`, `int`, `double`, `any` (any value, as YAML), `scalar` (a default of version 3), the name of a message,
+or a composition:
 
-    [T]    one after the other              {T}    a message of pairs (name, T)
+    [T]    a repeated field                 {T}    a message of pairs (name, T)
     N>T    a message with T as field N      >T     the same with field 1
 
 The key `x-` stands for all extensions and `*` for all keys not named; both are written as pairs.
@@ -113,7 +114,7 @@ _UNFIT: Any = object()
 
 
 def fitted(messages: Messages, name: str, value: Any) -> FrozenTree:
-    """Return what the message of that name has room for of a tree that somebody else made; nothing of what is none.
+    """Return the part of an untrusted tree that fits the named message; empty if nothing fits.
 
     Raises RecursionError for a tree that is too deep.
     """
@@ -154,14 +155,14 @@ def _kind(spec: str) -> str:
 
 
 class Writer:
-    """Writes trees as the messages of a table."""
+    """Writes trees as protobuf messages of a table."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self._fields: dict[str, tuple[int, Encode]] = {}
 
     def message(self, name: str, value: FrozenTree) -> bytes:
-        """Return a tree as the message of that name. Raises KeyError for a key the table does not know."""
+        """Return a tree as the named message. Raises KeyError for a key that is not in the table."""
         table = self._messages[name]
         if callable(table):
             field, encode = self._field(table(value))
@@ -229,7 +230,7 @@ def _any(field: int, value: Any) -> bytes:
 
 
 def _scalar(field: int, value: Any) -> bytes:
-    """Return a default; the message has no room for an object."""
+    """Return a default value; the message cannot hold an object."""
     if isinstance(value, bool):
         return _bytes(field, _flag(2, value) or b"\x10\0")
     if isinstance(value, int | float):

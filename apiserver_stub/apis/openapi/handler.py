@@ -1,5 +1,5 @@
-"""Answers `/openapi/v2` and everything below `/openapi/v3`; a document is made when it is first asked for, beside the
-event loop.
+"""Serves `/openapi/v2` and everything below `/openapi/v3`. A document is built on first request, outside the event
+loop.
 """
 
 import hashlib
@@ -36,12 +36,12 @@ _OPTIONAL_PAGES = frozenset({".well-known/openid-configuration", "openid/v1/jwks
 _YEAR = timedelta(days=365)
 _ANY = ("application/*", "*/*")
 _PROTOBUF = "application/com.github.proto-openapi.spec.{}.v1.0+protobuf"
-# The name with the @ is no media type by RFC 6838; clients still use it.
+# The name with the @ is not a valid media type (RFC 6838), but clients still use it.
 _OLDER_PROTOBUF = "application/com.github.proto-openapi.spec.{}@v1.0+protobuf"
 
 
 class Document:
-    """One description in all its forms, each made when first asked for."""
+    """One document in all its forms, each built on first request."""
 
     def __init__(self, version: str, messages: gnostic.Messages, make: Callable[[], dict[str, Any]]) -> None:
         self._make = make
@@ -54,21 +54,21 @@ class Document:
 
     @cached_property
     def json(self) -> bytes:
-        """The document itself."""
+        """The document as JSON."""
         return msgspec.json.encode(self._make())
 
     @cached_property
     def protobuf(self) -> bytes:
-        """The same as a message; of the tree anew, since to read what was written would be one long call into C."""
+        """The document as protobuf. The tree is built again, since decoding the JSON would be one long call into C."""
         return gnostic.Writer(self._messages).message("Document", self._make())
 
     @cached_property
     def tag(self) -> str:
-        """Return what changes whenever the document does."""
+        """Return the hash of the document."""
         return _tag(self.json)
 
     async def answer(self, request: Request, run: StepRunner) -> Response:
-        """Return the form the caller likes best, or that nothing has changed. Raises `NotAcceptable`."""
+        """Return the form that the caller prefers, or 304 if it has not changed. Raises `NotAcceptable`."""
         media = self._form(request.headers.get("accept", ""))
         await self.tagged(run)
         if media != JSON and "protobuf" not in vars(self):
@@ -76,7 +76,7 @@ class Document:
         return _answer(request, media, self.tag, self.json if media == JSON else self.protobuf)
 
     async def tagged(self, run: StepRunner) -> str:
-        """Return the tag of the document, which is made first if it is not yet."""
+        """Return the document's tag; builds the document if necessary."""
         return self.tag if "tag" in vars(self) else await run(lambda: self.tag)
 
     def _form(self, accept: str) -> str:
@@ -89,26 +89,25 @@ class Document:
 
 
 class Extensions(Protocol):
-    """The descriptions that other servers make of what they have behind this one."""
+    """The OpenAPI documents of extension servers."""
 
     @property
     def generation(self) -> int:
-        """Return the number of changes there have been."""
+        """Return the number of changes."""
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Return the tags of their documents of OpenAPI 3 by root (`apis/GROUP/VERSION`)."""
+        """Return the tags of their OpenAPI 3 documents by root (`apis/GROUP/VERSION`)."""
 
     def parts(self) -> Mapping[str, GroupPaths]:
-        """Return what they tell in OpenAPI 2 by root, the most important first."""
+        """Return the parts of their OpenAPI 2 documents by root, highest priority first."""
 
 
 class OpenApi:
-    """The descriptions of what is served now. When a resource changes, those that tell of it are made anew.
+    """The OpenAPI documents of everything that is served. When a resource changes, its documents are rebuilt.
 
-    The documents of `extensions` are listed and laid beside those of this server. Those of version 3 are answered
-    elsewhere, unless they are made here of version 2. Of other `pages` that are served those that are known are
-    described.
+    Documents of `extensions` are listed and merged. Their version 3 documents are proxied elsewhere, unless they are
+    converted from version 2 here. Of the other served `pages`, only known ones are described.
     """
 
     def __init__(
@@ -120,18 +119,18 @@ class OpenApi:
         pages: Iterable[str] = (),
     ) -> None:
         self._extensions = extensions
-        self._generation = 0  # of the extensions, that the whole is made of
+        self._generation = 0  # generation of the extensions in the whole document
         self._run = run
         self._kinds = kinds
         self._media = media or Media()
         self._pages = _PAGES | {path.strip("/") for path in pages} & _OPTIONAL_PAGES
         self._parts: dict[str, Document] = {}
-        self._converted: dict[str, Document] = {}  # of others, that know no version 3
-        self._whole: Document | None = None  # made, as all parts are, when something is asked for
+        self._converted: dict[str, Document] = {}  # of extension servers without version 3
+        self._whole: Document | None = None  # built on request, like all parts
         kinds.subscribe(self._forget)
 
     async def answer(self, request: Request, path: str) -> Response | None:
-        """Return the description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
+        """Return the document at `path`; None for other paths. Raises `NotFound` or `NotAcceptable`."""
         if path != _V2 and path != _V3 and not path.startswith(f"{_V3}/"):
             return None
         if self._extensions is not None and self._generation != self._extensions.generation:
@@ -147,7 +146,7 @@ class OpenApi:
             raise unknown()
         tag = await found.tagged(self._run)
         asked = dict(request.query).get("hash", "")
-        if asked and asked != tag:  # by an older one, it is elsewhere now
+        if asked and asked != tag:  # an outdated hash: redirect to the current one
             return Response(301, {"location": _address(root, tag)})
         response = await found.answer(request, self._run)
         return _lasting(response) if asked else response
@@ -186,7 +185,7 @@ class OpenApi:
         return built_in()
 
     def _by_root(self, kinds: Iterable[ResourceInfo]) -> dict[str, tuple[ResourceInfo, ...]]:
-        """Return the kinds below each path; pages have none, and groups with custom resources alone no page."""
+        """Return the kinds below each path. Pages have no kinds, and groups with only custom resources have no page."""
         found: dict[str, list[ResourceInfo]] = {page: [] for page in self._pages}
         for kind in kinds:
             if kind.group and kind.definition:
@@ -209,12 +208,12 @@ class OpenApi:
 
 
 def _pages(roots: Mapping[str, tuple[ResourceInfo, ...]]) -> list[OpenAPIOperation]:
-    """Return the pages to be described of these paths; below some there are custom resources alone."""
+    """Return the operations of the pages for these paths, except for groups with only custom resources."""
     return [page(root) for root, kinds in roots.items() if not kinds or any(kind.definition for kind in kinds)]
 
 
 def _lasting(response: Response) -> Response:
-    """Return a document asked for by its hash, which may be kept for ever."""
+    """Return a document requested by its hash, which may be cached forever."""
     expires = format_datetime(utc_now() + _YEAR, usegmt=True)
     kept = {"cache-control": "public, immutable", "expires": expires}
     return Response(response.status, {**response.headers, **kept}, response.body)

@@ -1,4 +1,4 @@
-"""One thing that can be done, as clients are told of it: a record, how it is named, and those that concern no kind."""
+"""One operation of an OpenAPI document, its name, and the operations of pages."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,11 +22,12 @@ from apiserver_stub.encode.body import (
 from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
 from controller_manager.common.api.platform import GROUP_DOMAIN
 
-# Query parameters as descriptions tell of them (API concepts, Query parameters): types, sentences, who takes which.
+# Query parameters in OpenAPI documents (API concepts, Query parameters): types, descriptions, and the actions that use
+# them.
 
 
 class Parameter(NamedTuple):
-    """The type of a parameter's value and what it is for."""
+    """The type and the description of a parameter."""
 
     type: str
     about: str
@@ -36,53 +37,53 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
     "allowWatchBookmarks": Parameter("boolean", "Whether a watch may send events of type BOOKMARK."),
     "command": Parameter("string", "The command to run, one parameter for each argument; no shell is involved."),
     "container": Parameter("string", "The name of the container; a pod with one container needs none."),
-    "continue": Parameter("string", "The token of the previous chunk of a list; all else must be as it was then."),
-    "dryRun": Parameter("string", "With the value All, everything is done but storing the outcome."),
-    "fieldManager": Parameter("string", "Who the written fields belong to, in at most 128 printable characters."),
+    "continue": Parameter("string", "The token of the previous page of a list; the other parameters must be the same."),
+    "dryRun": Parameter("string", "With the value All, the request is processed but nothing is stored."),
+    "fieldManager": Parameter("string", "The name of the field manager, at most 128 printable characters."),
     "fieldSelector": Parameter("string", "Only objects with these values in selectable fields."),
     "fieldValidation": Parameter(
-        "string", "What becomes of unknown and repeated fields: Ignore, Warn (unless said otherwise) or Strict."
+        "string", "How unknown and duplicate fields are handled: Ignore, Warn (the default) or Strict."
     ),
-    "follow": Parameter("boolean", "Whether to go on sending the log as it grows."),
+    "follow": Parameter("boolean", "Whether to follow the log and stream new lines."),
     "force": Parameter("boolean", "Whether server-side apply takes over fields that others own."),
-    "gracePeriodSeconds": Parameter("integer", "How many seconds the object has to end; 0 ends it at once."),
+    "gracePeriodSeconds": Parameter("integer", "The grace period in seconds; 0 deletes the object at once."),
     "ignoreStoreReadErrorWithClusterBreakingPotential": Parameter(
-        "boolean", "Whether an object that cannot be read any more is removed all the same, heeding nothing."
+        "boolean", "Whether to delete an unreadable object, ignoring its finalizers."
     ),
     "insecureSkipTLSVerifyBackend": Parameter(
         "boolean", "Whether to read the log of a kubelet whose certificate is not verified."
     ),
-    "labelSelector": Parameter("string", "Only objects whose labels fit."),
-    "limit": Parameter("integer", "At most so many objects in one answer; the rest is behind a token."),
-    "limitBytes": Parameter("integer", "The log ends after so many bytes."),
-    "orphanDependents": Parameter("boolean", "Older form of propagationPolicy: whether dependents stay."),
+    "labelSelector": Parameter("string", "Only objects with matching labels."),
+    "limit": Parameter("integer", "The maximum number of objects in one response; a token continues the list."),
+    "limitBytes": Parameter("integer", "The maximum number of bytes of the log."),
+    "orphanDependents": Parameter("boolean", "Deprecated form of propagationPolicy: whether dependents are orphaned."),
     "path": Parameter("string", "The path that is asked for there, with its query."),
     "ports": Parameter("integer", "The ports to forward, separated by commas; needed for WebSocket connections."),
     "pretty": Parameter("string", "With the value true, the answer is indented."),
     "previous": Parameter("boolean", "Whether to read the log of the previous instance of the container."),
-    "propagationPolicy": Parameter("string", "What becomes of dependents: Orphan, Background or Foreground."),
-    "resourceVersion": Parameter("string", "The version the answer is to be made from."),
+    "propagationPolicy": Parameter("string", "How dependents are handled: Orphan, Background or Foreground."),
+    "resourceVersion": Parameter("string", "The resource version to read from."),
     "resourceVersionMatch": Parameter("string", "How resourceVersion is meant: Exact or NotOlderThan."),
-    "sendInitialEvents": Parameter("boolean", "Whether a watch begins with what there is, and says when it is done."),
+    "sendInitialEvents": Parameter("boolean", "Whether a watch starts with the existing objects and a bookmark."),
     "shardSelector": Parameter(
         "string", "Only objects whose uid or namespace has a hash in ranges that calls of shardRange() name."
     ),
-    "sinceSeconds": Parameter("integer", "Only lines of the log of the last so many seconds."),
+    "sinceSeconds": Parameter("integer", "Only lines of the log of the last given seconds."),
     "stderr": Parameter("boolean", "Whether to receive the standard error stream."),
     "stdin": Parameter("boolean", "Whether to send the standard input stream."),
     "stdout": Parameter("boolean", "Whether to receive the standard output stream."),
     "stream": Parameter("string", "The streams of the log: All, Stdout or Stderr."),
-    "tailLines": Parameter("integer", "Only the last so many lines of the log."),
-    "timeoutSeconds": Parameter("integer", "After how many seconds the request ends, whatever it is doing."),
+    "tailLines": Parameter("integer", "Only the last given number of lines of the log."),
+    "timeoutSeconds": Parameter("integer", "The timeout of the request in seconds."),
     "timestamps": Parameter("boolean", "Whether each line of the log begins with its time."),
     "tty": Parameter("boolean", "Whether the streams are those of a terminal."),
-    "watch": Parameter("boolean", "Whether to be told of changes instead of what there is."),
+    "watch": Parameter("boolean", "Whether to watch for changes instead of listing the objects."),
 })  # fmt: skip
 
 PATH_PARAMETERS: Mapping[str, str] = MappingProxyType(
     {"name": "The name of the object.", "namespace": "The namespace the object is in.", "path": "The path there."}
 )
-# What each action takes; every action on objects takes `pretty` besides.
+# The parameters of each action; every action on objects also has `pretty`.
 WRITING = ("dryRun", "fieldManager", "fieldValidation")
 PATCHING = ("dryRun", "fieldManager", "fieldValidation", "force")
 DELETING = (
@@ -108,7 +109,7 @@ LOGGING = (
 )  # fmt: skip
 
 
-TEXT = "text"  # stands for a definition where the answer is no object
+TEXT = "text"  # stands for a plain text response
 PHRASES: Mapping[str, str] = MappingProxyType({"200": "OK", "201": "Created", "202": "Accepted"})
 
 _PARTS = re.compile("[.-]")
@@ -116,9 +117,9 @@ _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 
 
 class OpenAPIOperation(msgspec.Struct, frozen=True):
-    """One method of one path. `name` is unique and what clients name their functions after; `about` is the group,
-    version and kind it works on, None for a page; `body` and `answer` name definitions, `body` may be empty; `custom`
-    kinds are not part of the built-in API; `media` is the one media type of a page that has only one.
+    """One method of one path. `name` is unique; clients derive function names from it. `about` is the group, version
+    and kind, None for a page. `body` and `answer` are names of definitions, `body` may be empty. `custom` kinds are not
+    part of the built-in API. `media` is the media type of a page with only one.
     """
 
     path: str
@@ -137,19 +138,19 @@ class OpenAPIOperation(msgspec.Struct, frozen=True):
 
     @property
     def refs(self) -> Iterator[str]:
-        """The definitions it needs."""
+        """The definitions that the operation refers to."""
         return (name for name in (self.body, self.answer) if name not in ("", TEXT))
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
-        """The names of its parameters, and where they are: `path` or `query`."""
+        """The names of the parameters and their location: `path` or `query`."""
         held = [(name, "path") for name in PATH_PARAMETERS if f"{{{name}}}" in self.path]
         pretty = [] if self.about is None or self.action == "connect" else ["pretty"]
         return [*held, *((name, "query") for name in (*self.query, *pretty))]
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """Return what is told of it beyond OpenAPI; nothing for a page."""
+        """Return the `x-kubernetes` extensions; empty for a page."""
         if self.about is None:
             return {}
         about = dict(zip(("group", "version", "kind"), self.about, strict=True))
@@ -161,8 +162,8 @@ def by_path(
     described: Callable[[OpenAPIOperation], dict[str, Any]],
     parameter: Callable[[str, str], dict[str, Any]],
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return the operations as `described`, by path and method, and the names of the definitions they need. Each has
-    its parameters first in `parameters`; those that all operations of a path have are written once, at the path.
+    """Return the operations as `described`, by path and method, and the names of their definitions. Each operation has
+    its parameters in `parameters`; parameters common to all operations of a path are written once at the path.
     """
     found: dict[str, list[OpenAPIOperation]] = {}
     for operation in operations:
@@ -180,18 +181,18 @@ def by_path(
 
 
 def describe(name: str, place: str) -> tuple[str, str]:
-    """Return the type of a parameter and what it is for."""
+    """Return the type and the description of a parameter."""
     return ("string", PATH_PARAMETERS[name]) if place == "path" else PARAMETERS[name]
 
 
 def root_of(group: str, version: str) -> str:
-    """Return the path below which a version is served, without slashes at its ends."""
+    """Return the path of a group version without leading and trailing slashes."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def page(path: str) -> OpenAPIOperation:
-    """Return the operation of reading what is at a path without slashes at its ends: a version, a group, all of them,
-    `version` itself, or how to verify tokens of service accounts.
+    """Return the operation that reads a page (path without leading and trailing slashes): a version, a group, the group
+    list, `version` itself, or the keys for verifying service account tokens.
     """
     match path.split("/"):
         case ["version"]:
@@ -218,7 +219,7 @@ def _page(path: str, name: str, tag: str, answer: str, media: str = "") -> OpenA
 
 
 def words(group: str) -> str:
-    """Return a group within the name of an operation: `rbac.authorization.k8s.io` is `RbacAuthorization`."""
+    """Return a group as part of an operation's name: `rbac.authorization.k8s.io` is `RbacAuthorization`."""
     return "".join(part.capitalize() for part in _PARTS.split(_bare(group)))
 
 
@@ -232,19 +233,19 @@ def _bare(group: str) -> str:
     return group.removesuffix(f".{GROUP_DOMAIN}") if group else "core"
 
 
-# The media types that go in and out of an operation (API concepts, Media types).
+# The media types of requests and responses of an operation (API concepts, Media types).
 
 _WHOLE = (JSON, YAML, PROTOBUF)
 _STREAMED = frozenset({"list", "watch", "watchlist"})
 
 
 class Media(msgspec.Struct, frozen=True):
-    """The media types of this server: CBOR only where it is switched on."""
+    """The media types of this server; CBOR only if it is enabled."""
 
     cbor: bool = False
 
     def consumed(self, operation: OpenAPIOperation) -> list[str]:
-        """Return what a body may be."""
+        """Return the media types of a request body."""
         if operation.body == PATCH:
             strategic = _if(not operation.custom, STRATEGIC_MERGE_PATCH)
             apply = (APPLY_YAML, *_if(self.cbor and not operation.custom, APPLY_CBOR))
@@ -256,7 +257,7 @@ class Media(msgspec.Struct, frozen=True):
         return [] if operation.answer == TEXT else self._of_page(operation)
 
     def produced(self, operation: OpenAPIOperation) -> list[str]:
-        """Return what an answer may be."""
+        """Return the media types of a response."""
         if operation.action == "connect":
             return ["*/*"]
         if operation.about is None:

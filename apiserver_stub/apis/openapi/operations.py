@@ -1,4 +1,4 @@
-"""The operations of a kind: paths, methods, names, what goes in and what comes out; a table by verb."""
+"""The operations of a kind: paths, methods, names, request and response bodies. A table by verb."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -33,8 +33,8 @@ from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """The description of a verb: `word` begins the name of the operation, `action` is its `x-kubernetes-action`; an
-    empty `body` or `answer` is the definition of the kind, and there may be no body.
+    """The description of a verb. `word` is the start of the operation's name, `action` its `x-kubernetes-action`. An
+    empty `body` or `answer` means the kind's definition; `body` None means no body.
     """
 
     method: str
@@ -64,13 +64,13 @@ _ON_OBJECT: Mapping[str, _Row] = MappingProxyType({
         "delete", "delete", "delete", "delete {}", DELETING, ("200", "202"), body=DELETE_OPTIONS, answer=STATUS
     ),
 })  # fmt: skip
-# Of custom resources, where those are described in another way.
+# Custom resources are described differently here.
 _OF_CUSTOM: Mapping[str, _Row] = MappingProxyType({
     "get": replace(_ON_OBJECT["get"], query=("resourceVersion",)),
     "patch": replace(_ON_OBJECT["patch"], codes=("200",)),
     "deletecollection": replace(_ON_COLLECTION["deletecollection"], query=LISTING, body=None),
 })  # fmt: skip
-_ANSWERS = MappingProxyType({"log": TEXT})  # of subresources, where that is not what they take
+_ANSWERS = MappingProxyType({"log": TEXT})  # subresources whose response differs from their body
 _QUERIES = MappingProxyType({"log": LOGGING})
 _WATCH = _Row("get", "watch", "watch", "watch {}; deprecated", LISTING, body=None, answer=WATCH_EVENT)
 _METHODS = MappingProxyType({
@@ -81,12 +81,12 @@ _ONLY_OF_PROXIES = frozenset({"head", "options"})
 
 
 def operations(kind: ResourceInfo, definitions: Definitions) -> Iterator[OpenAPIOperation]:
-    """Return all that can be done with a kind and its subresources."""
+    """Return all operations of a kind and its subresources."""
     return _Told(kind, definitions).all()
 
 
 class _Told:
-    """The operations of one kind, with what their names and paths have in common."""
+    """The operations of one kind, with the common parts of their names and paths."""
 
     def __init__(self, kind: ResourceInfo, definitions: Definitions) -> None:
         self._kind = kind
@@ -117,7 +117,7 @@ class _Told:
         if kind.namespaced and "list" in kind.verbs:
             everywhere = f"list{self._gv}{kind.kind}ForAllNamespaces"
             yield self._operation(_ON_COLLECTION["list"], f"/{kind.plural}", everywhere)
-        if "watch" in kind.verbs and kind.definition:  # the old way to watch; custom resources do not tell of it
+        if "watch" in kind.verbs and kind.definition:  # the deprecated watch paths; custom resources do not list them
             yield from self._watches(collection)
 
     def _watches(self, collection: str) -> Iterator[OpenAPIOperation]:
@@ -144,9 +144,7 @@ class _Told:
     def _connections(
         self, subresource: Subresource, path: str, noun: str, about: tuple[str, str, str]
     ) -> Iterator[OpenAPIOperation]:
-        """Yield the operations of a subresource that is a way to somewhere else: nothing is known of what goes in and
-        comes out.
-        """
+        """Yield the operations of a subresource that connects elsewhere; its bodies are unknown."""
         methods = {method for verb in subresource.verbs for method in _METHODS[verb]}
         is_proxy = subresource.name == "proxy"
         if not is_proxy:

@@ -1,9 +1,9 @@
-"""Reduces a folder of facts about the API, and the documents of OpenAPI 3 that a server publishes, to definitions.
+"""Reduces facts about the API and a server's published OpenAPI 3 documents to definitions.
 
 Run as `python -m apiserver_stub.apis.openapi.reduce FACTS PUBLISHED`; it writes `definitions.json` beside this file.
 PUBLISHED is a folder with one file for each path below `/openapi/v3` of a server: defaults and enums come from there,
-since the facts have few of them. `kinds/data/schema.json` is what the server enforces; it demands less here and there
-than the description says.
+since the facts have few of them. `kinds/data/schema.json` is what the server enforces; in places it requires less than
+the OpenAPI document.
 """
 
 import sys
@@ -47,7 +47,7 @@ def _schemas(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _copy_values(published: Mapping[str, Any], raw: Raw) -> None:
-    """Copy defaults and enums of a published schema, and of what is within it, in place."""
+    """Copy defaults and enums of a published schema in place, recursively."""
     for key in _VALUES:
         raw.pop(key, None)
         if key in published:

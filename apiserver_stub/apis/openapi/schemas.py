@@ -1,4 +1,4 @@
-"""Definitions in the words of a version of OpenAPI: the same facts, two dialects; pure."""
+"""Definitions as schemas of OpenAPI 2 or 3: the same facts in two dialects. Pure."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -24,7 +24,7 @@ _EXTENSIONS = (
     ("unions", "x-kubernetes-unions"),
 )
 _PLAIN = ("description", "type", "format", "enum", "required")
-# What the fields every kind has are for, by name and type.
+# Descriptions of the fields that every kind has, by name and type.
 _SENTENCES: Mapping[tuple[str, str], str] = MappingProxyType({
     ("apiVersion", "string"): "The group and version of the schema this object follows, as group/version.",
     ("kind", "string"): "The name of the schema this object follows.",
@@ -36,8 +36,8 @@ _SENTENCES: Mapping[tuple[str, str], str] = MappingProxyType({
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The differences between versions of OpenAPI: where definitions are, whether defaults are told (clients of version
-    2 stumble over them), and the definitions that one of them can describe better.
+    """The differences between OpenAPI versions: where definitions are, whether defaults are included (clients of
+    version 2 fail on them), and definitions that only one version can describe fully.
     """
 
     prefix: str
@@ -51,8 +51,8 @@ class Dialect(msgspec.Struct, frozen=True):
     def definitions(
         self, definitions: Definitions, names: Iterable[str], version: tuple[str, str] | None = None
     ) -> dict[str, Schema]:
-        """Return the named definitions. Of a kind that all groups have, only the one of the core group and the one of
-        a group and `version` are named, if that is given.
+        """Return the named definitions. The group-version-kinds of a kind that all groups share are limited to the core
+        group and the group and `version`, if given.
         """
         return {name: self.definition(definitions, name, version) for name in names}
 

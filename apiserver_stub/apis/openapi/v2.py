@@ -1,4 +1,4 @@
-"""The document of OpenAPI 2: every operation of the API and every definition, which older clients read at one go."""
+"""The OpenAPI 2 document: all operations and definitions of the API in one document for older clients."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ _TOKEN = {"description": "A bearer token.", "type": "apiKey", "name": "authoriza
 
 
 def document(operations: Iterable[OpenAPIOperation], definitions: Definitions, media: Media) -> Document:
-    """Return the operations, and all definitions they refer to."""
+    """Return the operations and all definitions they refer to."""
     paths, named = by_path(operations, lambda operation: _described(operation, media), _parameter)
     return {
         "swagger": "2.0",

@@ -1,4 +1,4 @@
-"""A document of OpenAPI 3: the operations of one version of a group, or of one page, and the definitions they need."""
+"""An OpenAPI 3 document: the operations of one group version or page, and the definitions they need."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,7 +23,7 @@ def document(
     *,
     custom: bool = False,
 ) -> Document:
-    """Return the operations of a group and version, or of `custom` resources, and all definitions they refer to."""
+    """Return the operations of a group version, or of `custom` resources, and all definitions they refer to."""
     paths, named = by_path(operations, lambda operation: _described(operation, media), _parameter)
     schemas = V3.definitions(definitions, definitions.closure(named), version)
     found: Document = {"openapi": "3.0.0", "info": _INFO_OF_CUSTOM, "paths": paths, "components": {"schemas": schemas}}

@@ -1,7 +1,7 @@
 """Objects in protobuf (API concepts, Protobuf envelope): an envelope names a type, and holds a message of that type.
 
-What is sent is put together from what `raw` makes of one object: its message as field 2. That is what an envelope holds
-it as, and a list its items, so that both are joined from bytes that were made before:
+Responses are composed of encoded objects: `raw` encodes an object as a message with the tag of field 2. Both envelopes
+and lists use this field, so cached bytes can be joined:
 
 - one object: `envelope(api_version, kind, raw(data, api_version, kind))`
 - a collection: `collection(api_version, list_kind, metadata, raws)`, in chunks
@@ -41,16 +41,16 @@ __all__ = [
 ]
 
 _EVENT_TYPE = scalar(1, "string")
-_EVENT_OBJECT = sized(2, sized(1, bytes))  # free JSON elsewhere, here a body
+_EVENT_OBJECT = sized(2, sized(1, bytes))  # raw JSON elsewhere, a body here
 
 
 def raw(data: bytes, api_version: str, kind: str) -> bytes:
-    """Encode an object (JSON) of a known type as a message, with the tag of field 2."""
+    """Encode an object (JSON) of a known type as a message with the tag of field 2."""
     return object_writer(api_version, kind)(orjson.loads(data))
 
 
 def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield a list of encoded objects as a body, in chunks; each object is copied once, into its chunk."""
+    """Yield a list of encoded objects as a body, in chunks. Each object is copied once."""
     about = sized(1, writers()["meta.v1.ListMeta"].message)(metadata)
     size = len(about) + sum(map(len, raws))
     yield b"%b%b%b" % (begin(api_version, list_kind), head(RAW, size), about)
@@ -60,8 +60,6 @@ def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[
 
 
 def frame(event_type: str, object_: bytes) -> bytes:
-    """Return an event of a watch around an enveloped object: its size in four bytes, and a message without an
-    envelope.
-    """
+    """Return a watch event around an enveloped object: four bytes of size, then a message without an envelope."""
     event = _EVENT_TYPE(event_type) + _EVENT_OBJECT(object_)
     return len(event).to_bytes(4, "big") + event

@@ -1,4 +1,4 @@
-"""The JSON values of protobuf messages that are no objects in JSON."""
+"""JSON values of protobuf messages that are not objects in JSON."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -67,4 +67,4 @@ CONVERTERS: Mapping[str, Convert] = MappingProxyType({
     "runtime.RawExtension": _json,
     "util.intstr.IntOrString": _int_or_string,
 })  # fmt: skip
-"""By message that is no object in JSON: its value from its fields, None for no value."""
+"""Functions by message that return the JSON value from the message's fields; None for no value."""

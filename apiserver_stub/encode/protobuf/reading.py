@@ -12,7 +12,7 @@ from controller_manager.common.api.tree import Tree
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
-    """Decode the object in `body`. Its type is the one the envelope names, or the given one if it names none.
+    """Decode the object in `body`. Its type is that of the envelope, or the given one if the envelope has none.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -24,13 +24,13 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
         raise BadRequest(f"the body is not valid protobuf: {error}") from None
     check_depth(tree)
     if len(body) > MOST_VALUES:
-        check_size(tree)  # the budget does not count JSON embedded in a message
+        check_size(tree)  # the budget does not include JSON embedded in a message
     return tree
 
 
 def _open(body: bytes, api_version: str, kind: str, budget: FieldBudget) -> tuple[Tree, str, bytes]:
-    """Return the type of the object in an envelope as the start of its tree, the name of its message, and the bytes
-    of that. Raises `ValueError`.
+    """Return the type of the enveloped object as the start of its tree, the name of its message, and the message's
+    bytes. Raises `ValueError`.
     """
     if not body.startswith(MAGIC):
         raise ValueError("it does not begin with the prefix of an object in protobuf")

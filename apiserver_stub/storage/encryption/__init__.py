@@ -1,3 +1,1 @@
-"""Encryption at rest: the objects of chosen resources are kept encrypted, in the form that kube-apiserver keeps them in
-etcd (KEP-3299 for KMS v2).
-"""
+"""Encryption at rest for chosen resources, in the format of kube-apiserver in etcd (KEP-3299 for KMS v2)."""

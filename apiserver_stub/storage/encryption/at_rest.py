@@ -1,4 +1,4 @@
-"""The encryption of a server's storage: made of a file, and made anew when that changes."""
+"""The encryption of a server's storage, built from a configuration file and rebuilt when the file changes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,26 +25,26 @@ from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks, all_of
 
-_LOOK_EVERY = 60.0  # seconds between two looks at the file
+_LOOK_EVERY = 60.0  # seconds between two checks of the file
 
 
 class _Made(Struct, frozen=True):
-    """What a file says, made: the transformers, and those among them that have a service behind them."""
+    """The transformers of a configuration, and the KMS providers among them."""
 
     encryption: Encryption
     services: tuple[KMSProvider, ...]
 
     @property
     def patience(self) -> float:
-        """Return how many seconds calls of the services may be under way."""
+        """Return the timeout of calls to the KMS providers in seconds."""
         return 2 * sum(each.timeout for each in self.services)
 
 
 class EncryptionAtRest:
-    """Encrypts what `storage` keeps, as --encryption-provider-config says, and follows that file if it should.
+    """Encrypts the data of `storage` as --encryption-provider-config says, and reloads that file if configured.
 
-    `inspect` says why the bytes of an object cannot be read. Raises `ConfigFileError` for a file that cannot be used,
-    and `CannotStart` or `ConfigError` where a package is missing.
+    `inspect` returns why an object's bytes cannot be read. Raises `ConfigFileError` for an invalid file, and
+    `CannotStart` or `ConfigError` if a package is missing.
     """
 
     def __init__(self, options: EncryptionOptions, storage: Storage, inspect: Inspect, runtime: Runtime) -> None:
@@ -63,26 +63,26 @@ class EncryptionAtRest:
 
     @property
     def has_services(self) -> bool:
-        """Return whether there is, or may be, a service to be asked how it is."""
+        """Return whether a KMS provider is configured, or may be after a reload."""
         return self._follows or bool(self._made.services)
 
     def check(self) -> str:
-        """Return why a service cannot be used; empty if all can."""
+        """Return why a KMS provider cannot be used; empty if all can."""
         return "; ".join(f"{each.name}: {each.trouble}" for each in self._made.services if each.trouble)
 
     async def open(self) -> None:
-        """Ask the services for their keys, before anything is read."""
+        """Get the keys of the KMS providers before anything is read."""
         await all_of(*(each.probe() for each in self._made.services))
 
     async def run(self) -> None:
-        """Follow the services, and the file if it should be, until cancelled."""
+        """Probe the KMS providers, and watch the file if configured, until cancelled."""
         async with Tasks() as tasks:
             self._tasks = tasks
             self._start(self._made.services)
             await (self._watcher.run() if self._follows else asyncio.Event().wait())
 
     async def close(self) -> None:
-        """Close the connections to the services."""
+        """Close the connections to the KMS providers."""
         for each in self._made.services:
             await each.close()
 
@@ -94,7 +94,9 @@ class EncryptionAtRest:
     def _transformers(
         self, config: EncryptionConfiguration, services: list[KMSProvider]
     ) -> Mapping[tuple[str, str], Transformer]:
-        """Return the transformers by group and resource; of several rules for a resource, the providers in turn."""
+        """Return the transformers by group and resource. Several rules for a resource combine their providers in
+        order.
+        """
         found: dict[tuple[str, str], list[Transformer]] = {}
         for rule in config.resources:
             providers = [self._transformer(provider, services) for provider in rule.providers]
@@ -115,7 +117,7 @@ class EncryptionAtRest:
         return IdentityTransformer()
 
     async def _apply(self, data: bytes) -> None:
-        """Use a file that has changed, if all its services are well. Raises `ConfigFileError`."""
+        """Apply a changed file if all its KMS providers are healthy. Raises `ConfigFileError`."""
         try:
             made = self._make(data)
         except CannotStart as error:
@@ -129,11 +131,11 @@ class EncryptionAtRest:
         self._start(made.services)
         self._retire(before)
         self._reloads.succeeded(data)
-        self._log.info("the encryption configuration has changed", file=str(self._path))
+        self._log.info("encryption configuration reloaded", file=str(self._path))
 
     def _refuse(self, error: ConfigFileError) -> None:
         self._reloads.failed()
-        self._log.error("the encryption configuration cannot be used; the one before stays", error=str(error))
+        self._log.error("invalid encryption configuration; keeping the previous one", error=str(error))
 
     def _start(self, services: Sequence[KMSProvider]) -> None:
         assert self._tasks is not None
@@ -141,7 +143,7 @@ class EncryptionAtRest:
             self._running[each] = self._tasks.start(each.run(), name=f"KMS provider {each.name}")
 
     def _retire(self, made: _Made) -> None:
-        """Let go of services that are no longer used, once no call can be under way."""
+        """Close KMS providers that are no longer used, after their calls have timed out."""
 
         async def close() -> None:
             await asyncio.sleep(made.patience)

@@ -1,4 +1,4 @@
-"""EncryptionConfiguration (`apiserver.config.k8s.io/v1`): which resources are encrypted by which providers; pure."""
+"""EncryptionConfiguration (`apiserver.config.k8s.io/v1`): which resources are encrypted by which providers. Pure."""
 
 import binascii
 from base64 import b64decode
@@ -20,7 +20,7 @@ _ANY = "*"
 
 
 class EncryptionKey(ConfigModel):
-    """A key, by the name that stands in front of what is encrypted with it; the secret is base64."""
+    """A key with its name, which prefixes data encrypted with it. The secret is base64."""
 
     name: str = ""
     secret: str = ""
@@ -41,11 +41,11 @@ class Keys(ConfigModel):
 
 
 class Identity(ConfigModel):
-    """The provider that leaves objects as they are."""
+    """The provider that does not encrypt."""
 
 
 class KMS(ConfigModel):
-    """A provider that asks a service beside the server; `cachesize` is of version v1 only."""
+    """A provider that calls a KMS plugin; `cachesize` is for version v1 only."""
 
     name: str = ""
     endpoint: str = ""
@@ -55,7 +55,7 @@ class KMS(ConfigModel):
 
 
 class Provider(ConfigModel):
-    """Exactly one of these."""
+    """A provider: exactly one field is set."""
 
     aescbc: Keys | None = None
     aesgcm: Keys | None = None
@@ -65,8 +65,8 @@ class Provider(ConfigModel):
 
 
 class ResourceConfiguration(ConfigModel):
-    """Resources (`secrets`, `deployments.apps`, `*.apps`, `*.`, `*.*`), and the providers that are tried in order to
-    read them; the first of them writes.
+    """Resources (`secrets`, `deployments.apps`, `*.apps`, `*.`, `*.*`) and their providers. All are tried in order to
+    decrypt; the first one encrypts.
     """
 
     resources: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class EncryptionConfiguration(ConfigDocument):
 
 
 def parse_encryption(data: bytes, path: Path) -> EncryptionConfiguration:
-    """Return the configuration in the bytes of a file. Raises `ConfigFileError` with everything that is wrong."""
+    """Return the configuration in a file's bytes. Raises `ConfigFileError` with all problems."""
     found = parse_config(data, path, KIND, {f"apiserver.config.{GROUP_DOMAIN}/v1": EncryptionConfiguration})
     errors = ErrorList()
     _judge(found, errors)
@@ -89,13 +89,13 @@ def parse_encryption(data: bytes, path: Path) -> EncryptionConfiguration:
 
 
 def split_resource(text: str) -> tuple[str, str]:
-    """Return group and resource of `plural.group`; without a dot it is of the core group, whose name is empty."""
+    """Return the group and resource of `plural.group`. Without a dot, the group is the core group (empty)."""
     resource, _, group = text.partition(".")
     return group, resource
 
 
 def masks(earlier: tuple[str, str], later: tuple[str, str]) -> bool:
-    """Tell whether a rule for `earlier` (group, resource) leaves nothing to one for `later`."""
+    """Return whether a rule for `earlier` (group, resource) hides one for `later`."""
     return earlier == (_ANY, _ANY) or earlier == (later[0], _ANY)
 
 
@@ -131,7 +131,7 @@ def _judge_resources(resources: Sequence[str], here: FieldPath, errors: ErrorLis
 
 
 def _problem(name: str) -> str:
-    """Return why a resource cannot be encrypted by that name; empty if it can."""
+    """Return why a resource of that name cannot be encrypted; empty if it can."""
     group, resource = split_resource(name)
     rules: Sequence[tuple[bool, str]] = (
         (name != name.lower(), "must not contain capital letters"),

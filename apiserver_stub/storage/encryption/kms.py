@@ -1,9 +1,9 @@
-"""The provider of KMS v2 (KEP-3299): data keys from a seed that a service beside the server encrypts.
+"""The provider of KMS v2 (KEP-3299): data keys are derived from a seed that a KMS plugin encrypts.
 
-Every object is encrypted by AES-GCM with a key of its own, which HKDF (RFC 5869) expands from a seed and 32 random
-bytes in front of the object. The seed is stored with each object as the service encrypted it, and decrypted once. It is
-replaced when the service tells of another key, and may not be used for writing 3 minutes after the service was last
-known to be well; what was written can be read for as long as its seed is known.
+Each object is encrypted by AES-GCM with its own key, which HKDF (RFC 5869) derives from the seed and 32 random bytes
+stored in front of the object. The encrypted seed is stored with each object and decrypted once. The seed is replaced
+when the plugin reports another key, and must not be used for writes more than 3 minutes after the plugin was last
+healthy. Objects stay readable while their seed is cached.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from controller_manager.common.base.metrics import Counters, Family, Gauges, His
 from controller_manager.common.base.random import random_source
 from controller_manager.common.transport.grpc import GrpcChannel, GrpcError
 
-_WELL, _ILL = 60.0, 10.0  # seconds until the service is asked again how it is
-_USABLE = 180.0  # seconds for which a seed may be used after the service was well
+_WELL, _ILL = 60.0, 10.0  # seconds until the next status call of a healthy and of an unhealthy plugin
+_USABLE = 180.0  # seconds a seed may be used after the last healthy status
 _SEED = _INFO = _KEY = 32  # bytes
 _MOST_SEEDS = 1000
 _LONGEST_KEY_ID = _LONGEST_SOURCE = 1024
 _LARGEST_ANNOTATIONS = 32 * 1024
 _VERSIONS = ("v2", "v2beta1")
-_DATA_KEY, _SEED_KEY = 0, 1  # what the encrypted source is of
+_DATA_KEY, _SEED_KEY = 0, 1  # types of the encrypted source
 _OBJECT = "v2.EncryptedObject"
 _MESSAGES: Mapping[str, Mapping[str, list[str]]] = {
     _OBJECT: {
@@ -50,39 +50,39 @@ _READER = MessageReaders(_MESSAGES)[_OBJECT]
 _PREFIX = "apiserver_envelope_encryption_"
 _LATENCY = Family(
     f"{_PREFIX}kms_operations_latency_seconds",
-    "How long calls of the KMS service took, by the code they ended with.",
+    "Seconds that calls of the KMS plugin took, by status code.",
     "histogram",
     ("provider_name", "method_name", "grpc_status_code"),
     tuple(0.0001 * 2**power for power in range(20)),
 )
 _KEY_IDS = Family(
     f"{_PREFIX}key_id_hash_total",
-    "Uses of each key of a KMS service.",
+    "Number of uses of each key of a KMS plugin.",
     "counter",
     ("transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"),
 )
 _STATUS_AT = Family(
     f"{_PREFIX}key_id_hash_status_last_timestamp_seconds",
-    "When a KMS service last told of a key (seconds since the epoch).",
+    "Time at which a KMS plugin last reported a key, in seconds since the epoch.",
     "gauge",
     ("provider_name", "key_id_hash", "apiserver_id_hash"),
 )
 _INVALID_IDS = Family(
     f"{_PREFIX}invalid_key_id_from_status_total",
-    "Names of keys told by a KMS service that cannot be used.",
+    "Number of invalid key IDs reported by a KMS plugin.",
     "counter",
     ("provider_name", "error"),
 )
 _SOURCES = Family(
     f"{_PREFIX}dek_source_cache_size",
-    "Decrypted seeds that are kept.",
+    "Number of cached decrypted seeds.",
     "gauge",
     ("provider_name",),
 )
 
 
 class KMSMetrics:
-    """What is counted of all KMS services; `server` is the hash of the server's name."""
+    """The metrics of all KMS providers; `server` is the hash of the server's name."""
 
     def __init__(self, registry: CollectorRegistry | None, server: str) -> None:
         self.server = server
@@ -94,7 +94,7 @@ class KMSMetrics:
 
 
 class EncryptedObject(Struct, frozen=True):
-    """An object as it is stored: encrypted `data`, and the `source` of its key as the service has encrypted that."""
+    """A stored object: the encrypted `data`, and the `source` of its key, encrypted by the plugin."""
 
     data: bytes
     key_id: str
@@ -104,7 +104,7 @@ class EncryptedObject(Struct, frozen=True):
 
     @classmethod
     def read(cls, data: bytes) -> "EncryptedObject":
-        """Return what is stored. Raises `TransformError`."""
+        """Decode stored bytes. Raises `TransformError`."""
         tree: Tree = {}
         try:
             _READER.fill(tree, data, FieldBudget(1000))
@@ -120,12 +120,12 @@ class EncryptedObject(Struct, frozen=True):
         return found
 
     def write(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         tree: Tree = {"data": self.data, "key_id": self.key_id, "source": self.source, "annotations": self.annotations}
         return _WRITE(tree | {"type": self.type})
 
     def check(self) -> None:
-        """Raise `TransformError` for what no service may say."""
+        """Raises `TransformError` if a field is not allowed by KMS v2."""
         size = sum(len(name) + len(value) for name, value in self.annotations.items())
         rules = (
             (self.type not in (_DATA_KEY, _SEED_KEY), f"the type of the encrypted key is unknown: {self.type}"),
@@ -141,12 +141,12 @@ class EncryptedObject(Struct, frozen=True):
 
     @property
     def source_id(self) -> tuple[object, ...]:
-        """What the source is known by."""
+        """The cache key of the source."""
         return (self.type, self.source, self.key_id, tuple(sorted(self.annotations.items())))
 
 
 class _Seed:
-    """Encrypts and decrypts with keys that are expanded from a seed."""
+    """Encrypts and decrypts with keys derived from a seed."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
@@ -168,7 +168,7 @@ class _Seed:
 
 
 class _Current(Struct, frozen=True):
-    """The seed that is written with: as it is stored with objects, until when it may be used (loop time)."""
+    """The seed for writes: its stored form, and until when it may be used (loop time)."""
 
     seed: _Seed
     stored: EncryptedObject
@@ -176,22 +176,22 @@ class _Current(Struct, frozen=True):
 
 
 class KMSProvider:
-    """A `Transformer` with a service behind it; `run` keeps its seed usable."""
+    """A `Transformer` with a KMS plugin; `run` keeps its seed usable."""
 
     def __init__(self, config: KMS, metrics: KMSMetrics, log: Logger) -> None:
         self.prefix = f"k8s:enc:kms:v2:{config.name}:".encode()
         self.name = config.name
         self.trouble = "it was not asked yet"
-        """Why the service is not well; empty if it is."""
+        """Why the plugin is not healthy; empty if it is."""
         self.timeout = float(config.timeout)
-        """Seconds that a call may take."""
+        """The timeout of a call in seconds."""
         self._metrics = metrics
         self._log = log
         self._service = service("kms_v2")
         self._channel = GrpcChannel(config.endpoint)
         self._version = ""
         self._current: _Current | None = None
-        self._seeds: dict[tuple[object, ...], _Seed | AESGCM] = {}  # the one that was used last at the end
+        self._seeds: dict[tuple[object, ...], _Seed | AESGCM] = {}  # the least recently used first
         self._obtaining: dict[tuple[object, ...], asyncio.Future[None]] = {}
 
     def encrypt(self, data: bytes, context: bytes) -> bytes:
@@ -219,13 +219,13 @@ class KMSProvider:
         return Decrypted(seed.decrypt(found.data, context).data, stale)
 
     async def run(self) -> None:
-        """Ask the service how it is, again and again, until cancelled."""
+        """Call the plugin's Status periodically until cancelled."""
         while True:
             await asyncio.sleep(_ILL if self.trouble else _WELL)
             await self.probe()
 
     async def probe(self) -> None:
-        """Ask the service how it is, and for another seed if it has another key."""
+        """Call the plugin's Status, and get a new seed if its key has changed."""
         try:
             status = await self._call("Status", {})
             self._check(status)
@@ -234,11 +234,11 @@ class KMSProvider:
         except TransformError as error:
             trouble = str(error)
         if trouble != self.trouble:
-            self._log.info("a KMS provider was asked", provider=self.name, trouble=trouble)
+            self._log.info("probed KMS provider", provider=self.name, trouble=trouble)
         self.trouble = trouble
 
     async def close(self) -> None:
-        """Close the connection; calls under way fail."""
+        """Close the connection; pending calls fail."""
         await self._channel.close()
 
     def _check(self, status: Tree) -> None:
@@ -254,7 +254,7 @@ class KMSProvider:
         self._metrics.status_at.set(wall_seconds(), self.name, hashed(key_id), self._metrics.server)
 
     async def _renew(self, key_id: str) -> None:
-        """Let the seed be used for longer, or take another one if the service has another key."""
+        """Extend the use of the seed, or replace it if the plugin has another key."""
         expires, current = monotonic() + _USABLE, self._current
         if current is not None and current.stored.key_id == key_id:
             self._current = _Current(current.seed, current.stored, expires)
@@ -272,7 +272,7 @@ class KMSProvider:
         self._current = _Current(seed, stored, expires)
 
     async def _obtain(self, found: EncryptedObject) -> None:
-        """Have the key of an object decrypted, at most once at a time. Raises `TransformError`."""
+        """Decrypt the key of an object; concurrent calls share one request. Raises `TransformError`."""
         known, obtaining = found.source_id, self._obtaining
         if known in obtaining:
             await asyncio.shield(obtaining[known])
@@ -284,7 +284,7 @@ class KMSProvider:
             self._keep(known, _cipher(answer.get("plaintext", b""), found.type))
         finally:
             del obtaining[known]
-            done.set_result(None)  # who waited looks again, and asks if need be
+            done.set_result(None)  # waiters check again, and call if necessary
 
     async def _call(self, method: str, message: Tree) -> Tree:
         began, code = monotonic(), "OK"

@@ -1,4 +1,4 @@
-"""A storage that keeps the objects of some resources encrypted in another one, and shows nothing of that."""
+"""A storage that encrypts the objects of some resources in another storage, transparently to its users."""
 
 import asyncio
 from collections import deque
@@ -30,28 +30,30 @@ from controller_manager.common.base.tasks import Tasks
 _BUCKETS = tuple(5e-6 * 2**power for power in range(25))
 _OPERATIONS = Family(
     "apiserver_storage_transformation_operations_total",
-    "Objects that were encrypted or decrypted, by what came of it.",
+    "Number of encrypted or decrypted objects, by result.",
     "counter",
     ("resource", "transformation_type", "transformer_prefix", "status"),
 )
 _DURATION = Family(
     "apiserver_storage_transformation_duration_seconds",
-    "How long it took to encrypt or decrypt an object.",
+    "Seconds spent encrypting or decrypting an object.",
     "histogram",
     ("transformation_type", "transformer_prefix"),
     _BUCKETS,
 )
 _UNCONFIGURED = IdentityTransformer()
-_ATTEMPTS = 10  # to obtain a key
-_PAUSE = 0.5  # seconds before the second of them; each other one is twice as long, up to the longest
+_ATTEMPTS = 10  # attempts to get a key
+_PAUSE = 0.5  # seconds before the second attempt; doubled for each further one, up to the maximum
 _LONGEST_PAUSE = 5.0
-_LATE = 10_000  # records that wait for a key until a watch is given up
+_LATE = 10_000  # records waiting for a key after which a watch is ended
 _LATE_BYTES = 64 << 20
 _UNREACHABLE = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED"})
 
 
 class Encryption:
-    """The transformers of resources: of a resource itself, else of its group (`*.apps`), else of all (`*.*`)."""
+    """The transformers by resource. The most specific one is used: of the resource, its group (`*.apps`), or all
+    (`*.*`).
+    """
 
     def __init__(self, transformers: Mapping[tuple[str, str], Transformer]) -> None:
         self._transformers = transformers
@@ -64,10 +66,10 @@ class Encryption:
 
 
 class EncryptedStorage:
-    """A `Storage` over another one; what cannot be decrypted is a record with a `decode_error`.
+    """A `Storage` over another one. A record that cannot be decrypted has a `decode_error`.
 
-    `encryption` may be replaced at any time: what is written from then on is encrypted by it. `inspect` says why the
-    bytes of an object cannot be read, which the storage below cannot tell.
+    `encryption` may be replaced at any time and is used for later writes. `inspect` returns why the decrypted bytes of
+    an object cannot be read, which the storage below cannot check.
     """
 
     def __init__(
@@ -116,12 +118,12 @@ class EncryptedStorage:
         return await self._storage.oldest_revision()
 
     async def get(self, resource: str, key: str) -> Record | None:
-        """See `Storage`. Raises `ServiceUnavailable` if a key cannot be had."""
+        """See `Storage`. Raises `ServiceUnavailable` if a key is not available."""
         found = await self._storage.get(resource, key)
         return None if found is None else await self.decrypted_in_time(found)
 
     async def is_stale(self, resource: str, key: str) -> bool:
-        """Return whether the row is not kept as the first provider of its resource would keep it now."""
+        """Return whether the row is stored differently from what the first provider would write now."""
         found = await self._storage.get(resource, key)
         if found is None or found.decode_error:
             return False
@@ -132,12 +134,12 @@ class EncryptedStorage:
             return True
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """See `Storage`. Raises `ServiceUnavailable` if a key cannot be had."""
+        """See `Storage`. Raises `ServiceUnavailable` if a key is not available."""
         records, revision = await self._storage.list(resource, at)
         return Listing([await self.decrypted_in_time(record) for record in records], revision)
 
     def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
-        """See `Storage`. Raises `InternalError` for what cannot be encrypted."""
+        """See `Storage`. Raises `InternalError` if encryption fails."""
         try:
             encrypted = [self._encrypted(write) for write in writes]
         except TransformError as error:
@@ -147,7 +149,7 @@ class EncryptedStorage:
         return self._storage.txn(encrypted, compares)
 
     async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
-        """See `Storage`. A record whose key has to be asked for waits, and those behind it, which are not many."""
+        """See `Storage`. A record whose key must be requested waits, with a bounded number of records behind it."""
         assert self._tasks is not None
         watch = _Watch(self, self._tasks, deliver, ended)
         watch.end = await self._storage.watch(after, watch.deliver, ended)
@@ -159,7 +161,7 @@ class EncryptedStorage:
         return self._storage.compact(revision)
 
     def decrypted(self, record: Record) -> Record:
-        """Return a record as it was written. Raises `KeyNeeded`."""
+        """Return the decrypted record. Raises `KeyNeeded`."""
         revision, resource, key, data, deleted, at, ttl, decode_error = record
         if decode_error:
             return record
@@ -178,7 +180,7 @@ class EncryptedStorage:
         return Record(revision, resource, key, stamped(plain, revision), deleted, at, ttl, self._inspect(plain))
 
     async def decrypted_in_time(self, record: Record) -> Record:
-        """Return a record as it was written, as soon as there is its key. Raises `ServiceUnavailable`."""
+        """Return the decrypted record, after getting its key if necessary. Raises `ServiceUnavailable`."""
         while True:
             try:
                 return self.decrypted(record)
@@ -189,8 +191,8 @@ class EncryptedStorage:
                     return record._replace(decode_error=str(error))
 
     async def _obtain(self, needed: KeyNeeded) -> None:
-        """Obtain a key, if need be by several attempts. Raises `TransformError` if it will never be had, and
-        `ServiceUnavailable` if it was not had in time.
+        """Get a key, with retries. Raises `TransformError` for a permanent failure and `ServiceUnavailable` after the
+        last attempt.
         """
         pause = _PAUSE
         for attempt in range(1, _ATTEMPTS + 1):
@@ -200,9 +202,9 @@ class EncryptedStorage:
             except TransformError as error:
                 if error.code not in _UNREACHABLE:
                     raise
-                self._log.warning("a key of encrypted objects cannot be had", error=str(error), attempt=attempt)
+                self._log.warning("failed to get a key of encrypted objects", error=str(error), attempt=attempt)
                 if attempt == _ATTEMPTS:
-                    raise ServiceUnavailable(f"a key of encrypted objects cannot be had: {error}") from None
+                    raise ServiceUnavailable(f"failed to get a key of encrypted objects: {error}") from None
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -225,7 +227,9 @@ class EncryptedStorage:
 
 
 class _Watch:
-    """One watch: hands on what can be decrypted at once, and keeps in order what has to wait for a key."""
+    """One watch: delivers records that can be decrypted at once, and queues the others in order until their key is
+    there.
+    """
 
     def __init__(self, storage: EncryptedStorage, tasks: Tasks, deliver: Deliver, ended: OnWatchEnd | None) -> None:
         self.end: Callable[[], None] = lambda: None
@@ -240,7 +244,7 @@ class _Watch:
         self._stopped = False
 
     def deliver(self, records: Sequence[Record], revision: int) -> None:
-        """Take what the storage below tells."""
+        """Take records from the storage below."""
         if self._stopped:
             return
         if not self._late:
@@ -253,17 +257,17 @@ class _Watch:
         self._late_records += len(records)
         self._late_bytes += sum(len(record.data) for record in records)
         if self._late_records > _LATE or self._late_bytes > _LATE_BYTES:
-            self._give_up("too many records wait for a key of encrypted objects")
+            self._give_up("too many records are waiting for an encryption key")
         elif self._catching_up is None:
             self._catching_up = self._tasks.start(self._catch_up(), name="decryption")
 
     async def caught_up(self) -> None:
-        """Wait until everything that came is handed on."""
+        """Wait until all received records are delivered."""
         if self._catching_up is not None:
             await asyncio.shield(self._catching_up)
 
     def stop(self) -> None:
-        """Hand on nothing more."""
+        """Deliver nothing more."""
         self._stopped = True
         self.end()
         if self._catching_up is not None:
@@ -292,12 +296,12 @@ class _Watch:
 
 
 def _context(resource: str, key: str) -> bytes:
-    """Return where an object is kept, which some ciphers authenticate."""
+    """Return the location of an object; some ciphers authenticate it."""
     return f"/registry/{resource}/{key}".encode("utf-8", "surrogatepass")
 
 
 def _prefix(data: bytes) -> str:
-    """Return the provider in front of encrypted bytes, as metrics call it; empty for others."""
+    """Return the provider prefix of encrypted bytes as metrics show it; empty for other bytes."""
     if not data.startswith(ENCRYPTED):
         return ""
     parts = data[:300].split(b":", 5)

@@ -1,4 +1,4 @@
-"""Transformers between an object and the bytes that are kept of it: a cipher behind a prefix that names it; pure.
+"""Transformers between objects and their encrypted bytes: a prefix that names the cipher, then the ciphertext. Pure.
 
 | provider  | prefix                     | what follows                                   | context is authenticated |
 |-----------|----------------------------|------------------------------------------------|--------------------------|
@@ -24,9 +24,7 @@ _SHORTEST_TAG = 16
 
 
 class TransformError(Exception):
-    """Bytes cannot be encrypted or decrypted; the message tells nothing of them. `code` is that of a gRPC call that
-    failed.
-    """
+    """Encryption or decryption failed. The message contains no data. `code` is that of a failed gRPC call."""
 
     def __init__(self, message: str, code: str = "unknown-non-grpc") -> None:
         super().__init__(message)
@@ -34,7 +32,7 @@ class TransformError(Exception):
 
 
 class KeyNeeded(Exception):
-    """Bytes can be decrypted once `obtain` has brought their key, which raises `TransformError`."""
+    """Decryption needs a key; call `obtain` first. It raises `TransformError`."""
 
     def __init__(self, obtain: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -42,22 +40,24 @@ class KeyNeeded(Exception):
 
 
 class Decrypted(NamedTuple):
-    """An object, and whether it would be kept in another form if it were written now."""
+    """An object, and whether it would be stored differently if it were written now."""
 
     data: bytes
     stale: bool
 
 
 class Transformer(Protocol):
-    """Encrypts and decrypts; `context` says where the object is kept, so that none can be put in another's place."""
+    """Encrypts and decrypts. `context` is the location of the object, so that encrypted bytes cannot be moved to
+    another object.
+    """
 
     prefix: bytes
 
     def encrypt(self, data: bytes, context: bytes) -> bytes:
-        """Return what follows the prefix. Raises `TransformError`."""
+        """Return the bytes after the prefix. Raises `TransformError`."""
 
     def decrypt(self, data: bytes, context: bytes) -> Decrypted:
-        """Return the object in what follows the prefix. Raises `TransformError` and `KeyNeeded`."""
+        """Return the object from the bytes after the prefix. Raises `TransformError` and `KeyNeeded`."""
 
 
 class AESGCM:
@@ -87,7 +87,7 @@ class AESGCM:
 
 
 class AESCBC:
-    """AES in Cipher Block Chaining mode. Nothing tells bytes that were changed: aesgcm and secretbox do."""
+    """AES in Cipher Block Chaining mode. It does not detect changed bytes; aesgcm and secretbox do."""
 
     def __init__(self, key: bytes, prefix: bytes = b"") -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -144,7 +144,7 @@ class Secretbox:
 
 
 class IdentityTransformer:
-    """Leaves objects as they are, and refuses what is encrypted."""
+    """Does not encrypt, and rejects encrypted bytes."""
 
     prefix = b""
 
@@ -160,9 +160,9 @@ class IdentityTransformer:
 
 
 class Transformers:
-    """Several transformers as one: the first encrypts; what is decrypted by another one is stale.
+    """Several transformers as one: the first encrypts; an object decrypted by another one is stale.
 
-    Prefixes may be alike, as when keys are rotated: then each is tried.
+    Several transformers may have the same prefix, as during key rotation; each is tried.
     """
 
     def __init__(self, transformers: Sequence[Transformer], prefix: bytes = b"") -> None:
@@ -191,5 +191,5 @@ class Transformers:
 
 
 def keyed(make: Callable[[bytes, bytes], Transformer], keys: Sequence[EncryptionKey], prefix: bytes) -> Transformers:
-    """Return the transformer of a provider with several keys, each of which `make` makes one of."""
+    """Return the transformer of a provider with several keys; `make` creates one for each key."""
     return Transformers([make(key.data, f"{key.name}:".encode()) for key in keys], prefix)

@@ -1,12 +1,12 @@
-"""A storage in etcd, which several API servers share.
+"""A storage in etcd that several API servers can share.
 
-Rows are keys `PREFIX/RESOURCE/KEY`, as in `/registry/deployments.apps/default/web`, whose values are the bytes of the
-objects as they were handed in, without a revision: that is etcd's own, the mod revision of the key. What has no second
-slash behind the prefix is no row: `PREFIX/deleted` has the final states of what was deleted last, and is written in the
-same transaction; `PREFIX/progress` is written so that a watch has something to tell; `PREFIX/health` is what health
-checks ask for. Outside of the prefix is `compact_rev_key`, by which all API servers of an etcd agree on who compacts
-it; its value is the revision up to which it was compacted last. A row with a lifetime is attached to a lease, with
-others that expire about then.
+A row is the key `PREFIX/RESOURCE/KEY`, such as `/registry/deployments.apps/default/web`. Its value is the object's
+bytes without a revision; the revision is the key's mod revision in etcd. Keys without a second slash after the prefix
+are not rows: `PREFIX/deleted` has the final states of the objects deleted last and is written in the same transaction.
+`PREFIX/progress` is written to make a watch report its progress. `PREFIX/health` is read by health checks. Outside of
+the prefix, `compact_rev_key` is the key by which all API servers of an etcd agree on who compacts it; its value is the
+last compacted revision. A row with a lifetime is attached to a lease, shared with rows that expire at about the same
+time.
 """
 
 from apiserver_stub.storage.etcd.client import EtcdServers

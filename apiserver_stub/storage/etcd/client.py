@@ -1,4 +1,4 @@
-"""Calls of the members of an etcd: one of them at a time, another one when it fails; reads are tried again."""
+"""Calls to the members of an etcd cluster. One member is used until it fails, then the next. Reads are retried."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,18 +16,18 @@ from controller_manager.common.transport.dialer import Dialer
 from controller_manager.common.transport.grpc import GrpcChannel, GrpcError, GrpcStream, GrpcTls
 
 SERVICE = service("etcd")
-_LOOKAHEAD = 4 << 20  # bytes of a stream that may wait for their reader
-_KEEPALIVE = 30.0  # seconds of silence until a member has to show that it lives; etcd takes offence below five
+_LOOKAHEAD = 4 << 20  # bytes of a stream buffered for its reader
+_KEEPALIVE = 30.0  # seconds without data until a ping; etcd rejects pings more often than every 5 s
 _ATTEMPTS = 6
 _PAUSE, _LONGEST_PAUSE = 0.1, 1.6  # seconds between two attempts, doubled each time
-_GRACE = 10.0  # seconds that calls have to end when certificates change
-_WITH_LEADER = (("hasleader", "true"),)  # a member that has none refuses
+_GRACE = 10.0  # seconds for pending calls after certificates change
+_WITH_LEADER = (("hasleader", "true"),)  # a member without a leader rejects the call
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdServers:
-    """The members of an etcd (`http://host:port`, `https://…`, `unix:///path`) and the files for TLS with them; a
-    `dialer` reaches those that are in another network.
+    """The members of an etcd cluster (`http://host:port`, `https://…`, `unix:///path`) and the TLS files. A `dialer`
+    connects to members in another network.
     """
 
     urls: Sequence[str]
@@ -43,19 +43,19 @@ class EtcdServers:
             target_of(url)
 
     def tls(self) -> GrpcTls:
-        """Return the proofs, as the files have them now. Raises OSError."""
+        """Return the TLS settings, read from the files. Raises OSError."""
         ca, certificate, key = (
             Path(file).read_bytes() if file else b"" for file in (self.cafile, self.certfile, self.keyfile)
         )
         return GrpcTls(ca, certificate, key)
 
     def is_secure(self, url: str) -> bool:
-        """Tell whether a member is spoken to over TLS."""
+        """Return whether a member is reached over TLS."""
         return url.startswith(("https:", "unixs:")) or ("://" not in url and bool(self.cafile or self.certfile))
 
 
 def target_of(url: str) -> tuple[str, int]:
-    """Return host and port of a member, or the path of its socket and 0. Raises `ValueError`."""
+    """Return the host and port of a member, or the path of its socket and 0. Raises `ValueError`."""
     parts = urlsplit(url if "://" in url else f"//{url}")
     if parts.scheme in ("unix", "unixs"):
         return parts.netloc + parts.path, 0
@@ -65,7 +65,7 @@ def target_of(url: str) -> tuple[str, int]:
 
 
 class EtcdClient:
-    """Asks the members of an etcd. What could not be asked of one is asked of the next."""
+    """Calls the members of an etcd cluster, with failover to the next member."""
 
     def __init__(self, servers: EtcdServers, metrics: EtcdMetrics) -> None:
         self._servers = servers
@@ -78,25 +78,27 @@ class EtcdClient:
 
     @property
     def urls(self) -> Sequence[str]:
-        """Return the members."""
+        """Return the URLs of the members."""
         return self._servers.urls
 
     async def read(self, method: str, message: Tree, timeout: float = 5.0) -> Tree:
-        """Return the answer to what changes nothing, or may be done twice; each attempt takes at most so many seconds.
-        Raises `GrpcError` of the last attempt.
+        """Return the response to an idempotent request, with retries. `timeout` is the seconds per attempt. Raises the
+        `GrpcError` of the last attempt.
         """
         return await self._attempts(method, message, timeout, failures.is_passing)
 
     async def write(self, message: Tree, timeout: float = 10.0) -> Tree:
-        """Return the answer to a transaction, tried again only if it was not begun. Raises `GrpcError`."""
+        """Return the response to a transaction. It is retried only if it was not started. Raises `GrpcError`."""
         return await self._attempts("Txn", message, timeout, failures.was_not_begun)
 
     async def ask_once(self, method: str, message: Tree, timeout: float, url: str = "") -> Tree:
-        """Return the answer of one member, or of the one that is asked anyway. Raises `GrpcError`."""
+        """Return the response of a given member, or of the current one, without retries. Raises `GrpcError`."""
         return await self._ask(url or self._url, method, message, timeout)
 
     async def stream(self) -> tuple[GrpcStream, str]:
-        """Begin a stream of watches, and tell at which member; one that has no leader ends it. Raises `GrpcError`."""
+        """Open a watch stream and return it with the member's URL. A member without a leader ends it. Raises
+        `GrpcError`.
+        """
         url = self._url
         stream = (await self._channel(url)).stream(SERVICE, "Watch", _WITH_LEADER)
         try:
@@ -107,19 +109,19 @@ class EtcdClient:
         return stream, url
 
     async def refresh(self) -> None:
-        """Connect anew if the files for TLS have changed; what is under way has ten seconds to end."""
+        """Reconnect if the TLS files have changed. Pending calls have ten seconds to finish."""
         if self._tls is None:
             return
         try:
             changed = self._servers.tls() != self._tls
-        except OSError:  # it is being replaced
+        except OSError:  # the file is being replaced
             return
         if changed:
             old, self._channels, self._tls = self._channels, {}, None
             await all_of(*(channel.close(_GRACE) for channel in old.values()))
 
     async def close(self) -> None:
-        """Close all connections, for good; what is under way fails."""
+        """Close all connections permanently; pending calls fail."""
         self._closed = True
         channels, self._channels = self._channels, {}
         for channel in channels.values():
@@ -130,7 +132,7 @@ class EtcdClient:
         return self._servers.urls[self._preferred]
 
     def _pass_over(self, url: str) -> None:
-        """Ask another member from now on, unless somebody has decided so before."""
+        """Switch to the next member, unless another call has done so already."""
         if url == self._url:
             self._preferred = (self._preferred + 1) % len(self._servers.urls)
 
@@ -148,7 +150,7 @@ class EtcdClient:
                 if attempt == _ATTEMPTS - 1 or not may_retry(failure):
                     raise
                 self._metrics.retries.add(failures.label(failure))
-            if attempt >= len(self._servers.urls) - 1:  # each has been asked
+            if attempt >= len(self._servers.urls) - 1:  # all members were tried
                 await asyncio.sleep(pause * random_source().uniform(1.0, 1.1))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Who compacts an etcd: of all API servers the one that is first to say so, each time."""
+"""Coordinated compaction of etcd: of all API servers, the first one compacts in each interval."""
 
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.failures import COMPACTED
@@ -8,29 +8,27 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.transport.grpc import GrpcError
 
 _EQUAL, _VERSION = 0, 0
-_LONGEST = 300.0  # seconds that a compaction may take
+_LONGEST = 300.0  # timeout of a compaction in seconds
 
 
 class Compaction:
-    """Compacts at most every `interval` seconds (0: never), and not where another server has done so meanwhile: the
-    version of a key, which every compaction writes, is the time by which all of them go.
+    """Compacts at most every `interval` seconds (0: never), and not if another server has done so meanwhile. The
+    servers coordinate by the version of a key that every compaction writes.
     """
 
     def __init__(self, client: EtcdClient, interval: float) -> None:
         self._client = client
         self._interval = interval
-        self._version = -1  # none is known yet
+        self._version = -1  # unknown
         self._revision = 0
-        self._since = monotonic()  # when that was learned
+        self._since = monotonic()  # when the version was read
 
     async def compact(self, revision: int) -> None:
-        """Have history forgotten up to a revision. Raises `ServiceUnavailable` where that has to wait, and
-        `GrpcError`.
-        """
+        """Compact up to a revision. Raises `ServiceUnavailable` if it is too early, and `GrpcError`."""
         if not self._interval or revision <= self._revision:
             return
         if monotonic() - self._since < self._interval:
-            raise ServiceUnavailable("etcd was compacted not long ago")
+            raise ServiceUnavailable("etcd was compacted recently")
         if self._version < 0:
             await self._learn()
         if revision > self._revision and await self._announce(revision):
@@ -47,7 +45,7 @@ class Compaction:
         self._revision = max(self._revision, int(value) if value.isdigit() else 0)
 
     async def _announce(self, revision: int) -> bool:
-        """Tell all others; False if one of them was first."""
+        """Claim the compaction. Return False if another server was first."""
         compare = {"result": _EQUAL, "target": _VERSION, "key": COMPACT_KEY, "version": self._version}
         put = {"request_put": {"key": COMPACT_KEY, "value": b"%d" % revision}}
         read = {"request_range": {"key": COMPACT_KEY}}

@@ -1,9 +1,9 @@
-"""What etcd refuses and why, as far as it says: what may be tried again, and what clients are told."""
+"""Classification of etcd errors: which requests may be retried, and which error the client gets."""
 
 from controller_manager.common.api import errors
 from controller_manager.common.transport.grpc import GrpcError
 
-# What was not begun, by how etcd's words end: neither a read nor a write has happened.
+# Endings of etcd's messages for requests that were not started: neither a read nor a write has happened.
 _NOT_BEGUN = ("leader changed", "no leader", "raft proposal dropped")
 _UNKNOWN = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED"})
 _LABELS = {
@@ -18,32 +18,32 @@ NO_SPACE = "database space exceeded"
 
 
 def is_known(failure: GrpcError) -> bool:
-    """Tell whether what was asked has certainly not happened."""
+    """Return whether the request certainly had no effect."""
     return was_not_begun(failure) or failure.code not in _UNKNOWN
 
 
 def was_not_begun(failure: GrpcError) -> bool:
-    """Tell whether a write may be tried again: there was no connection, or etcd says that it had no leader for it."""
+    """Return whether a write may be retried: there was no connection, or etcd had no leader for it."""
     return failure.unsent or failure.message.endswith(_NOT_BEGUN)
 
 
 def is_passing(failure: GrpcError) -> bool:
-    """Tell whether a read may be tried again."""
+    """Return whether a read may be retried."""
     return was_not_begun(failure) or failure.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or is_throttled(failure)
 
 
 def is_throttled(failure: GrpcError) -> bool:
-    """Tell whether etcd has too much to do."""
+    """Return whether etcd is overloaded."""
     return failure.code == "RESOURCE_EXHAUSTED" and failure.message.endswith("too many requests")
 
 
 def ends_connection(failure: GrpcError) -> bool:
-    """Tell whether another member should be asked instead."""
+    """Return whether to switch to another member."""
     return failure.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 def label(failure: GrpcError) -> str:
-    """Return what metrics of retries call it."""
+    """Return the label of the error in retry metrics."""
     for words, name in _LABELS.items():
         if failure.message.endswith(words):
             return name
@@ -51,7 +51,7 @@ def label(failure: GrpcError) -> str:
 
 
 def refusal(failure: GrpcError) -> errors.ApiError:
-    """Return what a client is told of a read or a write that did not happen."""
+    """Return the client's error for a read or write that did not happen."""
     if is_throttled(failure):
         return errors.TooManyRequests(failure.message, errors.Details(retry_after_seconds=1))
     if failure.message.endswith("request is too large") or "message larger than max" in failure.message:
@@ -64,5 +64,5 @@ def refusal(failure: GrpcError) -> errors.ApiError:
 
 
 def unknown(failure: GrpcError) -> errors.Timeout:
-    """Return what a client is told of a write of which nobody knows whether it happened."""
-    return errors.Timeout(f"it is unknown whether the write was made: {failure.message}")
+    """Return the client's error for a write with an unknown outcome."""
+    return errors.Timeout(f"unknown whether the write was applied: {failure.message}")

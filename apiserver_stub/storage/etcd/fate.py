@@ -1,4 +1,4 @@
-"""What became of a transaction whose answer was lost, as its rows tell; decided as a table."""
+"""Find the outcome of a transaction whose response was lost from the state of its rows. The decision is a table."""
 
 from collections.abc import Sequence
 
@@ -7,32 +7,32 @@ from apiserver_stub.storage.etcd.layout import Layout, final_states
 from apiserver_stub.storage.interface import Write
 from controller_manager.common.api.tree import Tree
 
-_LONGEST = 2.0  # seconds that an answer may take
+_LONGEST = 2.0  # timeout of a response in seconds
 
 
 def can_be_sent_again(writes: Sequence[Write]) -> bool:
-    """Tell whether a transaction cannot be made twice, however late what was sent first may come: a row of it is at
-    another revision once it was made, and never at the expected one again. What only creates is not of that kind: its
-    row may have been deleted before the first comes.
+    """Return whether a transaction can be sent again without being applied twice, even if the first request arrives
+    late. This holds if it changes a row at an expected revision, since that revision never returns. It does not hold
+    for creates only: the row may be deleted before the first request arrives.
     """
     return any(write.expected for write in writes)
 
 
 def made_at(layout: Layout, write: Write, now: Tree | None, before: Tree | None, noted: Tree | None) -> int | None:
-    """Return the revision at which a write was made, 0 if it never will be, None if nobody knows. 0 is true once the
-    same was sent again and met a conflict.
+    """Return the revision of a write, 0 if it was not and cannot be applied, None if unknown. 0 holds only after the
+    same write was sent again and got a conflict.
 
-    | write | key | made |
+    | write | key | applied |
     |--|--|--|
-    | changes, creates | is what was written | then |
-    | changes | was what was written, before it became what it is | then |
-    | changes | was at the expected revision, before it became what it is | never |
-    | creates | was what was written, when it was made | then |
-    | deletes | is gone, and the final state that is kept is of this deletion | then |
-    | deletes | is there, and has been since before | never |
-    | | else | unknown |
+    | update, create | has the written value | at its revision |
+    | update | had the written value before the current one | at that revision |
+    | update | had the expected revision before the current one | never |
+    | create | had the written value at its creation | at that revision |
+    | delete | does not exist, and the stored final state is of this deletion | at that revision |
+    | delete | exists since before the expected revision | never |
+    | | otherwise | unknown |
 
-    `now` is the key, `before` is what it was (`earlier`), `noted` is the key of final states.
+    `now` is the key, `before` its earlier state (see `earlier`), `noted` the key of final states.
     """
     expected = layout.of_etcd(write.expected)
     if write.deleted:
@@ -51,22 +51,20 @@ def made_at(layout: Layout, write: Write, now: Tree | None, before: Tree | None,
 
 
 def earlier(write: Write, now: Tree) -> int:
-    """Return the revision of etcd at which the key is looked at once more."""
+    """Return the etcd revision at which the key must be read once more."""
     revision: int = now["mod_revision"] - 1 if write.expected else now["create_revision"]
     return revision
 
 
 class Fates:
-    """Asks etcd."""
+    """Reads the state from etcd."""
 
     def __init__(self, client: EtcdClient, layout: Layout) -> None:
         self._client = client
         self._layout = layout
 
     async def made_at(self, writes: Sequence[Write]) -> int | None:
-        """Return the revision at which all writes were made, 0 if they never will be, None if nobody knows. Raises
-        `GrpcError`.
-        """
+        """Return the revision of the writes, 0 if they will never happen, None if unknown. Raises `GrpcError`."""
         found = [await self._made_at(write) for write in writes]
         return 0 if 0 in found else found[0] if len(set(found)) == 1 else None
 

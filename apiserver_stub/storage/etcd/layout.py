@@ -1,4 +1,4 @@
-"""How rows are laid out in etcd: keys, values, and the final states of what is deleted; pure."""
+"""The layout of rows in etcd: keys, values, and the final states of deleted rows. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,18 +8,18 @@ from apiserver_stub.storage.interface import Record, Write, stamped
 from controller_manager.common.api.tree import Tree
 
 COMPACT_KEY = b"compact_rev_key"
-"""Says up to which revision an etcd was compacted; the API servers of all clusters in it know this key."""
+"""The key with the last compacted revision. All API servers that use the etcd know it."""
 FOREIGN = b"k8s\0"
-"""The beginning of an object in protobuf, as kube-apiserver keeps it."""
-_DELETE = 1  # the type of an event
+"""The first bytes of an object that kube-apiserver stores in protobuf."""
+_DELETE = 1  # event type
 _LOST = "its final state was compacted before it was read"
 _FINAL = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]])
 
 
 class ImportRecord(msgspec.Struct, frozen=True):
-    """What was imported below a prefix: the id of the export, and how many records of it are there. Revisions are those
-    of etcd and `offset`, so that they are behind all that the export knows; history begins at `floor`, which is 0 as
-    long as the import is not finished.
+    """The import below a prefix: the id of the export and the number of its records imported so far. Revisions are
+    those of etcd plus `offset`, so that they follow all revisions of the export. History begins at `floor`, which is 0
+    until the import is finished.
     """
 
     export: str = ""
@@ -32,8 +32,8 @@ _ORIGIN = msgspec.json.Decoder(ImportRecord)
 
 
 class Layout:
-    """The keys below a prefix: rows have a resource there, what is kept beside them has not; and the revisions, which
-    are those of etcd, or later by the offset of the origin.
+    """The keys below a prefix (rows contain a resource, other keys do not), and revisions: those of etcd, plus the
+    offset of an import.
     """
 
     __slots__ = ("_offset", "_prefix", "deleted", "end", "floor", "health", "origin", "progress", "start")
@@ -43,7 +43,7 @@ class Layout:
         self.start = self._prefix
         """The first of all keys."""
         self.end = _behind(self._prefix)
-        """The first that is none of them any more."""
+        """The first key after all of them."""
         self.deleted = self._prefix + b"deleted"
         self.progress = self._prefix + b"progress"
         self.health = self._prefix + b"health"
@@ -51,37 +51,37 @@ class Layout:
         self.floor = self._offset = 0
 
     def begin_at(self, found: Tree | None) -> ImportRecord:
-        """Take over the revisions of what was imported, as the key `origin` says it (None: nothing was)."""
+        """Use the revision offset in the key `origin` (None: there was no import)."""
         origin = _ORIGIN.decode(found["value"]) if found else ImportRecord()
         self._offset, self.floor = origin.offset, origin.floor
         return origin
 
     def revision(self, of_etcd: int) -> int:
-        """Return what a revision of etcd is called."""
+        """Return the revision for an etcd revision."""
         return of_etcd + self._offset
 
     def of_etcd(self, revision: int) -> int:
-        """Return the revision of etcd that is meant; below 1 if there is none."""
+        """Return the etcd revision for a revision; below 1 if there is none."""
         return revision - self._offset
 
     def key(self, resource: str, key: str) -> bytes:
-        """Return where a row is kept."""
+        """Return the etcd key of a row."""
         return self._prefix + f"{resource}/{key}".encode("utf-8", "surrogatepass")
 
     def bounds(self, resource: str | None) -> tuple[bytes, bytes]:
-        """Return the first key of a resource (None: of all), and the first behind it."""
+        """Return the first key of a resource (None: of all), and the first key after it."""
         if resource is None:
             return self.start, self.end
         start = self.key(resource, "")
         return start, _behind(start)
 
     def row(self, key: bytes) -> tuple[str, str] | None:
-        """Return resource and key of a row; None for what is no row."""
+        """Return the resource and key of a row; None if the key is not a row."""
         resource, slash, rest = key[len(self._prefix) :].decode("utf-8", "surrogatepass").partition("/")
         return (resource, rest) if slash else None
 
     def record(self, found: Tree, at: float, decode_error: str = "") -> Record | None:
-        """Return what etcd has of a key; None for what is no row."""
+        """Return the record of an etcd key; None if it is not a row."""
         row = self.row(found["key"])
         if row is None:
             return None
@@ -89,7 +89,7 @@ class Layout:
         return Record(revision, *row, stamped(found.get("value", b""), revision), False, at, 0.0, decode_error)
 
     def told(self, events: Sequence[Tree], at: float) -> list[Record]:
-        """Return what happened to rows, of events in their order; those of a revision must be complete."""
+        """Return the records of events, in order. All events of a revision must be included."""
         final: Mapping[tuple[int, bytes], bytes] = {
             (event["kv"]["mod_revision"], key): data
             for event in events
@@ -113,13 +113,13 @@ class Layout:
         return found
 
     def final(self, writes: Sequence[Write]) -> bytes:
-        """Return the value that keeps the final states of those writes that are deletions; empty without any."""
+        """Return the value that stores the final states of the deletions among the writes; empty if there are none."""
         states = [(self.key(write.resource, write.key), write.data) for write in writes if write.deleted]
         return msgspec.msgpack.encode(states) if states else b""
 
 
 def final_states(value: bytes) -> Sequence[tuple[bytes, bytes]]:
-    """Return keys and final states of what was deleted together; none where others wrote that value."""
+    """Return the keys and final states of a deletion; none if another program wrote the value."""
     try:
         return _FINAL.decode(value)
     except msgspec.DecodeError:
@@ -127,5 +127,5 @@ def final_states(value: bytes) -> Sequence[tuple[bytes, bytes]]:
 
 
 def _behind(prefix: bytes) -> bytes:
-    """Return the first key behind all that begin with `prefix`, which ends with a slash."""
+    """Return the first key after all keys that begin with `prefix`, which ends with a slash."""
     return prefix[:-1] + b"0"

@@ -1,4 +1,6 @@
-"""Leases of etcd, by which rows go when their time is over: rows that expire about the same time share one."""
+"""Leases of etcd that delete rows at the end of their lifetime. Rows that expire at about the same time share a
+lease.
+"""
 
 import asyncio
 import math
@@ -10,9 +12,9 @@ from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
 from controller_manager.common.base.clock import monotonic
 
-_PART = 0.05  # of a lifetime: by so much rows live longer at most
+_PART = 0.05  # fraction of a lifetime that rows may live longer
 _MOST_OBJECTS = 1000
-_MOST_KEPT = 16  # lifetimes whose lease is remembered
+_MOST_KEPT = 16  # cached leases, by lifetime
 
 
 class _Lease(msgspec.Struct):
@@ -22,8 +24,8 @@ class _Lease(msgspec.Struct):
 
 
 class Leases:
-    """The newest lease for each lifetime. It is used for so many seconds (`reuse`), a twentieth of the lifetime at
-    most, and for a thousand objects.
+    """The newest lease for each lifetime. A lease is reused for `reuse` seconds, but at most a twentieth of the
+    lifetime, and for a thousand objects.
     """
 
     def __init__(self, client: EtcdClient, metrics: EtcdMetrics, reuse: float) -> None:
@@ -34,12 +36,12 @@ class Leases:
         self._turn = asyncio.Lock()
 
     async def for_lifetimes(self, ttls: Iterable[float]) -> Mapping[float, int]:
-        """Return a lease for each lifetime (seconds). Raises `GrpcError`."""
+        """Return a lease ID for each lifetime (seconds). Raises `GrpcError`."""
         async with self._turn:
             return {ttl: await self._lease(ttl) for ttl in ttls}
 
     def forget(self) -> None:
-        """etcd does not know a lease any more."""
+        """Forget all leases: etcd does not know one of them."""
         self._known.clear()
 
     async def _lease(self, ttl: float) -> int:
@@ -53,7 +55,7 @@ class Leases:
 
     async def _grant(self, ttl: float, now: float) -> _Lease:
         seconds = math.ceil(ttl) + int(min(self._reuse, _PART * ttl))
-        answer = await self._client.read("LeaseGrant", {"TTL": seconds})  # one too many merely ends unused
+        answer = await self._client.read("LeaseGrant", {"TTL": seconds})  # a lease granted twice expires unused
         made = _Lease(answer["ID"], now + seconds)
         self._known.pop(ttl, None)
         while len(self._known) >= _MOST_KEPT:

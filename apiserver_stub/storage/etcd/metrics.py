@@ -1,4 +1,4 @@
-"""What is counted of a storage in etcd, by the names of kube-apiserver."""
+"""Metrics of a storage in etcd, with the names of kube-apiserver."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,28 +11,35 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
 
 _BY_OPERATION = ("operation", "group", "resource")
-_REQUESTS = Family("etcd_requests_total", "Requests to etcd, by operation and resource.", "counter", _BY_OPERATION)
+_REQUESTS = Family(
+    "etcd_requests_total", "Number of requests to etcd, by operation and resource.", "counter", _BY_OPERATION
+)
 _ERRORS = Family(
-    "etcd_request_errors_total", "Requests to etcd that failed, by operation and resource.", "counter", _BY_OPERATION
+    "etcd_request_errors_total",
+    "Number of failed requests to etcd, by operation and resource.",
+    "counter",
+    _BY_OPERATION,
 )
 _DURATION = Family(
     "etcd_request_duration_seconds",
-    "How long requests to etcd took, by operation and resource.",
+    "Seconds that requests to etcd took, by operation and resource.",
     "histogram",
     _BY_OPERATION,
     (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60),
 )
-_RETRIES = Family("etcd_request_retry_total", "Requests to etcd that were made again, by why.", "counter", ("error",))
+_RETRIES = Family("etcd_request_retry_total", "Number of retried requests to etcd, by error.", "counter", ("error",))
 _EVENTS = Family(
     "apiserver_storage_events_received_total",
-    "Events that etcd told, by resource.",
+    "Number of watch events received from etcd, by resource.",
     "counter",
     ("group", "resource"),
     stability="BETA",
 )
-_BOOKMARKS = Family("etcd_bookmark_total", "Notes of etcd of how far it is.", "counter", ("group", "resource"))
+_BOOKMARKS = Family(
+    "etcd_bookmark_total", "Number of progress notifications received from etcd.", "counter", ("group", "resource")
+)
 _BY_RESOURCE = ("group", "resource")
-_LISTS = Family("apiserver_storage_list_total", "Lists that were read from etcd, by resource.", "counter", _BY_RESOURCE)
+_LISTS = Family("apiserver_storage_list_total", "Number of lists read from etcd, by resource.", "counter", _BY_RESOURCE)
 _FETCHED, _EVALUATED, _RETURNED = (
     Family(
         f"apiserver_storage_list_{done}_objects_total",
@@ -43,18 +50,21 @@ _FETCHED, _EVALUATED, _RETURNED = (
     for done in ("fetched", "evaluated", "returned")
 )
 _DECODE_ERRORS = Family(
-    "apiserver_storage_decode_errors_total", "Objects that could not be read, by resource.", "counter", _BY_RESOURCE
+    "apiserver_storage_decode_errors_total",
+    "Number of objects that could not be decoded, by resource.",
+    "counter",
+    _BY_RESOURCE,
 )
 _LEASED = Family(
     "etcd_lease_object_counts",
-    "Objects that were attached to one lease of etcd.",
+    "Number of objects attached to one lease of etcd.",
     "histogram",
     (),
     (10, 50, 100, 500, 1000, 2500, 5000),
 )
 _SIZE = Family(
     "apiserver_storage_size_bytes",
-    "Bytes of the file of each member's database.",
+    "Size of each member's database file in bytes.",
     "gauge",
     ("storage_cluster_id",),
     stability="STABLE",
@@ -62,7 +72,7 @@ _SIZE = Family(
 
 
 class EtcdMetrics:
-    """The families of one storage."""
+    """The metrics of one storage."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self._requests = Counters(_REQUESTS, registry)
@@ -78,8 +88,8 @@ class EtcdMetrics:
 
     @contextmanager
     def request(self, operation: str, resource: str = "") -> Iterator[None]:
-        """Count a request of a resource (`plural.group`), how long it takes and whether it fails, which a conflict does
-        not.
+        """Count a request for a resource (`plural.group`), its duration and its failure. A conflict is not a
+        failure.
         """
         plural, _, group = resource.partition(".")
         labels = operation, group, plural
@@ -101,7 +111,7 @@ class EtcdMetrics:
         self._events.add(group, plural)
 
     def listed(self, resource: str | None, records: Sequence[Record]) -> None:
-        """Count a list of a resource, or of each that was found in a list of all."""
+        """Count a list of a resource, or of each resource in a list of all."""
         found = Counter(record.resource for record in records)
         for one in found if resource is None else (resource,):
             plural, _, group = one.partition(".")
@@ -109,10 +119,10 @@ class EtcdMetrics:
                 counters.add(group, plural, by=number)
 
     def unreadable(self, resource: str) -> None:
-        """Count an object that could not be read."""
+        """Count an unreadable object."""
         plural, _, group = resource.partition(".")
         self._decode_errors.add(group, plural)
 
     def bookmark(self) -> None:
-        """Count a note of how far etcd is; there is one watch for all resources."""
+        """Count a progress notification of etcd. One watch serves all resources."""
         self._bookmarks.add("", "")

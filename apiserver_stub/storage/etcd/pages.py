@@ -1,19 +1,19 @@
-"""Reading a large range of keys, page by page at one revision."""
+"""Read a large range of keys in pages at one revision."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from controller_manager.common.api.tree import Tree
 
-_FIRST, _BYTES = 500, 8 << 20  # keys of the first page; bytes that others are to have
+_FIRST, _BYTES = 500, 8 << 20  # keys of the first page; target bytes of the following pages
 
 Ask = Callable[[Tree], Awaitable[Tree]]
-"""Returns the answer to a range."""
+"""Returns the response to a range request."""
 
 
 async def pages(
     ask: Ask, bounds: tuple[bytes, bytes], revision: int | None
 ) -> AsyncIterator[tuple[int, Sequence[Tree]]]:
-    """Yield what there is between two keys at a revision (None: newest), which comes with each page."""
+    """Yield the keys in a range, page by page, at a revision (None: newest). Each page has that revision."""
     (start, end), limit = bounds, _FIRST
     while True:
         page: Tree = {"key": start, "range_end": end, "limit": limit}

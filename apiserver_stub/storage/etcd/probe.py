@@ -1,4 +1,4 @@
-"""Whether etcd answers, and how large it is, found out regularly."""
+"""Periodic checks of etcd's health and database size."""
 
 import asyncio
 
@@ -8,12 +8,12 @@ from apiserver_stub.storage.etcd.metrics import EtcdMetrics
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.transport.grpc import GrpcError
 
-_FILES = 60.0  # seconds between two looks at the files for TLS
+_FILES = 60.0  # seconds between two checks of the TLS files
 
 
 class Probe:
-    """Asks for a key, twice within the seconds that an answer may take by the `checks` of health and of readiness, and
-    every `size` seconds (0: never) for the size of each member's database.
+    """Reads a key twice within the timeouts of the health and readiness `checks`, and every `size` seconds (0: never)
+    the size of each member's database.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Probe:
         (self._health, self._ready), self._size = checks, size
 
     async def run(self) -> None:
-        """Ask, for ever."""
+        """Run the checks forever."""
         sizes = files = monotonic()
         while True:
             await asyncio.sleep(min(self._health, self._ready) / 2)

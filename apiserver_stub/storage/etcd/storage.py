@@ -40,17 +40,17 @@ from controller_manager.common.base.log import Logger, get_logger
 from controller_manager.common.base.tasks import Tasks, keep_running, spawn
 from controller_manager.common.transport.grpc import GrpcError
 
-_START = 20.0  # seconds until a start without etcd is given up
-_HISTORY = 5_000  # revisions that a copy begins with, at most: a watch of etcd tells 10,000 past ones a second
-_LONGEST = 30.0  # seconds that a page may take
-_FIND_OUT = 5.0  # seconds to find out what became of a transaction
+_START = 20.0  # seconds until a start without etcd fails
+_HISTORY = 5_000  # maximum revisions of history at the start; etcd sends 10,000 old ones per second
+_LONGEST = 30.0  # timeout of a page in seconds
+_FIND_OUT = 5.0  # seconds to find the outcome of a transaction
 _CLOSED = "the storage is closed"
 
 
 class EtcdRules(msgspec.Struct, frozen=True):
-    """How etcd is used: the `prefix` of all keys; seconds between compactions (0: none), for checks of health and of
-    readiness, between looks at the size of the databases (0: none), and for which a lease is used again. `inspect`
-    tells why an object cannot be read.
+    """Options of etcd: the `prefix` of all keys, the seconds between compactions (0: none), the timeouts of health and
+    readiness checks, the seconds between reads of the database size (0: none), and the reuse of a lease. `inspect`
+    returns why an object cannot be read.
     """
 
     prefix: str = "/registry"
@@ -63,11 +63,11 @@ class EtcdRules(msgspec.Struct, frozen=True):
 
 
 class EtcdStorage(UsedByMany):
-    """A `Storage` in etcd, for as many servers as there are. Its watches tell what happened when etcd tells them, be it
-    before or after a writer is answered. It keeps no final state of what others delete, or etcd when a time is over:
-    then that is the state before.
+    """A `Storage` in etcd for any number of servers. Watches deliver changes when etcd sends them, before or after the
+    writer is answered. There is no final state of rows that other programs or expired leases delete; the state before
+    is used.
 
-    Transactions under way at the same time may be made in any order.
+    Concurrent transactions may be applied in any order.
     """
 
     checkpoint_counts = (0, 0)
@@ -81,7 +81,7 @@ class EtcdStorage(UsedByMany):
     ) -> None:
         super().__init__()
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
-        """The number of failed transactions, by what is known of them."""
+        """Failed transactions, by outcome: refused or unknown."""
         self._servers = servers
         self._rules = rules = rules or EtcdRules()
         self._log = log or get_logger("store")
@@ -96,21 +96,21 @@ class EtcdStorage(UsedByMany):
         self._watches: set[EtcdWatch] = set()
         self._under_way: set[asyncio.Task[int]] = set()
         self._compactions: set[asyncio.Task[None]] = set()
-        self._asked: asyncio.Task[int] | None = None  # for the newest revision
-        self._question: asyncio.Task[int] | None = None  # that comes behind it
+        self._asked: asyncio.Task[int] | None = None  # pending request for the newest revision
+        self._question: asyncio.Task[int] | None = None  # the next request, which starts after it
 
     @property
     def trouble(self) -> str:
-        """Return why etcd cannot be used; empty if all is well."""
+        """Return why etcd cannot be used; empty if it is healthy."""
         return self._probe.trouble
 
     @property
     def unready(self) -> str:
-        """Return why etcd is not ready, as its own check finds; empty if it is."""
+        """Return why the readiness check of etcd fails; empty if it succeeds."""
         return self._probe.unready
 
     async def _begin(self) -> None:
-        """Reach etcd."""
+        """Connect to etcd."""
         try:
             await self._reach()
             await self._see_origin()
@@ -123,7 +123,7 @@ class EtcdStorage(UsedByMany):
         self._tasks.start(keep_running(self._probe.run, self._log, name="health of etcd"), name="health of etcd")
 
     async def _reach(self) -> None:
-        """Wait for etcd, and see that the prefix is no other program's."""
+        """Wait for etcd, and check that no kube-apiserver uses the prefix."""
         until, (start, end) = monotonic() + _START, self._layout.bounds("namespaces")
         while True:
             try:
@@ -150,7 +150,7 @@ class EtcdStorage(UsedByMany):
             raise Unusable(f"{where} is an import that is not finished; import again, or delete these keys")
 
     async def _end(self) -> None:
-        """Refuse new writes, finish those submitted, and let go of etcd."""
+        """Refuse new writes, finish pending ones, and disconnect from etcd."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         for watch in tuple(self._watches):
@@ -161,7 +161,7 @@ class EtcdStorage(UsedByMany):
         await self._client.close()
 
     async def current_revision(self) -> int:
-        """Return the newest revision of etcd. Who asks while a question is under way shares the next one."""
+        """Return the newest revision of etcd. Calls during a pending request share the next request."""
         if self._closed:
             raise ServiceUnavailable(_CLOSED)
         if self._question is None:
@@ -179,7 +179,7 @@ class EtcdStorage(UsedByMany):
         return revision
 
     async def oldest_revision(self) -> int:
-        """Return the revision up to which etcd was compacted, or one where there is not too much behind it."""
+        """Return the compacted revision of etcd, or a later one if there is too much history after it."""
         high = await self.current_revision()
         low = max(1, self._layout.floor, high - _HISTORY)
         if await self._is_kept(low):
@@ -208,11 +208,11 @@ class EtcdStorage(UsedByMany):
         return record and self._inspected(record)
 
     async def is_stale(self, resource: str, key: str) -> bool:
-        """Return False: bytes are kept as they come."""
+        """Return False: bytes are stored unchanged."""
         return False
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """Return all rows of a resource, or of all, at a revision; they are read in pages."""
+        """Return all rows of a resource, or of all resources, at a revision. They are read in pages."""
         layout, now = self._layout, wall_seconds()
         if at is not None and at < layout.floor:
             raise TooOld(at, layout.floor)
@@ -237,7 +237,7 @@ class EtcdStorage(UsedByMany):
         return asyncio.shield(task)
 
     async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens, until the storage is closed or etcd ends it."""
+        """Deliver everything after a revision, then new changes, until the storage is closed or etcd ends the watch."""
         current = await self.current_revision()
         if after > current:
             why = "it has lost writes" if after - current > 1 else "it lags"
@@ -252,7 +252,7 @@ class EtcdStorage(UsedByMany):
         return partial(self._stop, watch)
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
-        """Have etcd forget what was superseded, unless it was compacted not long ago; then it fails."""
+        """Compact etcd. Fails if it was compacted recently."""
         task = spawn(self._compact(revision), name="compaction of etcd")
         self._compactions.add(task)
         task.add_done_callback(self._compactions.discard)
@@ -278,19 +278,19 @@ class EtcdStorage(UsedByMany):
                 raise failures.refusal(failure) from None
 
     async def _find_out(self, failure: GrpcError, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
-        """Return the revision of a transaction whose answer was lost, if it was made."""
+        """Return the revision of a transaction whose response was lost, if it was applied."""
         with suppress(GrpcError, TimeoutError):
             async with asyncio.timeout(_FIND_OUT):
                 if (revision := await self._fate(writes, compares)) is not None:
-                    self._log.warning("a transaction was made whose answer was lost", error=failure.message)
+                    self._log.warning("transaction with a lost response was applied", error=failure.message)
                     return revision
         self.failures["unknown"] += 1
         self._log.error("a transaction failed", known=False, error=failure.message)
         raise failures.unknown(failure) from None
 
     async def _fate(self, writes: Sequence[Write], compares: Sequence[Compare]) -> int | None:
-        """Return the revision of a transaction that may have been made before, None if nobody knows. Raises
-        `RevisionConflict` if it was not, nor will be.
+        """Return the revision of a transaction that may have been applied, None if unknown. Raises `RevisionConflict`
+        if it was not applied and cannot be anymore.
         """
         conflict = None
         if can_be_sent_again(writes):
@@ -304,8 +304,8 @@ class EtcdStorage(UsedByMany):
         return revision or None
 
     async def _commit(self, writes: Sequence[Write], compares: Sequence[Compare]) -> Tree:
-        """Return what etcd answers. A lease that etcd has given up meanwhile is another one the second time, and where
-        there is no space, deletions go without their final states.
+        """Return the response of etcd. If a lease has expired, the request is sent again with a new one. If etcd has no
+        space, deletions are sent without their final states.
         """
         try:
             return await self._client.write(await self._request(writes, compares))
@@ -327,7 +327,7 @@ class EtcdStorage(UsedByMany):
         await self._client.write({"success": [put]})
 
     async def _read(self, operation: str, resource: str, message: Tree, at: int | None = None) -> Tree:
-        """Return the answer to a range. Raises `TooOld`, `TooNew` or what a client is told."""
+        """Return the response to a range request. Raises `TooOld`, `TooNew` or the client's error."""
         with self._metrics.request(operation, resource):
             try:
                 return await self._client.read("Range", message, _LONGEST if operation == "list" else 5.0)

@@ -1,4 +1,4 @@
-"""Transactions as etcd takes them: all rows are compared by their mod revision, and read if one is not as expected."""
+"""Transactions of etcd: each row is compared by its mod revision, and all rows are read if one does not match."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from controller_manager.common.api.tree import Tree
 
 _EQUAL, _LESS = 0, 2
 _VERSION, _MOD = 0, 2
-_NEVER = {"result": _LESS, "target": _VERSION, "version": 0}  # no key has a version below that
+_NEVER = {"result": _LESS, "target": _VERSION, "version": 0}  # never true: a version is not negative
 
 
 def transaction(
@@ -19,8 +19,8 @@ def transaction(
     *,
     final: bool = True,
 ) -> Tree:
-    """Return the request that makes all writes or none; `leases` are those of lifetimes. Without `final`, what is
-    deleted leaves its final state nowhere.
+    """Return the request that makes all writes or none. `leases` are by lifetime. Without `final`, the final states of
+    deleted rows are not stored.
     """
     rows: list[Write | Compare] = [*writes, *compares]
     keys = [layout.key(row.resource, row.key) for row in rows]
@@ -33,7 +33,7 @@ def transaction(
 
 
 def outcome(layout: Layout, answer: Tree, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
-    """Return the revision of a transaction that was made. Raises `RevisionConflict`."""
+    """Return the revision of an applied transaction. Raises `RevisionConflict`."""
     revision = layout.revision(answer["header"]["revision"])
     if answer.get("succeeded"):
         return revision

@@ -1,4 +1,4 @@
-"""A watch of etcd: its responses as records in the order of revisions, and how far they go."""
+"""A watch of etcd: its responses as records in order of revision, and its progress."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,23 +17,23 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.tasks import Tasks, contain
 from controller_manager.common.transport.grpc import GrpcError, GrpcStream
 
-_SOON = 0.01  # seconds until what is waited for is asked for
+_SOON = 0.01  # seconds until the progress is requested
 _AGAIN = 0.1
-_PATIENCE = 5.0  # seconds of a member to tell its version
-# The versions since when a member that is asked how far its watches are does not tell of what it has yet to send.
+_PATIENCE = 5.0  # timeout for the version of a member in seconds
+# Since these versions a progress response never precedes unsent events.
 _SAFE = (3, 4, 31), (3, 5, 13)
 
 
 class Responses:
-    """Makes records of the responses of a watch, in their order; pure."""
+    """Converts the responses of a watch to records, in order. Pure."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._parts: list[Tree] = []
 
     def take(self, response: Tree, at: float) -> tuple[Sequence[Record], int]:
-        """Return what a response tells of rows, and up to which revision all is told with it: 0 if that is not known.
-        Parts of a large response are kept until its last one comes.
+        """Return the records of a response, and the revision up to which the watch is complete then (0: unknown).
+        Fragments of a large response are kept until the last one arrives.
         """
         events = response.get("events")
         if not events:
@@ -47,7 +47,9 @@ class Responses:
 
 
 class WatchParts(msgspec.Struct, frozen=True):
-    """What watches of one storage work with: `inspected` looks into records, `advance` writes what a watch tells of."""
+    """The dependencies of the watches of a storage. `inspected` checks records, `advance` writes a key to make watches
+    report progress.
+    """
 
     client: EtcdClient
     layout: Layout
@@ -59,11 +61,11 @@ class WatchParts(msgspec.Struct, frozen=True):
 
 
 class EtcdWatch:
-    """Follows all rows behind a revision. `revision` is that up to which all was told.
+    """Follows all rows after a revision. `revision` is the delivered one.
 
-    Where nothing happens, etcd does not say by itself how far it is. Whoever waits for a revision has it asked: the
-    member that the watch is at, or, where that is of a version whose answer may run ahead of its events, by a write
-    (`advance`) that the watch then tells of.
+    An idle etcd does not report its progress. So the progress is requested when a caller waits for a revision: from the
+    watch's member or, if its version may report progress before its events, by a write (`advance`) that the watch then
+    delivers.
     """
 
     def __init__(self, parts: WatchParts, after: int, deliver: Deliver, ended: OnWatchEnd | None) -> None:
@@ -80,7 +82,9 @@ class EtcdWatch:
         self._over = False
 
     async def begin(self, current: int) -> None:
-        """Return once everything up to the revision `current` is told. Raises `TooOld`, and `ServiceUnavailable`."""
+        """Return once everything up to the revision `current` is delivered. Raises `TooOld` and
+        `ServiceUnavailable`.
+        """
         self._wanted = current
         task = self._parts.tasks.start(contain(self._run, self._parts.log, name="watch of etcd"), name="watch of etcd")
         try:
@@ -91,13 +95,13 @@ class EtcdWatch:
             raise
 
     def expect(self, revision: int) -> None:
-        """Somebody waits for a revision; see that it is told."""
+        """Request progress until this revision is delivered."""
         self._wanted = max(self._wanted, revision)
         if self.revision < self._wanted and self._timer is None and not self._over:
             self._timer = asyncio.get_running_loop().call_later(_SOON, self._ask)
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Deliver nothing more."""
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -105,7 +109,7 @@ class EtcdWatch:
             self._stream.close()
 
     def end(self, why: str) -> None:
-        """Stop, and say so to whom it may concern."""
+        """Stop and notify the subscriber."""
         if self._over:
             return
         self.stop()
@@ -124,7 +128,7 @@ class EtcdWatch:
                 self._over = True
                 self._caught_up.set_exception(error)
         except GrpcError as failure:
-            self.end(f"the watch of etcd broke off: {failure.message}")
+            self.end(f"the watch of etcd failed: {failure.message}")
         else:
             self.end("etcd has ended the watch")
         finally:
@@ -141,7 +145,7 @@ class EtcdWatch:
             "create_request": {
                 "key": layout.start,
                 "range_end": layout.end,
-                # so that etcd refuses if that one is not kept any more
+                # so that etcd rejects a compacted start
                 "start_revision": max(1, layout.of_etcd(self._after)),
                 "progress_notify": True,
                 "prev_kv": True,
@@ -185,14 +189,14 @@ class EtcdWatch:
         return numbers >= _SAFE[1] or (_SAFE[0] <= numbers < (3, 5))
 
     def _ask(self) -> None:
-        """Have the revision told that is waited for, again until it is."""
+        """Request progress until the awaited revision is delivered."""
         self._timer = None
         if not self._over and self.revision < self._wanted:
             self._timer = asyncio.get_running_loop().call_later(_AGAIN, self._ask)
             self._parts.tasks.start(self._ask_once(), name="progress of etcd")
 
     async def _ask_once(self) -> None:
-        with suppress(GrpcError):  # it is asked for again
+        with suppress(GrpcError):  # retried later
             if self._tells_progress and self._stream is not None:
                 await self._stream.write({"progress_request": {}})
             else:

@@ -1,4 +1,4 @@
-"""A storage in etcd as the source of an export, and as the target of an import."""
+"""A storage in etcd as the source of an export and as the target of an import."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 
@@ -15,15 +15,15 @@ from apiserver_stub.storage.interface import TooOld, Unusable
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.transport.grpc import GrpcError
 
-_LONGEST = 30.0  # seconds that an answer may take
-_TOGETHER, _TOGETHER_BYTES = 100, 1 << 20  # rows of a transaction, and their bytes: etcd takes 128 and 1.5 MiB
-_ATTEMPTS = 5  # to find out whether a transaction was made
-_MOST_LEASES = 10_000  # whose ends are remembered
+_LONGEST = 30.0  # timeout of a response in seconds
+_TOGETHER, _TOGETHER_BYTES = 100, 1 << 20  # rows and bytes of a transaction; etcd allows 128 and 1.5 MiB
+_ATTEMPTS = 5  # attempts to find out whether a transaction was applied
+_MOST_LEASES = 10_000  # cached lease lifetimes
 _EQUAL, _MOD = 0, 2
 
 
 class _Etcd:
-    """An etcd that is asked; its refusals are sentences."""
+    """An etcd; its errors become messages for the operator."""
 
     def __init__(self, servers: EtcdServers, prefix: str) -> None:
         self._metrics = EtcdMetrics(None)
@@ -32,7 +32,7 @@ class _Etcd:
         self._layout = Layout(prefix)
 
     async def close(self) -> None:
-        """Let go of etcd."""
+        """Disconnect from etcd."""
         await self._client.close()
 
     async def _read(self, message: Tree, method: str = "Range") -> Tree:
@@ -42,7 +42,7 @@ class _Etcd:
             raise self._refusal(failure) from None
 
     async def _origin(self) -> tuple[ImportRecord, int, int]:
-        """Return what was imported to here, at which revision of etcd that was noted, and the newest one."""
+        """Return the import record, the etcd revision of it, and the newest revision."""
         answer = await self._read({"key": self._layout.origin})
         found: Tree | None = next(iter(answer.get("kvs", ())), None)
         return self._layout.begin_at(found), found["mod_revision"] if found else 0, answer["header"]["revision"]
@@ -52,15 +52,15 @@ class _Etcd:
 
 
 class EtcdSource(_Etcd):
-    """The rows below a prefix, as they were when it was opened, or at a revision that is still kept."""
+    """The rows below a prefix, as of the opening or of a revision that is still available."""
 
     def __init__(self, servers: EtcdServers, prefix: str) -> None:
         super().__init__(servers, prefix)
         self._revision = 0
-        self._ends: dict[int, int] = {}  # seconds that leases have left
+        self._ends: dict[int, int] = {}  # remaining seconds of leases
 
     async def open(self, at: int | None = None) -> int:
-        """Find the revision."""
+        """Choose the revision."""
         origin, _, newest = await self._origin()
         if origin.export and not origin.floor:
             raise Unusable(f"the import below {self._prefix} is not finished")
@@ -84,7 +84,7 @@ class EtcdSource(_Etcd):
         return Unusable(f"below {self._prefix} is not what was exported before")
 
     async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
-        """Yield them in the order of their keys."""
+        """Yield the rows in key order."""
         start, end = self._layout.bounds(None)
         if behind is not None:
             last = self._layout.key(behind.last.resource, behind.last.key)
@@ -100,7 +100,7 @@ class EtcdSource(_Etcd):
         if name is None:
             return None
         if data.startswith(FOREIGN):
-            raise Unusable(f"below {self._prefix} are objects of a kube-apiserver, which are kept in another form")
+            raise Unusable(f"below {self._prefix} are objects of a kube-apiserver, which are stored in another format")
         lease = kv.get("lease", 0)
         return ExportedRow(*name, data, await self._left(lease) if lease else 0)
 
@@ -114,13 +114,13 @@ class EtcdSource(_Etcd):
 
     def _refusal(self, failure: GrpcError) -> Unusable:
         if failure.message.endswith(failures.COMPACTED):
-            return Unusable("etcd was compacted meanwhile, so that this state is gone; export again")
+            return Unusable("etcd was compacted during the export, so this revision is gone; export again")
         return super()._refusal(failure)
 
 
 class EtcdTarget(_Etcd):
-    """An empty prefix. Each transaction notes, in the key `origin`, how far it has come, and is made only if nobody
-    else has done so; so it can be made again when its answer is lost. Revisions go on `jump` behind that of the export.
+    """An empty prefix. Each transaction updates the progress in the key `origin` and is applied only if no other import
+    has changed it; so it can be repeated if its response is lost. Revisions continue `jump` after that of the export.
     """
 
     def __init__(self, servers: EtcdServers, prefix: str, jump: int) -> None:
@@ -128,28 +128,28 @@ class EtcdTarget(_Etcd):
         self._jump = jump
         self._leases = Leases(self._client, self._metrics, reuse=60.0)
         self._known = ImportRecord()
-        self._noted = 0  # the revision of etcd at which that was noted
+        self._noted = 0  # etcd revision of the record
 
     async def open(self, header: Header) -> int:
-        """Claim the prefix, or find how far it has come."""
+        """Claim the prefix, or read the progress of an interrupted import."""
         self._known, self._noted, revision = await self._origin()
         if not self._noted:
             await self._expect_nothing()
             offset = max(0, header.revision + self._jump - revision)
             await self._note(ImportRecord(header.id, 0, offset))
         elif self._known.floor or self._known.export != header.id:
-            what = "objects already" if self._known.floor else "what there is of another export"
+            what = "objects already" if self._known.floor else "an unfinished import of another export"
             raise Unusable(f"below {self._prefix} are {what}; choose another --etcd-prefix, or delete its keys")
         return self._known.records
 
     async def add(self, rows: Sequence[ExportedRow]) -> None:
-        """Keep rows, some in each transaction."""
+        """Write rows in several transactions."""
         for some in _together(rows):
             there = msgspec.structs.replace(self._known, records=self._known.records + len(some))
             await self._note(there, some)
 
     async def finish(self) -> int:
-        """Let history begin at the last row; returns its revision."""
+        """Make history begin at the last row; return its revision."""
         floor = self._layout.revision(self._noted)
         await self._note(msgspec.structs.replace(self._known, floor=floor))
         return floor
@@ -162,7 +162,7 @@ class EtcdTarget(_Etcd):
             )
 
     async def _note(self, origin: ImportRecord, rows: Sequence[ExportedRow] = ()) -> None:
-        """Make a transaction of rows and of what is said of them, once."""
+        """Write rows together with the progress, exactly once."""
         key = self._layout.origin
         compare = {"result": _EQUAL, "target": _MOD, "key": key, "mod_revision": self._noted}
         for _ in range(_ATTEMPTS):
@@ -183,8 +183,8 @@ class EtcdTarget(_Etcd):
                 self._known = found
                 return
             if found != self._known:
-                raise Unusable(f"somebody else imports below {self._prefix}")
-        raise Unusable("etcd does not say whether rows were written; import again to go on")
+                raise Unusable(f"another import is running below {self._prefix}")
+        raise Unusable("unknown whether etcd wrote the rows; import again to continue")
 
     async def _put(self, row: ExportedRow) -> Tree:
         put: Tree = {"key": self._layout.key(row.resource, row.key), "value": row.data}
@@ -197,7 +197,7 @@ class EtcdTarget(_Etcd):
 
 
 def _together(rows: Sequence[ExportedRow]) -> Iterator[list[ExportedRow]]:
-    """Yield rows as etcd takes them in one transaction; a large one is alone."""
+    """Yield rows in batches for one transaction; a large row is alone."""
     some: list[ExportedRow] = []
     size = 0
     for row in rows:

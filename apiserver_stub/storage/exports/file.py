@@ -1,4 +1,4 @@
-"""The file of an export: written line by line, and read in parts that are checked before anybody sees them."""
+"""The file of an export: written line by line, and read in parts that are verified before use."""
 
 import hashlib
 from base64 import b64decode, b64encode
@@ -19,7 +19,7 @@ _ANY = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The origin of an export: its name, the revision of the storage, and the time (RFC 3339)."""
+    """The origin of an export: its id, the revision of the storage, and the time (RFC 3339)."""
 
     export: int
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
@@ -28,7 +28,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class ExportedRow(NamedTuple):
-    """A row as it is kept, and the seconds that it has left to live (0: it lives for good)."""
+    """A stored row, and its remaining lifetime in seconds (0: unlimited)."""
 
     resource: str
     key: str
@@ -37,8 +37,8 @@ class ExportedRow(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """The beginning of an export that is as it was written and ends with a part: its bytes, parts and records, the last
-    of these, and the digest of all.
+    """The verified beginning of an export, up to the end of a part: its bytes, parts and records, the last record, and
+    the digest.
     """
 
     size: int
@@ -49,7 +49,7 @@ class Sound(NamedTuple):
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """A line that is no header."""
+    """A line after the header."""
 
     resource: str = ""
     key: str = ""
@@ -68,7 +68,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class ExportWriter:
-    """Writes an export to an empty file: the header, then rows, then the end; or goes on behind what is `there`."""
+    """Writes an export to an empty file: header, rows, end. With `there`, it appends to an interrupted export."""
 
     def __init__(self, file: BinaryIO, header: Header, there: Sound | None = None) -> None:
         self._file = file
@@ -80,7 +80,7 @@ class ExportWriter:
             self._write(_sealed(msgspec.json.encode(header)))
 
     def add(self, row: ExportedRow) -> None:
-        """Write a row. Raises `Unusable` if its name is no text."""
+        """Write a row. Raises `Unusable` if its name is not valid text."""
         fields: dict[str, object] = {"resource": row.resource, "key": row.key}
         if row.ttl:
             fields["ttl"] = row.ttl
@@ -100,7 +100,7 @@ class ExportWriter:
             self._end_part()
 
     def end(self) -> None:
-        """Write the end."""
+        """Write the last line."""
         if self._of_part:
             self._end_part()
         self._write(msgspec.json.encode({"end": True, "records": self.records, "sha256": self._digest.hexdigest()}))
@@ -117,7 +117,7 @@ class ExportWriter:
 
 
 class ExportReader:
-    """Reads an export from its beginning to its end, once. Raises `Unusable`, and `OSError`."""
+    """Reads an export once, from beginning to end. Raises `Unusable` and `OSError`."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
@@ -127,10 +127,10 @@ class ExportReader:
         self._last = "its beginning"
         self.header = self._header()
         self.sound: Sound | None = None
-        """What was read up to the last part that is as it was written."""
+        """What was read up to the last verified part."""
 
     def parts(self) -> Iterator[list[ExportedRow]]:
-        """Yield the rows of each part, once that is known to be as it was written."""
+        """Yield the rows of each part after it is verified."""
         rows: list[ExportedRow] = []
         size = 0
         while True:
@@ -170,12 +170,12 @@ class ExportReader:
     def _next(self) -> bytes:
         line = self._file.readline(_LONGEST)
         if not line.endswith(b"\n"):
-            raise Unusable(f"{self._path} is truncated behind {self._last}")
+            raise Unusable(f"{self._path} is truncated after {self._last}")
         self._digest.update(line)
         return line[:-1]
 
     def _check(self, line: _Line, digest: str, rows: int) -> None:
-        """Hold everything so far to what the end of a part, or of all, says of it."""
+        """Verify everything read so far against the last line of a part or of the file."""
         self._parts += line.part > 0
         is_next = not rows if line.end else line.part == self._parts
         if not is_next or (line.sha256, line.records) != (digest, self._records):
@@ -183,17 +183,17 @@ class ExportReader:
             what = f"records {first} to {self._records} are" if rows else f"what is behind {self._last} is"
             raise Unusable(f"{self._path}: {what} not as exported, or not in order")
         if line.end and self._file.read(1):
-            raise Unusable(f"{self._path} goes on behind its end")
+            raise Unusable(f"{self._path} has data after its end")
 
     def _named(self, line: _Line | None) -> str:
-        """Return what is said of the record whose turn it is."""
+        """Return a description of the current record for messages."""
         if line is not None and line.resource:
             return f"record {self._records + 1} ({line.resource} {line.key})"
         return f"what is behind {self._last}"
 
 
 def _sealed(line: bytes) -> bytes:
-    """Return a line of JSON with its checksum as its last member."""
+    """Return a line of JSON with its checksum as the last member."""
     return b"%b%b%d}" % (line[:-1], _CRC, crc32(line[:-1]))
 
 
@@ -214,7 +214,7 @@ def _row(line: _Line) -> ExportedRow:
 
 
 def _is_object(data: bytes) -> bool:
-    """Tell whether bytes can stand in a line of JSON as they are."""
+    """Return whether bytes can be part of a line of JSON unchanged."""
     if not data.startswith(b"{") or b"\n" in data:
         return False
     try:

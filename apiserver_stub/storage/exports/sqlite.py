@@ -1,4 +1,4 @@
-"""The embedded storage as a source of an export, beside a server that runs, and as the target of an import."""
+"""The embedded storage as the source of an export (while a server runs) and as the target of an import."""
 
 import os
 import sqlite3
@@ -18,11 +18,11 @@ from apiserver_stub.storage.witness import Witness, boot_id, sync, witness_path
 from controller_manager.common.base.clock import wall_seconds
 
 _PORTION = 1000
-_NAMED = 10  # damaged objects that are named
+_NAMED = 10  # damaged objects listed in a message
 
 
 class SqliteSource:
-    """The rows of the store `path`, or of a snapshot. All that it holds is checked before the first is told."""
+    """The rows of the store `path` or of a snapshot. The whole log is verified before the first row is returned."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,11 +31,11 @@ class SqliteSource:
         self._revision = 0
 
     async def open(self, at: int | None = None) -> int:
-        """Read the log, and see that everything is there."""
+        """Read and verify the log."""
         return self._read(at)
 
     async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
-        """Yield them in the order in which they were written last."""
+        """Yield the rows in the order of their last write."""
         current, now = self._current(), wall_seconds()
         if behind is not None:
             self._expect(behind, current)
@@ -45,7 +45,7 @@ class SqliteSource:
             yield [_row(record, now) for record in records]
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._audit.close()
 
     def _expect(self, there: Sound, current: Sequence[int]) -> None:
@@ -77,7 +77,7 @@ class SqliteSource:
                     pass
         require_all(audit, self._path)
         if audit.state is None or (said is None and audit.state.written is None):
-            raise Unusable(f"the witness of {self._path} is missing: what it should hold is unknown")
+            raise Unusable(f"the witness of {self._path} is missing, so its content cannot be verified")
         self._revision = audit.seen.revision if at is None else at
         if self._revision > audit.seen.revision:
             raise Unusable(f"{self._path} does not hold what was exported before")
@@ -90,8 +90,8 @@ class SqliteSource:
 
 
 class SqliteTarget:
-    """A store at `path` that is not there yet: rows are kept in a file beside it, which takes its name at the end.
-    Revisions go on `jump` behind that of the export.
+    """A new store at `path`. Rows are written to a file beside it, which is renamed at the end. Revisions continue
+    `jump` after that of the export.
     """
 
     def __init__(self, path: Path, jump: int) -> None:
@@ -103,11 +103,11 @@ class SqliteTarget:
         self._base = self._there = 0
 
     async def open(self, header: Header) -> int:
-        """Make the file, or find how far it has come."""
+        """Create the file, or read the progress of an interrupted import."""
         return self._open(header)
 
     async def add(self, rows: Sequence[ExportedRow]) -> None:
-        """Keep rows, all or none."""
+        """Write rows, all or none."""
         assert self._connection is not None
         now, behind = wall_seconds(), self._base + self._there + 1
         records = [
@@ -121,11 +121,11 @@ class SqliteTarget:
         self._there += len(rows)
 
     async def finish(self) -> int:
-        """Read what was written, and give it the name of the store."""
+        """Verify the written file and rename it to the store."""
         return self._finish()
 
     async def close(self) -> None:
-        """Let go of the folder; what was written stays."""
+        """Release the folder; the written rows stay."""
         if self._connection is not None:
             self._connection.close()
         if self._witness is not None:
@@ -133,12 +133,12 @@ class SqliteTarget:
 
     def _open(self, header: Header) -> int:
         for file in (self._path, self._path.with_name(f"{self._path.name}-wal")):
-            absent(file, "is there already; import into a folder without a store")
+            absent(file, "already exists; import into a folder without a store")
         if not self._part.exists():
-            absent(witness_path(self._path), "is there already; import into a folder without a store")
+            absent(witness_path(self._path), "already exists; import into a folder without a store")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self._part, os.O_CREAT | os.O_RDWR, 0o600))
-        self._witness = Witness(self._path)  # so that nobody else uses the folder meanwhile
+        self._witness = Witness(self._path)  # reserves the folder
         with explained(self._part):
             self._connection = connection = sqlite3.connect(self._part, isolation_level=None)
             connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
@@ -147,7 +147,7 @@ class SqliteTarget:
             state = schema.read_state(connection)
             self._there, first = connection.execute("SELECT count(*), min(revision) FROM log").fetchone()
         if state is None or state.store != header.id:
-            raise Unusable(f"{self._part} is what there is of another export; delete it to begin anew")
+            raise Unusable(f"{self._part} is an unfinished import of another export; delete it to start again")
         self._base = header.revision + self._jump if first is None else first - 1
         return self._there
 
@@ -162,7 +162,7 @@ class SqliteTarget:
                 pass
             audit.close()
             if audit.state is None or audit.damaged or audit.written.records != self._there:
-                raise Unusable(f"{self._part} holds not what was written to it; delete it to begin anew")
+                raise Unusable(f"{self._part} does not contain what was written to it; delete it to start again")
             state = StoreRecord(audit.state.store, epoch=1, floor=revision)
             schema.write_state(self._connection, state)
             self._connection.close()

@@ -1,4 +1,4 @@
-"""The way of a cluster from one storage to a file, and from the file to another storage."""
+"""Export a storage to a file, and import a file into a storage."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.random import random_source
 
-Tell = Callable[[str], None]  # how far it has come, for somebody who waits
+Tell = Callable[[str], None]  # reports the progress
 
 _MINUTE = 60
 
@@ -26,40 +26,40 @@ class Source(Protocol):
     """The rows of a storage at one revision."""
 
     async def open(self, at: int | None = None) -> int:
-        """Make ready; returns the revision, which is `at` if that is given. Raises `TooOld` if that is not kept any
-        more, and `Unusable`.
+        """Prepare the export and return its revision, which is `at` if given. Raises `TooOld` if that is no longer
+        available, and `Unusable`.
         """
 
     def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[ExportedRow]]:
-        """Yield all rows, or those behind what was told before at the same revision, a bounded number at a time. Raises
-        `Unusable`, also if the storage does not hold what was told before.
+        """Yield all rows, or those after an interrupted export at the same revision, in bounded portions. Raises
+        `Unusable`, also if the storage does not have the rows that were exported before.
         """
 
     async def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
 
 
 class ImportTarget(Protocol):
-    """An empty storage that is filled; what is in it is of no use to others before `finish`."""
+    """An empty storage to fill. Its content must not be used before `finish`."""
 
     async def open(self, header: Header) -> int:
-        """Make ready; returns how many rows of this very export are there already. Raises `Unusable`, also if there is
-        anything else.
+        """Prepare the import and return how many rows of this export are there already. Raises `Unusable`, also if the
+        target has other content.
         """
 
     async def add(self, rows: Sequence[ExportedRow]) -> None:
-        """Keep more rows, in pieces of which each is kept or not. Raises `Unusable`."""
+        """Write more rows, in portions that are atomic each. Raises `Unusable`."""
 
     async def finish(self) -> int:
-        """Make a storage of it whose history begins here; returns its revision. Raises `Unusable`."""
+        """Make it a storage whose history begins here; return its revision. Raises `Unusable`."""
 
     async def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
 
 
 class Moved(NamedTuple):
-    """What was exported or imported: the revision of the storage, its rows, how many of them are encrypted, by their
-    resource, and how many were there already, since it had been interrupted.
+    """The result of an export or import: the revision of the storage, the number of rows, the encrypted rows by
+    resource, and how many rows an interrupted run had already moved.
     """
 
     revision: int
@@ -69,11 +69,11 @@ class Moved(NamedTuple):
 
 
 async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
-    """Write what a storage holds to a new file, which is there once it is whole. What was interrupted goes on where it
-    was, at the revision of its beginning, as long as the storage keeps that; else it begins anew. Raises `Unusable` and
+    """Write the rows of a storage to a new file, which gets its name when it is complete. An interrupted export is
+    resumed at its revision while the storage has that revision; otherwise it starts again. Raises `Unusable` and
     `OSError`.
     """
-    absent(path, "is there already; an export never takes the place of another file")
+    absent(path, "already exists; an export does not overwrite files")
     encrypted: Counter[str] = Counter()
     part = path.with_name(f"{path.name}.part")
     with _alone(part) as file:
@@ -90,7 +90,7 @@ async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
             writer.end()
         except BaseException:
             if not (found if writer is None else writer.parts):
-                part.unlink()  # there is nothing to go on with
+                part.unlink()  # nothing to resume
             raise
         finally:
             await source.close()
@@ -102,7 +102,7 @@ async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
 
 @contextmanager
 def _alone(part: Path) -> Iterator[BinaryIO]:
-    """Yield a file that only this process writes."""
+    """Yield a file that is locked by this process."""
     with os.fdopen(os.open(part, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +114,7 @@ def _alone(part: Path) -> Iterator[BinaryIO]:
 async def _begin(
     source: Source, file: BinaryIO, found: tuple[Header, Sound] | None, encrypted: "Counter[str]"
 ) -> tuple[Header, Sound | None]:
-    """Return the header of an export and what there is of it, behind which the file ends; open the source."""
+    """Open the source. Return the header of an export and its existing part, after which the file is truncated."""
     if found is not None:
         try:
             await source.open(found[0].revision)
@@ -131,7 +131,7 @@ async def _begin(
 
 
 def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", tell: Tell) -> tuple[Header, Sound] | None:
-    """Return what a file holds of an export; None if there is not one part of it."""
+    """Return the verified part of a file; None if not even one part is complete."""
     file.seek(0)
     reader = None
     with suppress(Unusable):
@@ -143,8 +143,8 @@ def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", tell: Tell) ->
 
 
 async def import_rows(path: Path, target: ImportTarget, tell: Tell) -> Moved:
-    """Fill a storage with what an export holds, once all of that is known to be sound; what was interrupted goes on
-    where it was. Raises `Unusable` and `OSError`.
+    """Fill a storage from an export after verifying all of it. An interrupted import is resumed. Raises `Unusable` and
+    `OSError`.
     """
     header, count = _verify(path, tell)
     encrypted: Counter[str] = Counter()
@@ -181,7 +181,7 @@ def _count(encrypted: "Counter[str]", rows: Sequence[ExportedRow]) -> None:
 
 
 def _living(row: ExportedRow) -> ExportedRow:
-    """Return a row whose lifetime is of few: whole minutes, where it is longer than one."""
+    """Return a row whose lifetime is rounded to whole minutes if it is longer than one, so that rows share leases."""
     if row.ttl <= _MINUTE:
         return row
     return row._replace(ttl=ceil(row.ttl / _MINUTE) * _MINUTE)

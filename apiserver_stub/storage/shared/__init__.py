@@ -1,1 +1,1 @@
-"""One storage for several processes: its owner serves it on a Unix socket, the others use it as one of their own."""
+"""One storage for several processes: its owner serves it on a Unix socket, and the others use it through a client."""

@@ -1,7 +1,7 @@
-"""The messages between the owner of a storage and its other users, and connections that carry them.
+"""The messages between the owner of a storage and its clients, and their connections.
 
-A message is its length, four bytes, and MessagePack. Requests have numbers, by which they are answered in any order;
-what a watch tells comes in between, and what a transaction made comes before its answer.
+A message is its length (four bytes) and MessagePack. Requests are numbered and may be answered in any order. Watch
+messages come in between; the changes of a transaction come before its answer.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from apiserver_stub.storage.interface import Compare, Record, Write
 from apiserver_stub.storage.pipeline import turn, wake
 
 _LENGTH = Struct("<I")
-_LONGEST = 1 << 30  # bytes of a message
-_PAUSED_AT = 1 << 20  # bytes that are written and not taken
+_LONGEST = 1 << 30  # maximum bytes of a message
+_PAUSED_AT = 1 << 20  # unsent bytes after which writing pauses
 
 Received = TypeVar("Received")
 
@@ -30,7 +30,7 @@ class Transaction(msgspec.Struct, tag=1, array_like=True, gc=False):
 
 
 class Get(msgspec.Struct, tag=2, array_like=True, gc=False):
-    """`Storage.get`; answered by `Portion` of one record or none."""
+    """`Storage.get`; answered by a `Portion` of one record or none."""
 
     number: int
     resource: str
@@ -52,14 +52,14 @@ class Oldest(msgspec.Struct, tag=4, array_like=True, gc=False):
 
 
 class WatchRequest(msgspec.Struct, tag=5, array_like=True, gc=False):
-    """`Storage.watch`; answered by `Done` once what was there is told."""
+    """`Storage.watch`; answered by `Done` once the existing changes are sent."""
 
     number: int
     after: int
 
 
 class Unwatch(msgspec.Struct, tag=6, array_like=True, gc=False):
-    """The end of the watch of this number; not answered."""
+    """Ends the watch of this number; not answered."""
 
     number: int
 
@@ -75,14 +75,14 @@ StorageRequest = Transaction | Get | List | Oldest | WatchRequest | Unwatch | Co
 
 
 class Done(msgspec.Struct, tag=1, array_like=True, gc=False):
-    """A request was carried out; its revision, if it has one."""
+    """A request was successful; with its revision, if it has one."""
 
     number: int
     revision: int = 0
 
 
 class Portion(msgspec.Struct, tag=2, array_like=True, gc=False):
-    """Some of the rows that were asked for, and whether more follow."""
+    """Some of the requested rows, and whether more follow."""
 
     number: int
     revision: int
@@ -91,7 +91,7 @@ class Portion(msgspec.Struct, tag=2, array_like=True, gc=False):
 
 
 class Refused(msgspec.Struct, tag=3, array_like=True, gc=False):
-    """A request was not carried out. `reason` says which error that is, `numbers` are its revisions."""
+    """A request failed. `reason` identifies the error, `numbers` are its revisions."""
 
     number: int
     reason: str
@@ -102,7 +102,7 @@ class Refused(msgspec.Struct, tag=3, array_like=True, gc=False):
 
 
 class ChangeMessage(msgspec.Struct, tag=4, array_like=True, gc=False):
-    """What a watch tells."""
+    """Changes of a watch."""
 
     number: int
     revision: int
@@ -110,14 +110,14 @@ class ChangeMessage(msgspec.Struct, tag=4, array_like=True, gc=False):
 
 
 class WatchEnded(msgspec.Struct, tag=5, array_like=True, gc=False):
-    """A watch tells nothing more."""
+    """A watch has ended."""
 
     number: int
     why: str
 
 
 class OwnerState(msgspec.Struct, tag=6, array_like=True, gc=False):
-    """How the owner is; the first message, and again when that is otherwise."""
+    """The health of the owner; the first message, and sent again when it changes."""
 
     trouble: str
 
@@ -126,7 +126,7 @@ Reply = Done | Portion | Refused | ChangeMessage | WatchEnded | OwnerState
 
 
 class EncodedChangeMessage(msgspec.Struct, tag=4, array_like=True, gc=False):
-    """`ChangeMessage`, its records encoded once for all."""
+    """`ChangeMessage` with records encoded once for all clients."""
 
     number: int
     revision: int
@@ -139,14 +139,14 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 
 class MessageReader(Generic[Received]):
-    """Cuts what is received into messages."""
+    """Splits received data into messages."""
 
     def __init__(self, decode: Callable[[memoryview], Received]) -> None:
         self._decode = decode
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[Received]:
-        """Return the messages that are whole now. Raises `ValueError` for what is none."""
+        """Return the complete messages. Raises `ValueError` if the data is invalid."""
         whole: bytes | bytearray = data
         if self._rest:
             self._rest += data
@@ -170,9 +170,9 @@ class MessageReader(Generic[Received]):
 
 
 class MessageConnection(asyncio.Protocol, Generic[Received]):
-    """One end of a connection: `take` is handed what comes, `lost` is told once that nothing more will.
+    """One end of a connection. `take` gets each message; `lost` is called once when the connection ends.
 
-    What is sent in one turn of the loop is written together.
+    Messages sent in one iteration of the loop are written together.
     """
 
     def __init__(
@@ -188,17 +188,17 @@ class MessageConnection(asyncio.Protocol, Generic[Received]):
         self._made = made
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
-        self._size = 0  # bytes of that
+        self._size = 0  # bytes of the unsent messages
         self._full = False
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def unsent(self) -> int:
-        """Return how many bytes the other side has not taken, but for what the kernel holds."""
+        """Return the unsent bytes, without those in the kernel's buffer."""
         return self._size + (self._transport.get_write_buffer_size() if self._transport else 0)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message; over a connection that is lost it goes nowhere."""
+        """Send a message. It is dropped if the connection is lost."""
         if self._transport is None:
             return
         body = encode(message)
@@ -208,7 +208,9 @@ class MessageConnection(asyncio.Protocol, Generic[Received]):
         self._size += len(body)
 
     async def drained(self) -> None:
-        """Wait until the other side has taken most of what was sent. Raises `ConnectionResetError` if it is lost."""
+        """Wait until the peer has received most of the data. Raises `ConnectionResetError` if the connection is
+        lost.
+        """
         while self._unsent or self._full:
             if self._transport is None:
                 raise ConnectionResetError("the connection is lost")
@@ -218,18 +220,18 @@ class MessageConnection(asyncio.Protocol, Generic[Received]):
                 await turn(self._waiting)
 
     def hold(self, held: bool) -> None:
-        """Receive nothing for the time being, or go on."""
+        """Pause or resume receiving."""
         if self._transport is not None and not self._transport.is_closing():
             (self._transport.pause_reading if held else self._transport.resume_reading)()
 
     def close(self) -> None:
-        """Send what is to be sent, and end."""
+        """Send pending messages and close."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
 
     def abort(self) -> None:
-        """End at once."""
+        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -244,7 +246,7 @@ class MessageConnection(asyncio.Protocol, Generic[Received]):
         try:
             for message in self._reader.feed(data):
                 self._take(message)
-        except (ValueError, msgspec.MsgspecError):  # none of ours
+        except (ValueError, msgspec.MsgspecError):  # not a valid message
             self.abort()
 
     def pause_writing(self) -> None:

@@ -1,6 +1,6 @@
-"""The owner of a storage that several processes use: it serves what a `Storage` is asked for on a Unix socket.
+"""The owner of a storage that several processes use. It serves the `Storage` protocol on a Unix socket.
 
-Whoever takes nothing is cut off, and may come again: nobody else waits for it.
+A client that does not read is disconnected, so that it does not block others. It may reconnect.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ from controller_manager.common.base.log import Logger, get_logger
 from controller_manager.common.base.runtime import return_freed_memory
 from controller_manager.common.base.tasks import Tasks, contain
 
-_MOST_REQUESTS = 4096  # of one user that are under way; at half of that, more are received
-_MOST_BYTES = 64 << 20  # of writes under way, likewise
-_MOST_UNTAKEN = 64 << 20  # bytes that one user may be behind
-_PATIENCE = 30.0  # seconds a user has to take something
-_PORTION, _PORTION_BYTES = 500, 1 << 20  # records that are sent together
-_LOOK_EVERY = 1.0  # seconds between two looks at how the storage is
+_MOST_REQUESTS = 4096  # pending requests per client; below half of that, receiving resumes
+_MOST_BYTES = 64 << 20  # bytes of pending writes, likewise
+_MOST_UNTAKEN = 64 << 20  # unsent bytes per client
+_PATIENCE = 30.0  # seconds a client may not read
+_PORTION, _PORTION_BYTES = 500, 1 << 20  # records and bytes sent together
+_LOOK_EVERY = 1.0  # seconds between two checks of the storage's health
 _BACKLOG = 128
 _NO_RECORDS: Sequence[Record] = ()
 
 
 class StorageOwner:
-    """Serves `storage` to those who connect to `listener`, a Unix socket that listens, from `open` to `close`."""
+    """Serves `storage` on `listener`, a listening Unix socket, from `open` to `close`."""
 
     def __init__(self, storage: EmbeddedStorage, listener: socket.socket, log: Logger | None = None) -> None:
         self._storage = storage
@@ -55,17 +55,17 @@ class StorageOwner:
         self._log = log or get_logger("store")
         self._tasks = Tasks()
         self._sessions: set[_Session] = set()
-        self._listing = asyncio.Semaphore(1)  # a whole listing is in memory
+        self._listing = asyncio.Semaphore(1)  # a listing is fully in memory
         self._server: asyncio.Server | None = None
         self._encoded: tuple[Sequence[Record], msgspec.Raw] = _NO_RECORDS, msgspec.Raw(encode(_NO_RECORDS))
 
     @property
     def users(self) -> int:
-        """Return how many are connected."""
+        """Return the number of connected clients."""
         return len(self._sessions)
 
     async def open(self) -> None:
-        """Open the storage, and let users in. Raises `Unusable`."""
+        """Open the storage and accept clients. Raises `Unusable`."""
         await self._storage.open()
         await self._tasks.__aenter__()
         self._tasks.start(self._tell_state(), name="state of the storage")
@@ -73,11 +73,11 @@ class StorageOwner:
         self._server = await loop.create_unix_server(self._connect, sock=self._listener, backlog=_BACKLOG)
 
     async def close(self) -> None:
-        """Let nobody in any more, finish what is under way and close the storage."""
+        """Accept no more clients, finish pending requests and close the storage."""
         if self._server is not None:
             self._server.close()
         for session in self._sessions:
-            session.connection.hold(True)  # what is not received yet is for the next owner
+            session.connection.hold(True)  # requests not received yet are for the next owner
         await self._storage.close()
         await self._tasks.__aexit__(None, None, None)
         for session in tuple(self._sessions):
@@ -92,7 +92,7 @@ class StorageOwner:
         self._sessions.discard(session)
 
     def _raw(self, records: Sequence[Record]) -> msgspec.Raw:
-        """Return records encoded, once for all who are told of them."""
+        """Return encoded records, encoded once for all clients."""
         if self._encoded[0] is not records:
             self._encoded = records, msgspec.Raw(encode(records))
         return self._encoded[1]
@@ -108,7 +108,7 @@ class StorageOwner:
 
 
 class _Session:
-    """One user of the storage."""
+    """One client of the storage."""
 
     def __init__(
         self,
@@ -129,12 +129,12 @@ class _Session:
         self._tell_all = tell_all
         self._log = log
         self._watches: dict[int, Callable[[], None]] = {}
-        self._count = self._size = 0  # of what is under way
+        self._count = self._size = 0  # of pending requests
         self._held = self._is_lost = False
-        self._told = "?"  # of the storage's trouble
+        self._told = "?"  # the reported health of the storage
 
     def tell_state(self) -> None:
-        """Tell how the storage is, if that is news."""
+        """Send the health of the storage if it has changed."""
         trouble = self._storage.trouble
         if trouble != self._told:
             self._told = trouble
@@ -192,7 +192,7 @@ class _Session:
         try:
             await self._carry_out(request)
         except ConnectionError:
-            pass  # the user is gone
+            pass  # the client is gone
         except TooOld:
             numbers = (0, await self._storage.oldest_revision())
             self.connection.send(Refused(request.number, "TooOld", numbers=numbers))
@@ -240,29 +240,31 @@ class _Session:
             return
         self._watches[number] = stop
         self.connection.send(Done(number))
-        await asyncio.to_thread(return_freed_memory)  # what was told of the past was much
+        await asyncio.to_thread(return_freed_memory)  # sending the history used much memory
 
     def _deliver(self, number: int, records: Sequence[Record], revision: int) -> None:
         self.connection.send(EncodedChangeMessage(number, revision, self._raw(records)))
-        if number in self._watches and self.connection.unsent > _MOST_UNTAKEN:  # before, portions wait for room
-            self._cut_off("it does not take what it is told")
+        if number in self._watches and self.connection.unsent > _MOST_UNTAKEN:  # the initial portions wait in `_room`
+            self._cut_off("it does not read its watch events")
 
     def _watch_ended(self, number: int, why: str) -> None:
         self._watches.pop(number, None)
         self.connection.send(WatchEnded(number, why))
 
     async def _room(self) -> None:
-        """Wait until the user has taken what was sent; one that does not is cut off. Raises `ConnectionResetError`."""
+        """Wait until the client has received the data; a client that does not read is disconnected. Raises
+        `ConnectionResetError`.
+        """
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.connection.drained()
         except TimeoutError:
-            self._cut_off("it has taken nothing for a long time")
+            self._cut_off("it has not read for a long time")
             raise ConnectionResetError from None
 
     def _cut_off(self, why: str) -> None:
         if not self._is_lost:
-            self._log.warning("a user of the storage is cut off", why=why)
+            self._log.warning("disconnected a client of the storage", why=why)
             self.connection.abort()
 
 
@@ -274,4 +276,4 @@ def _refusal(number: int, failure: BaseException) -> Refused:
 
 
 def _nothing() -> None:
-    """There is no such watch."""
+    """Do nothing: there is no such watch."""

@@ -1,4 +1,4 @@
-"""The newest revision of a storage in memory that several processes share: to know it costs them no message."""
+"""The newest revision of a storage in shared memory, so that reading it needs no message."""
 
 import mmap
 import os
@@ -8,7 +8,7 @@ _SIZE = 8
 
 
 def new_page_file() -> int:
-    """Return the descriptor of a file on no disk, where Linux is beneath, for the pages of several processes."""
+    """Return the descriptor of a file for shared pages; on Linux it is in memory only."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("revision")
     else:
@@ -19,8 +19,7 @@ def new_page_file() -> int:
 
 
 class RevisionPage:
-    """A number that one process sets and others read, in the same file: a word of the processor, so never half of it.
-
+    """A number that one process sets and others read in a shared file. It is one machine word, so reads are never torn.
     `file` is a descriptor from `new_page_file`, which may be closed afterwards.
     """
 
@@ -29,9 +28,9 @@ class RevisionPage:
 
     @property
     def revision(self) -> int:
-        """Return the revision that was set last."""
+        """Return the last revision that was set."""
         return self._word[0]
 
     def set(self, revision: int) -> None:
-        """Show a revision to all from now on."""
+        """Publish a revision."""
         self._word[0] = revision

@@ -1,4 +1,4 @@
-"""A storage whose owner is another process."""
+"""The client of a storage that another process owns."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,15 +27,15 @@ from controller_manager.common.base.log import Logger, get_logger
 from controller_manager.common.base.tasks import Tasks
 
 _PAUSE = 0.05  # seconds between two attempts to connect
-_PATIENCE = 15.0  # seconds that a request waits for an owner that is started again
-_FIRST = 300.0  # seconds that the owner may take to read its log at the start
+_PATIENCE = 15.0  # seconds a request waits for a restarted owner
+_FIRST = 300.0  # seconds the owner may take to read its log at the start
 _MOST_REQUESTS = 10_000
 _LOST = "the owner of the store is gone"
 _CLOSED = "the storage is closed"
 
 
 class _Call:
-    """A request, and what is to become of it; `again` if it was sent already, over a connection that was lost."""
+    """A pending request and its future. `again` means that it was already sent over a connection that was lost."""
 
     __slots__ = ("again", "done", "records", "request", "timer")
 
@@ -48,11 +48,11 @@ class _Call:
 
 
 class SharedStorage(UsedByMany):
-    """A `Storage` that the owner serves on the Unix socket at `path`; `page` shows its newest revision.
+    """A `Storage` served by its owner on the Unix socket at `path`; `page` has its newest revision.
 
-    While the owner is gone, requests wait for the next one, for fifteen seconds. A transaction that was under way is
-    sent again: what it compares keeps it from being made twice, and if it was made before, its rows show that; where
-    that cannot be told any more, it is unknown.
+    While the owner is gone, requests wait up to fifteen seconds for the next one. A pending transaction is sent again:
+    its compares prevent that it is applied twice, and if it was applied before, its rows show this. If they no longer
+    do, the outcome is unknown.
     """
 
     def __init__(self, path: str, page: RevisionPage, log: Logger | None = None) -> None:
@@ -61,12 +61,12 @@ class SharedStorage(UsedByMany):
         self._page = page
         self._log = log or get_logger("store")
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
-        """The number of transactions of this process that failed, by what is known of them."""
+        """Failed transactions of this process, by outcome."""
         self.checkpoint_counts = (0, 0)
-        """Checkpoints are the owner's."""
+        """Always zero: the owner makes the checkpoints."""
         self._is_last = False
         self._tasks = Tasks()
-        self._connection: MessageConnection[messages.Reply] | None = None  # once the owner has said how it is
+        self._connection: MessageConnection[messages.Reply] | None = None  # set once the owner has sent its state
         self._state = _LOST
         self._numbers = 0
         self._calls: dict[int, _Call] = {}
@@ -75,18 +75,18 @@ class SharedStorage(UsedByMany):
 
     @property
     def trouble(self) -> str:
-        """Return why writes fail; empty if all is well."""
+        """Return why writes fail; empty if healthy."""
         return self._state
 
     def expect_no_other(self) -> None:
-        """From now on nothing waits for another owner: there will be none."""
+        """Fail instead of waiting for another owner, since there will be none."""
         self._is_last = True
         if self._connection is None:
             for number in tuple(self._calls):
                 self._give_up(number)
 
     async def current_revision(self) -> int:
-        """Return the newest revision, as the owner shows it before it acknowledges anything."""
+        """Return the newest revision; the owner publishes it before it acknowledges a write."""
         return self._page.revision
 
     async def oldest_revision(self) -> int:
@@ -99,11 +99,11 @@ class SharedStorage(UsedByMany):
         return listing.records[0] if listing.records else None
 
     async def is_stale(self, resource: str, key: str) -> bool:
-        """Return False: bytes are kept as they come."""
+        """Return False: bytes are stored unchanged."""
         return False
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """Return all rows of a resource, or of all, at a revision."""
+        """Return all rows of a resource, or of all resources, at a revision."""
         listing: Listing = await self._ask(messages.List(self._number(), resource, at))
         return listing
 
@@ -114,7 +114,7 @@ class SharedStorage(UsedByMany):
         return done
 
     async def watch(self, after: int, deliver: Deliver, ended: OnWatchEnd | None = None) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens, until the owner or the connection is gone."""
+        """Deliver everything after a revision, then new changes, until the owner or the connection is gone."""
         number = self._number()
         self._watches[number] = deliver, ended
         stop = partial(self._unwatch, number)
@@ -126,7 +126,7 @@ class SharedStorage(UsedByMany):
         return stop
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
-        """Remove what was superseded up to a revision from the log."""
+        """Remove records superseded up to a revision from the log."""
         return self._ask(messages.Compact(self._number(), max(0, revision)))
 
     def _number(self) -> int:
@@ -161,7 +161,7 @@ class SharedStorage(UsedByMany):
         if call.done.done():
             return
         if isinstance(call.request, messages.Transaction) and (call.again or self._connection is not None):
-            call.done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
+            call.done.set_exception(Timeout(f"unknown whether the write was applied: {_LOST}"))
         else:
             call.done.set_exception(ServiceUnavailable(_LOST))
 
@@ -175,7 +175,7 @@ class SharedStorage(UsedByMany):
             self._connection.send(messages.Unwatch(number))
 
     async def _begin(self) -> None:
-        """Connect, and wait for what the owner says first."""
+        """Connect, and wait for the owner's first message."""
         await self._tasks.__aenter__()
         self._tasks.start(self._stay_connected(), name="connection to the owner of the store")
         try:
@@ -188,7 +188,7 @@ class SharedStorage(UsedByMany):
             raise
 
     async def _end(self) -> None:
-        """Finish what is under way, and let go of the owner."""
+        """Finish pending requests and disconnect."""
         if self._connection is not None and (waiting := [call.done for call in self._calls.values()]):
             await asyncio.wait(waiting, timeout=_PATIENCE)
         watches, self._watches = self._watches, {}
@@ -209,7 +209,7 @@ class SharedStorage(UsedByMany):
             try:
                 await loop.create_unix_connection(connect, self._path)
             except OSError as error:
-                self._log.debug("the owner of the store cannot be reached", problem=str(error))
+                self._log.debug("failed to reach the owner of the store", problem=str(error))
             else:
                 await gone
                 self._disconnected()
@@ -219,7 +219,7 @@ class SharedStorage(UsedByMany):
         self._coming = connection
 
     def _take(self, reply: messages.Reply) -> None:
-        """Take in what the owner says; what is first is how it is."""
+        """Handle a message of the owner; the first one is its state."""
         match reply:
             case messages.ChangeMessage(number, revision, records):
                 if number in self._watches:
@@ -250,7 +250,7 @@ class SharedStorage(UsedByMany):
             self._connection.send(call.request)
 
     def _disconnected(self) -> None:
-        """Nothing that is under way is answered any more; what can be asked again is, of the next owner."""
+        """Handle a lost connection: pending requests that can be repeated are sent to the next owner."""
         self._connection, self._state = None, _LOST
         self._log.warning(_LOST, under_way=len(self._calls))
         for number in tuple(self._watches):
@@ -288,7 +288,7 @@ class SharedStorage(UsedByMany):
             call.done.set_exception(failure)
 
     async def _made_before(self, request: messages.Transaction, done: "asyncio.Future[Any]") -> None:
-        """Answer a transaction that was sent twice, of which the second met a conflict: perhaps with the first."""
+        """Find the outcome of a transaction that was sent twice and got a conflict, possibly with itself."""
         last = request.writes[-1]
         try:
             found = await self.get(last.resource, last.key)
@@ -299,7 +299,7 @@ class SharedStorage(UsedByMany):
         if found is not None and not last.deleted and found.data == stamped(last.data, found.revision):
             done.set_result(found.revision)
         else:
-            done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
+            done.set_exception(Timeout(f"unknown whether the write was applied: {_LOST}"))
 
 
 def _failure(request: messages.StorageRequest, refusal: messages.Refused) -> Exception:
@@ -317,7 +317,7 @@ def _failure(request: messages.StorageRequest, refusal: messages.Refused) -> Exc
 
 
 def _asked(request: messages.StorageRequest) -> int:
-    """Return the revision that was asked for."""
+    """Return the requested revision."""
     if isinstance(request, messages.WatchRequest):
         return request.after
     return request.at or 0 if isinstance(request, messages.List) else 0

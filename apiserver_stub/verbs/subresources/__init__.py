@@ -1,1 +1,1 @@
-"""Subresources that are more than a part of their object: a view of it or an act upon it."""
+"""Subresources that are not part of their object: views (scale) and actions (binding, eviction, token)."""

@@ -1,4 +1,4 @@
-"""Subresources of pods: bound to the node that is to run them, and deleted as far as budgets of disruptions allow."""
+"""Subresources of pods: binding to a node, and eviction within the limits of PodDisruptionBudgets."""
 
 from functools import partial
 
@@ -30,8 +30,8 @@ from controller_manager.common.base.clock import utc_now
 
 
 async def bind(scope: RequestScope, request: APIRequest, asked: APIRequest | None = None) -> Reply:
-    """Bind an object and return a `Status`. An object is bound once, not while anything keeps it from it, and not while
-    it is being deleted. Admission is shown the request that was `asked`, if that is another.
+    """Bind an object to a node and return a `Status`. The object must be unbound, not gated and not terminating.
+    `asked` is the request that admission sees, if it is another one.
     """
     subresource = request.subresource
     assert subresource is not None
@@ -45,7 +45,7 @@ async def bind(scope: RequestScope, request: APIRequest, asked: APIRequest | Non
 
 
 async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
-    """Bind as `bind` does, by a binding that is created on its own and names its object in its metadata."""
+    """Bind as `bind` does, for a Binding that is created directly and names its object in metadata."""
     plural, subresource = request.kind.acts_on
     target = scope.kinds.find(request.kind.group, request.kind.version, plural)
     assert target is not None
@@ -58,7 +58,7 @@ async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def _edit(request: APIRequest, binding: Tree, load: Load) -> Edited:
-    """Return the object, if it is the one that is meant and can be bound. Raises `Conflict`."""
+    """Return the object if the preconditions hold and it can be bound. Raises `Conflict`."""
     tree, presumed = load.shared(), binding["metadata"]
     metadata = tree["metadata"]
     for what, field in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
@@ -76,8 +76,8 @@ def _prepare(binding: Tree, new: Tree, _old: Tree | None) -> bool:
 
 
 async def evict(scope: RequestScope, request: APIRequest) -> Reply:
-    """Evict an object and return a `Status`, whether the object is gone or only going. Raises `TooManyRequests` when it
-    has to stay for now, and what a delete raises; then nothing is taken from a budget.
+    """Evict an object and return a `Status`, whether the object is gone or terminating. Raises `TooManyRequests` if a
+    budget does not allow it, and the errors of a delete; the budget is then unchanged.
     """
     tree, warnings = await read_body(scope, request)
     request, options = as_options(scope, request, tree.get("deleteOptions") or {})
@@ -102,7 +102,7 @@ async def evict(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def _departure(request: APIRequest, options: DeleteOptions) -> Mutation:
-    """Return the mutation that deletes an object as an evicted one."""
+    """Return the mutation that marks an object as evicted and deletes it."""
     deletion = removal(request, options, None)
 
     def prepare(new: Tree, old: Tree | None) -> bool:
@@ -113,12 +113,12 @@ def _departure(request: APIRequest, options: DeleteOptions) -> Mutation:
 
 
 class _Again(Exception):
-    """The state that was judged by has changed."""
+    """The state that the decision was based on has changed."""
 
 
 async def _judge(scope: RequestScope, request: APIRequest, options: DeleteOptions) -> tuple[Price, DeleteOptions]:
-    """Return the price of the eviction now, and the options to delete with: they hold to the state that was judged when
-    its price is that of this state alone, unless the caller holds to a state anyway.
+    """Return the price of the eviction and the options of the delete. If the price holds for the current state only,
+    the options get its resourceVersion as a precondition, unless the caller set one.
     """
     kind, budgets = request.kind, _budgets(scope)
     row = scope.store.get(kind.storage, key_of(kind, request.namespace, request.name))

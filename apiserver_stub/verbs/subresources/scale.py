@@ -1,4 +1,4 @@
-"""The replica count of an object, read and changed without knowing its kind."""
+"""The scale subresource: read and change the replica count of any kind."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,12 +34,12 @@ async def get_scale(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 async def update_scale(scope: RequestScope, request: APIRequest) -> Reply:
-    """Update the scale and return it as it is now."""
+    """Update the scale and return the result."""
     return await _change(scope, request, _Scaling(request).replace)
 
 
 async def patch_scale(scope: RequestScope, request: APIRequest) -> Reply:
-    """Patch the scale and return it as it is now."""
+    """Patch the scale and return the result."""
     scaling, run = _Scaling(request), scope.run_of(request)
     if is_apply(request):
         application = await run(partial(scaling.application, scope))
@@ -50,8 +50,8 @@ async def patch_scale(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def _refusing(request: APIRequest, edit: Edit) -> Edit:
-    """Return an edit that fails where the given one succeeds: kube-apiserver knows no owners of fields of a Scale of a
-    custom object, but of those of the object it does.
+    """Return an edit that fails where the given one succeeds, as kube-apiserver does: it cannot convert the
+    managedFields of a custom object to those of a Scale.
     """
 
     def refuse(load: Load) -> Edited:
@@ -74,7 +74,7 @@ async def _change(
 
 
 def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
-    """Return the answer that shows an object, with its scale instead."""
+    """Return a reply whose object is replaced by its Scale."""
     assert isinstance(reply.body, Item)
     tree, paths = orjson.loads(reply.body.data), _paths(kind)
     if paths.strict and not _has_count(tree, paths):
@@ -84,7 +84,7 @@ def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
 
 
 def _has_count(tree: Tree, paths: ScalePaths) -> bool:
-    """Return whether an object says how many replicas there should be. Raises `UnknownError` for what is no number."""
+    """Return whether an object has a replica count. Raises `UnknownError` if it is not a number."""
     try:
         typed_in(tree, paths.status, int)
         return typed_in(tree, paths.spec, int) is not None
@@ -93,7 +93,7 @@ def _has_count(tree: Tree, paths: ScalePaths) -> bool:
 
 
 class _Scaling:
-    """The body of a request about the scale of an object."""
+    """The body of a request for a Scale."""
 
     def __init__(self, request: APIRequest) -> None:
         assert request.subresource is not None
@@ -102,14 +102,14 @@ class _Scaling:
         self._api_version = f"{self._subresource.group}/{self._subresource.version}"
 
     def replace(self, load: Load) -> Edited:
-        """Return the object with the scale that was sent."""
+        """Return the object with the replicas of the Scale that was sent."""
         body = decode_body(self._request.http, self._api_version, self._subresource.kind)
         edited = self._laid_over(load(), body)
         note_object(body.tree)
         return edited
 
     def patch(self, patch: Patch, load: Load) -> Edited:
-        """Return the object with its scale patched."""
+        """Return the object with its Scale patched."""
         tree, paths = load(), _paths(self._request.kind)
         scale = to_scale(tree, paths)
         if paths.strict and not _has_count(tree, paths):
@@ -121,7 +121,7 @@ class _Scaling:
         return self._laid_over(tree, DecodedBody(scale, patch.duplicates), unfit)
 
     def application(self, scope: RequestScope) -> Application:
-        """Return the configuration of the object that sets what the applied scale says."""
+        """Return the apply configuration of the object that sets the replicas of the applied Scale."""
         request, subresource = self._request, self._subresource
         body = read_document(request, self._api_version, subresource.kind)
         warnings = check(request, body, subresource.schema, subresource.kind)
@@ -135,7 +135,9 @@ class _Scaling:
         return Application(scope, request, config, warnings)
 
     def _laid_over(self, tree: Tree, body: DecodedBody, refuse: Callable[[str], ApiError] = BadRequest) -> Edited:
-        """Return the object with the replicas of the scale, presuming the version and uid the scale names."""
+        """Return the object with the replicas of the Scale. The uid and resourceVersion of the Scale become
+        preconditions.
+        """
         scale, request = body.tree, self._request
         warnings = fit(request, body, self._subresource.schema, self._subresource.kind, refuse)
         metadata = scale.setdefault("metadata", {})
@@ -149,7 +151,7 @@ class _Scaling:
 
     def _check(self, scale: Tree) -> None:
         if _paths(self._request.kind).strict:
-            return  # the object is held to that
+            return  # the validation of the custom object checks this
         replicas = get_in(scale, ("spec", "replicas")) or 0
         if replicas < 0:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"

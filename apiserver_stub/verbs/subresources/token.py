@@ -1,4 +1,4 @@
-"""A token of an account, made on request and kept nowhere."""
+"""The token subresource of service accounts: tokens are issued on request and not stored."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ from controller_manager.common.base.random import random_source
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms on which tokens are issued: the issuer, the audiences where none is asked for, the longest life in
-    seconds (0 sets no bound), and whether those of pods live longer than asked for, and how long at most.
+    """The terms of issued tokens: the issuer, the default audiences and the maximum lifetime in seconds (0: no limit).
+    `extend` gives tokens of pods a longer lifetime than requested, up to `longest_extended` seconds.
     """
 
     issuer: str
@@ -51,7 +51,7 @@ class Terms:
 
 
 class TokenRequests:
-    """Issues tokens on the terms that `terms` returns; `sign` makes a token of its claims."""
+    """Issues tokens on the terms that `terms` returns. `sign` creates a token from its claims."""
 
     def __init__(self, terms: Callable[[], Terms], sign: Callable[[Claims], Awaitable[str]]) -> None:
         self._terms = terms
@@ -59,7 +59,7 @@ class TokenRequests:
 
     async def create(self, scope: RequestScope, request: APIRequest) -> Reply:
         """Issue a token and return the request with it. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` if
-        the account or the bound object has another uid than the request says.
+        the account or the bound object has another uid than requested.
         """
         subresource = request.subresource
         assert subresource is not None
@@ -80,7 +80,7 @@ class TokenRequests:
         return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
 
     def _granted(self, spec: TokenSpec) -> tuple[TokenSpec, tuple[str, ...]]:
-        """Return what is granted of what was asked for, and the warnings."""
+        """Return the spec that is granted, and a warning if the lifetime was shortened."""
         terms = self._terms()
         asked, longest = spec.expiration_seconds, terms.longest
         spec = replace(spec, audiences=spec.audiences or terms.audiences)
@@ -107,7 +107,7 @@ class TokenRequests:
 
 
 def _check(scope: RequestScope, request: APIRequest, subresource: Subresource, tree: Tree) -> None:
-    """Hold a request to its account and to the rules of its kind. Raises `NotFound`, `Conflict` or `Invalid`."""
+    """Check a request against its account and the rules of its kind. Raises `NotFound`, `Conflict` or `Invalid`."""
     metadata, group, kind = tree["metadata"], subresource.group, subresource.kind
     name = metadata["name"] = metadata.get("name") or request.name
     if name != request.name:
@@ -137,7 +137,7 @@ def _with_defaults(tree: Tree) -> Tree:
 
 
 def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: str) -> TokenSubject:
-    """Return whose token it is to be and what it is bound to."""
+    """Return the subject of the token and the object that it is bound to."""
     subject = TokenSubject(namespace=request.namespace, account=Reference(request.name, uid))
     if ref is None:
         return subject

@@ -118,9 +118,9 @@ def test_the_record_is_named() -> None:
     assert refused(b"".join(altered)) == f"{PATH}: record 5 (pods default/4) is not as it was exported"
     altered = [*lines[:5], lines[5][3:], *lines[6:]]
     assert "what is behind record 4 (pods default/3) is not as" in refused(b"".join(altered))
-    assert "is truncated behind record 4 (pods default/3)" in refused(b"".join(lines[:5]) + lines[5][:-1])
+    assert "is truncated after record 4 (pods default/3)" in refused(b"".join(lines[:5]) + lines[5][:-1])
     assert "records 1 to 999 are not as exported" in refused(b"".join(lines[:5] + lines[6:]))
-    assert "goes on behind its end" in refused(b"".join(lines) + b"{}")
+    assert "has data after its end" in refused(b"".join(lines) + b"{}")
     assert refused(b"something else") == f"{PATH} is no export; 'apiserver-stub export' makes one"
     later = lines[0].replace(b'"export":1', b'"export":2')
     assert refused(later) == f"{PATH} is an export of format 2, this program knows only 1"

@@ -110,7 +110,7 @@ async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
 ) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
     answer = await refused(store, "perhaps")
-    assert (type(answer), "unknown whether the write was made" in answer.message) == (Timeout, True)
+    assert (type(answer), "unknown whether the write was applied" in answer.message) == (Timeout, True)
     assert store.get("pods", "perhaps") is None
     assert store.storage.failures == {"refused": 0, "unknown": 1}
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}

@@ -65,11 +65,11 @@ LOST: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit in its middle": (lambda path: flip(wal(path), wal(path).stat().st_size // 2), "to 21 are gone"),
     "database missing": (lambda path: path.unlink(), "the database is missing, and with it everything up to revision"),
     "database empty": (lambda path: truncate(path, 0), "the database is missing"),
-    "witness missing": (lambda path: witness_path(path).unlink(), "the witness beside it, .* is missing"),
-    "witness empty": (lambda path: truncate(witness_path(path), 0), "the witness beside it, .* is missing"),
+    "witness missing": (lambda path: witness_path(path).unlink(), "its witness file, .* is missing"),
+    "witness empty": (lambda path: truncate(witness_path(path), 0), "its witness file, .* is missing"),
     "witness damaged": (
         lambda path: [flip(witness_path(path), 40), flip(witness_path(path), 552)],
-        "the witness beside it, .* is damaged",
+        "its witness file, .* is damaged",
     ),
 }
 
@@ -145,14 +145,14 @@ async def test_an_older_copy_of_the_database_is_not_taken_for_the_store(killed: 
     await other.close()
     shutil.copy(tmp_path / "other" / "store.db", killed)
     wal(killed).unlink()
-    with pytest.raises(Unusable, match="the witness beside it is of another store"):
+    with pytest.raises(Unusable, match="its witness file belongs to another store"):
         await opened(killed)
 
 
 async def test_a_database_and_its_witness_that_went_are_noticed_by_the_log_left_alone(killed: Path) -> None:
     killed.unlink()
     witness_path(killed).unlink()
-    with pytest.raises(Unusable, match="the database is missing, only its write-ahead log is there"):
+    with pytest.raises(Unusable, match="the database is missing; only its write-ahead log exists"):
         await opened(killed)
     assert wal(killed).stat().st_size
 
@@ -164,7 +164,7 @@ async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) ->
     with pytest.raises(Unusable, match="2 records up to revision 21 missing"):
         await opened(killed)
     direct(killed, "UPDATE state SET data = data || ' '")
-    with pytest.raises(Unusable, match="what it says of its own history is damaged"):
+    with pytest.raises(Unusable, match="its own record is damaged"):
         await opened(killed)
     store = await opened(killed, accept=True)
     assert len(store.snapshot("pods")) == 18

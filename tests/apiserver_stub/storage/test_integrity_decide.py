@@ -39,13 +39,13 @@ WHOLE: dict[str, Any] = {
         ({"said": None}, ["is missing"]),
         ({"said": None, "unreadable": True}, ["is damaged"]),
         ({"said": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
-        ({"store": b"b" * 16}, ["of another store"]),
+        ({"store": b"b" * 16}, ["to another store"]),
         ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
         ({"revision": 9}, ["revisions 10 to 10 are gone"]),
         ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
         ({"present": Tally(4, 31)}, ["not those that were written"]),
         ({"present": Tally(3, 31), "damaged": ["revision 4"]}, ["damaged: revision 4"]),
-        ({"stateless": True, "store": b"", "epoch": 0}, ["what it says of its own history is damaged"]),
+        ({"stateless": True, "store": b"", "epoch": 0}, ["its own record is damaged"]),
     ],
 )  # fmt: skip
 def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:

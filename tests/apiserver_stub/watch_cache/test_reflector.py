@@ -221,7 +221,7 @@ async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_s
     await asyncio.sleep(100)
     pauses = [then - now for now, then in zip([begun, *two.broken.asked], two.broken.asked, strict=False)]
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 8])
-    assert two.other.trouble == "what the storage holds cannot be followed: nobody answers"
+    assert two.other.trouble == "failed to watch the storage: nobody answers"
     assert rows(two.other) == {"a": 2}
     two.broken.reachable = True
     await two.one.commit(put("b"))
