@@ -70,7 +70,7 @@ async def test_client_writes_example_applies_and_validates() -> None:
 @pytest.mark.virtual
 async def test_team_label_example_labels_warns_and_refuses() -> None:
     plugins = {"TeamLabel": example("team_label")["team_label"]}
-    async with Cluster(["--enable-admission-plugins=TeamLabel"], admission_plugins=plugins) as cluster:
+    async with Cluster(admission_plugins=plugins) as cluster:
         pod = await cluster.client.create(PODS, builders.pod("a"))
         assert (pod.metadata.labels or {})["team"] == "none"
         with pytest.raises(Forbidden, match="there is no team red"):
