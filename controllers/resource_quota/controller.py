@@ -130,6 +130,8 @@ class ResourceQuotaController:
         turn = Turn()
         for monitor, names in self._monitors.counting(hard):
             await turn.give_way()
+            if not names:
+                continue
             amount = await self._amount(monitor, quota, names, before, now)
             if amount is None:
                 unread.update(names)

@@ -106,11 +106,9 @@ class Monitors:
         self._found = None
 
     def counting(self, names: Iterable[str]) -> Iterator[tuple[Monitor, list[str]]]:
-        """Yield the watches whose objects count for some of the resources of a quota, and for which."""
+        """Yield each watch, and for which of the resources of a quota its objects count: there may be none."""
         for monitor in tuple(self._monitors.values()):
-            counted = [name for name in names if monitor.evaluator.counts(name)]
-            if counted:
-                yield monitor, counted
+            yield monitor, [name for name in names if monitor.evaluator.counts(name)]
 
     def amount(
         self,

@@ -21,8 +21,13 @@ READY = {
     "conditions": [{"type": "Ready", "status": "True"}],
     "containerStatuses": [
         {
-            **{"name": "main", "image": "i", "imageID": "i", "ready": True, "restartCount": 0},
-            **{"state": {"running": {}}, "resources": CONTAINER["resources"]},  # as nodes report that can resize pods
+            "name": "main",
+            "image": "i",
+            "imageID": "i",
+            "ready": True,
+            "restartCount": 0,
+            "state": {"running": {}},
+            "resources": CONTAINER["resources"],  # as nodes report that can resize pods
         }
     ],
 }

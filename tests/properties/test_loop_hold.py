@@ -41,6 +41,8 @@ SHORT = (
     *("quota", "cluster role's selectors", "config map's owners"),
 )
 SHORT_SIZE, LONG_SIZE = 300_000, 1_400_000  # bytes
+MOST_VALUES = {"pod: containers": 30_000, "pod: init containers": 30_000}
+"""Values of objects to which defaults add many."""
 PER_KIND = 2  # fields of a kind in the default run
 
 
@@ -205,7 +207,7 @@ async def make_neighbours(world: World) -> None:
 
 
 def prepared(name: str, size: int) -> dict[str, Any]:
-    tree = large(every()[name], size)
+    tree = large(every()[name], size, MOST_VALUES.get(name, 90_000))
     if name == "pod: tolerations":
         tree["spec"]["runtimeClassName"] = "tolerant"
     if size == SHORT_SIZE and tree["kind"] == "Pod":  # no node takes it: what virtual nodes do has tests of its own

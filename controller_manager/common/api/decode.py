@@ -71,6 +71,8 @@ def _fit(kind: inspect.Type, value: Any) -> Any:
     match kind, value:
         case inspect.UnionType(), _:
             return _fit(_variant(kind.types, value), value)
+        case inspect.StructType(), dict() if _converts(kind.cls, value):
+            return value
         case inspect.StructType(), dict():
             fields = _fields(kind.cls)
             return _present({name: fields[name] for name in value if name in fields}, value)
@@ -78,6 +80,8 @@ def _fit(kind: inspect.Type, value: Any) -> Any:
             told = {key: _text(each) for key, each in value.items()} if _is_text(kind.value_type) else value
             return _present(dict.fromkeys(told, kind.value_type), told)
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType(), list():
+            if _is_text(kind.item_type):
+                return [item for item in value if item is not None]
             fitted = (_fit(kind.item_type, item) for item in value)
             return [item for item in fitted if item is not None or _takes_null(kind.item_type)]
         case inspect.IntType(), float() if value.is_integer():
@@ -85,6 +89,15 @@ def _fit(kind: inspect.Type, value: Any) -> Any:
         case inspect.IntType(), str() if value.removeprefix("-").isdecimal() and value.isascii():
             return int(value)
     return value
+
+
+def _converts(kind: type[msgspec.Struct], value: Mapping[str, Any]) -> bool:
+    """Return whether a value fits as it is, as nearly all parts of an object that does not fit do."""
+    try:
+        msgspec.convert(value, kind)
+    except (msgspec.ValidationError, TypeError):
+        return False
+    return True
 
 
 def _is_text(kind: inspect.Type) -> bool:
