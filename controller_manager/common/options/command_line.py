@@ -104,7 +104,7 @@ def command_line(
 
 
 def reported_version(parsed: Parsed) -> str:
-    """The version a process says it is of, such as v1.36.0+cluster-controller-manager.0.1.0, or what --version sets."""
+    """The version a process says it is of, such as v1.36.0+cluster-controller-manager.0.2.0, or what --version sets."""
     return parsed[GeneralOptions].reported()
 
 
