@@ -1,4 +1,4 @@
-# The controller manager as an image: docker build -t cluster-controller-manager:0.1.0 .
+# The controller manager as an image: docker build -t cluster-controller-manager:0.2.0 .
 ARG PYTHON=python:3.12.14-slim-bookworm@sha256:782412e85d0f0984994c290652577d4018aff08145c85b262bb63dc0c7522254
 
 FROM ${PYTHON} AS build

@@ -54,7 +54,7 @@ def test_the_lock_has_exact_versions_and_hashes_and_names_no_host(root: Path, na
 def test_every_target_that_is_spoken_of_exists(root: Path) -> None:
     """`make` and a word, in quotes of code, wherever the project says what to run."""
     targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
-    told = [*root.glob("*.md"), root / "pyproject.toml"]
+    told = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
     spoken = {word for file in told for word in re.findall(r"`make ([a-z-]+)", file.read_text())}
     assert {"lock", "lowest"} <= spoken <= targets
 

@@ -102,7 +102,7 @@ def command_line(
 
 
 def reported_version(parsed: Parsed) -> str:
-    """Return the version that a process reports, such as v1.36.0+cluster-controller-manager.0.1.0, or that of
+    """Return the version that a process reports, such as v1.36.0+cluster-controller-manager.0.2.0, or that of
     --version.
     """
     return parsed[GeneralOptions].reported()

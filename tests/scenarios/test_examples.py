@@ -1,42 +1,85 @@
-"""The code that README shows works as it stands."""
+"""The programs in `examples/` run as they stand, and the documents quote them unchanged."""
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from controller_manager.common.api.apps import DEPLOYMENTS
 from controller_manager.common.api.core import NODES, PODS, SERVICES, Node
+from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.framework.cloud_provider import CloudContext
 from controller_manager.testing import Cluster, builders
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def block(word: str) -> dict[str, Any]:
-    """The names that the Python block with `word` in it defines."""
-    code = next(code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code)
-    names: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(code, "README.md", "exec"), names)
-    return names
+def example(name: str) -> dict[str, Any]:
+    """Return the names that the example `name` defines."""
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
+def test_document_code_blocks_are_taken_from_examples(document: Path) -> None:
+    programs = [path.read_text() for path in sorted(EXAMPLES.glob("*.py"))]
+    for code in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        assert any(code.strip() in program for program in programs), code
+
+
+def test_examples_are_all_quoted_by_a_document() -> None:
+    texts = "".join(document.read_text() for document in DOCUMENTS)
+    missing = [path.name for path in EXAMPLES.glob("*.py") if f"examples/{path.name}" not in texts]
+    assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
+def test_document_links_lead_to_existing_files(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+        assert (document.parent / target).exists(), target
 
 
 @pytest.mark.virtual
-async def test_the_test() -> None:
-    await block("test_pods_run")["test_pods_run"]()
+async def test_pods_run_example_passes() -> None:
+    await example("test_pods_run")["test_pods_run"]()
 
 
-def test_the_expression() -> None:
-    assert block("Environment.base()")["program"].expression.startswith("replicas > 2")
+def test_cel_expression_example_evaluates() -> None:
+    assert example("cel_expression")["program"].expression.startswith("replicas > 2")
 
 
 @pytest.mark.virtual
-async def test_the_controller_of_pods() -> None:
-    code = block("Replicator")
+async def test_client_writes_example_applies_and_validates() -> None:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    async with Cluster() as cluster:
+        key = Key("default", "web")
+        await example("client_writes")["write"](cluster.client, key, labels, spec, builders.pod("a"))
+        assert (await cluster.client.get(DEPLOYMENTS, key)).metadata.labels == labels
+        assert not (await cluster.client.list(PODS, "default")).items
+
+
+@pytest.mark.virtual
+async def test_team_label_example_labels_warns_and_refuses() -> None:
+    plugins = {"TeamLabel": example("team_label")["team_label"]}
+    async with Cluster(admission_plugins=plugins) as cluster:
+        pod = await cluster.client.create(PODS, builders.pod("a"))
+        assert (pod.metadata.labels or {})["team"] == "none"
+        with pytest.raises(Forbidden, match="there is no team red"):
+            await cluster.client.create(PODS, builders.pod("b", labels={"team": "red"}))
+
+
+@pytest.mark.virtual
+async def test_replicator_example_keeps_the_number_of_pods() -> None:
+    code = example("replicator")
     spec = {"containers": [{"name": "a", "image": "b", "workingDir": "/w"}], "shareProcessNamespace": True}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
     tree: dict[str, Any] = {
@@ -59,9 +102,9 @@ async def test_the_controller_of_pods() -> None:
 
 
 @pytest.mark.virtual
-async def test_the_provider_of_a_cloud(tmp_path: Path) -> None:
+async def test_rack_example_assigns_and_frees_addresses(tmp_path: Path) -> None:
     made: list[Any] = []
-    rack, config = block("class Rack:")["Rack"], tmp_path / "addresses.txt"
+    rack, config = example("rack")["Rack"], tmp_path / "addresses.txt"
     config.write_text("192.0.2.7\n")
 
     def provide(context: CloudContext) -> Any:
@@ -86,8 +129,8 @@ async def test_the_provider_of_a_cloud(tmp_path: Path) -> None:
 
 
 @pytest.mark.virtual
-async def test_the_controller() -> None:
-    specs = block("greeter-controller")["SPECS"]
+async def test_greeter_example_writes_its_annotation() -> None:
+    specs = example("greeter")["SPECS"]
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--greeting=hi", specs=specs)
         await cluster.client.create(PODS, builders.pod("a"))
