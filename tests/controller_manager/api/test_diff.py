@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -197,6 +198,18 @@ def exists(tree: Any, path: tuple[str, ...]) -> bool:
 
 
 @settings(max_examples=200, deadline=None)
+def test_reversed_list_of_5000_items_is_matched_in_linear_time() -> None:
+    conditions = [{"type": f"t{number}", "unknown": number} for number in range(5000)]
+    data = msgspec.json.encode({"status": {"conditions": conditions}})
+    before = Widget.decode(data)
+    assert before.status is not None
+    status = msgspec.structs.replace(before.status, conditions=before.status.conditions[::-1])
+    began = process_time()
+    after = overlay(data, before, msgspec.structs.replace(before, status=status))
+    assert process_time() - began < 0.5
+    assert msgspec.json.decode(after)["status"]["conditions"] == conditions[::-1]
+
+
 @given(WIDGETS, WIDGETS, st.data())
 def test_the_result_reads_as_after_and_holds_what_was_invented(old: Widget, new: Widget, data: st.DataObject) -> None:
     original = invent(msgspec.json.decode(old.encode()), data)
