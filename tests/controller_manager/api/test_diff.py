@@ -197,7 +197,6 @@ def exists(tree: Any, path: tuple[str, ...]) -> bool:
     return not path or (isinstance(tree, dict) and path[0] in tree and exists(tree[path[0]], path[1:]))
 
 
-@settings(max_examples=200, deadline=None)
 def test_reversed_list_of_5000_items_is_matched_in_linear_time() -> None:
     conditions = [{"type": f"t{number}", "unknown": number} for number in range(5000)]
     data = msgspec.json.encode({"status": {"conditions": conditions}})
@@ -210,6 +209,7 @@ def test_reversed_list_of_5000_items_is_matched_in_linear_time() -> None:
     assert msgspec.json.decode(after)["status"]["conditions"] == conditions[::-1]
 
 
+@settings(max_examples=200, deadline=None)
 @given(WIDGETS, WIDGETS, st.data())
 def test_the_result_reads_as_after_and_holds_what_was_invented(old: Widget, new: Widget, data: st.DataObject) -> None:
     original = invent(msgspec.json.decode(old.encode()), data)
