@@ -197,15 +197,15 @@ def exists(tree: Any, path: tuple[str, ...]) -> bool:
     return not path or (isinstance(tree, dict) and path[0] in tree and exists(tree[path[0]], path[1:]))
 
 
-def test_reversed_list_of_5000_items_is_matched_in_linear_time() -> None:
-    conditions = [{"type": f"t{number}", "unknown": number} for number in range(5000)]
+def test_reversed_list_of_20000_items_is_matched_in_linear_time() -> None:
+    conditions = [{"type": f"t{number}", "unknown": number} for number in range(20_000)]
     data = msgspec.json.encode({"status": {"conditions": conditions}})
     before = Widget.decode(data)
     assert before.status is not None
     status = msgspec.structs.replace(before.status, conditions=before.status.conditions[::-1])
     began = process_time()
     after = overlay(data, before, msgspec.structs.replace(before, status=status))
-    assert process_time() - began < 0.5
+    assert process_time() - began < 2.0
     assert msgspec.json.decode(after)["status"]["conditions"] == conditions[::-1]
 
 
