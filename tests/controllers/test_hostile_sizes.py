@@ -153,7 +153,7 @@ def test_long_selectors_of_many_budgets_are_compiled_once() -> None:
 
 def test_objects_with_many_absent_owners_are_not_searched_for_each() -> None:
     graph = Graph()
-    owners = tuple(OwnerReference(api_version="v1", kind="Secret", name="s", uid=f"u{n}") for n in range(15_000))
+    owners = tuple(OwnerReference(api_version="v1", kind="Secret", name="s", uid=f"u{n}") for n in range(6000))
     dependents = [ObjectIdentity("", "ConfigMap", "default", f"c{n}", f"d{n}") for n in range(8)]
     with soon():
         for one in dependents:

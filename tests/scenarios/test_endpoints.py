@@ -66,6 +66,21 @@ async def test_pods_fill_the_endpoints_and_readiness_moves_an_address() -> None:
         assert await addresses(cluster) == ([], ["10.1.0.2"])
 
 
+async def test_pod_of_200_labels_is_found_and_lost_by_its_labels() -> None:
+    """It is in no index by labels."""
+    many = {f"k{number}": "v" for number in range(200)}
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint,endpointslice")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await run_pod(cluster, builders.pod("web-1", labels={**many, "app": "web"}, ip="10.1.0.1"))
+        await run_pod(cluster, builders.pod("other", labels=many, ip="10.1.0.2"))
+        await cluster.settle()
+        assert await addresses(cluster) == (["10.1.0.1"], [])
+        await cluster.client.patch(PODS, Key("default", "web-1"), {"metadata": {"labels": {"app": "gone"}}})
+        await cluster.settle()
+        assert await addresses(cluster) == ([], [])
+
+
 async def test_nothing_is_written_when_nothing_changed() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")

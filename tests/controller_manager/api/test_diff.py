@@ -2,7 +2,12 @@
 
 import copy
 from collections.abc import Mapping
+<<<<<<< HEAD
 from typing import Any, ClassVar
+=======
+from time import process_time
+from typing import Any
+>>>>>>> bounds
 
 import msgspec
 import pytest
@@ -252,6 +257,18 @@ def invented(tree: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any
 
 def exists(tree: Any, path: tuple[str, ...]) -> bool:
     return not path or (isinstance(tree, dict) and path[0] in tree and exists(tree[path[0]], path[1:]))
+
+
+def test_reversed_list_of_20000_items_is_matched_in_linear_time() -> None:
+    conditions = [{"type": f"t{number}", "unknown": number} for number in range(20_000)]
+    data = msgspec.json.encode({"status": {"conditions": conditions}})
+    before = Widget.decode(data)
+    assert before.status is not None
+    status = msgspec.structs.replace(before.status, conditions=before.status.conditions[::-1])
+    began = process_time()
+    after = overlay(data, before, msgspec.structs.replace(before, status=status))
+    assert process_time() - began < 2.0
+    assert msgspec.json.decode(after)["status"]["conditions"] == conditions[::-1]
 
 
 @settings(max_examples=200, deadline=None)
