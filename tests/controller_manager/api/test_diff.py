@@ -2,12 +2,8 @@
 
 import copy
 from collections.abc import Mapping
-<<<<<<< HEAD
-from typing import Any, ClassVar
-=======
 from time import process_time
-from typing import Any
->>>>>>> bounds
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
