@@ -162,7 +162,9 @@ def test_what_is_allocated_meanwhile(manager: Manager, work: None) -> None:
 def test_what_tasks_and_threads_do(manager: Manager) -> None:
     tasks = manager.pprof("-traces", manager.fetch("goroutine"))
     assert "Type: goroutine" in tasks
-    assert re.search(r"controller_manager\.framework\.cache\.informer\.Informer\._follow\n(.|\n)*?Informer\.run\n", tasks)
+    assert re.search(
+        r"controller_manager\.framework\.cache\.informer\.Informer\._follow\n(.|\n)*?Informer\.run\n", tasks
+    )
     one_by_one = manager.get("goroutine?debug=2")
     assert re.search(r'^task "informers" \[waiting for \w+\]:$', one_by_one, re.MULTILINE)
     assert ": watchdog\n" in manager.pprof("-tags", manager.fetch("threadcreate"))
