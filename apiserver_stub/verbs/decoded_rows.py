@@ -7,7 +7,8 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.common.api.tree import Tree
 
-_LARGEST = 16 * 1024  # bytes; larger objects are not cached
+LARGEST = 16 * 1024
+"""Bytes of the largest object whose tree is kept."""
 
 
 class DecodedRows:
@@ -32,7 +33,7 @@ class DecodedRows:
         trees = self._trees
         if row is not None:
             trees.pop(row, None)
-        if not kind.is_read_as_written or written.size > _LARGEST:
+        if not kind.is_read_as_written or written.size > LARGEST:
             return
         tree["metadata"] = {**tree["metadata"], "resourceVersion": str(written.revision)}
         trees[written] = tree

@@ -168,7 +168,7 @@ def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
 
 def problems(*found: str | Literal[False]) -> str:
     """Join problems into one text. Empty and False values are skipped."""
-    return "\n".join(one for one in found if one)
+    return "\n".join(one for one in found if one) if any(found) else ""
 
 
 def path_segment(name: str) -> str:
