@@ -194,10 +194,10 @@ class NodeLifecycleController:
         """Report changes as events, log messages and metrics."""
         for node in found.new:
             name = node.metadata.name
-            self._events.normal(node, "RegisteredNode", f"Node {name} is known to the node controller from now on")
+            self._events.normal(node, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
         for node in found.gone:
             name = node.metadata.name
-            self._events.normal(node, "RemovingNode", f"Node {name} is gone, and forgotten by the node controller")
+            self._events.normal(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
         for zone, state in found.zones.items():
             self._log.info("a zone is in another state", zone=zone, state=state)
         if self._health.disrupted is not was_disrupted:
@@ -229,7 +229,7 @@ class NodeLifecycleController:
         written = await self._client.update(NODES, wanted, subresource="status")
         if status_of(node) == "True":
             name = node.metadata.name
-            self._events.normal(node, "NodeNotReady", f"Node {name} was silent for too long: NodeNotReady")
+            self._events.normal(node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
         return written
 
     async def _update_taints(self, node: Node) -> None:
@@ -275,7 +275,7 @@ class NodeLifecycleController:
         if wanted is not pod:
             with contextlib.suppress(NotFound):
                 await self._client.update(PODS, wanted, subresource="status")
-                self._events.warning(pod, "NodeNotReady", f"Its node {pod.spec.node_name} is not ready")
+                self._events.warning(pod, "NodeNotReady", "Node is not ready")
 
 
 def newcomers(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
