@@ -105,8 +105,10 @@ class NodeRoutes:
         without = {node.metadata.name for (node, _), error in zip(plan.create, made, strict=True) if error is not None}
         concerned = [node for node in nodes if node.metadata.name in plan.concerned]
         there = [bool(ranges_of(node)) and node.metadata.name not in without for node in concerned]
-        told = await all_of(*(self._attempt(self._tell(*one)) for one in zip(concerned, there, strict=True)))
-        for error in filter(None, (*errors, *made, *told)):
+        reported = await all_of(
+            *(self._attempt(self._set_condition(*one)) for one in zip(concerned, there, strict=True))
+        )
+        for error in filter(None, (*errors, *made, *reported)):
             raise error
         return None
 
@@ -127,12 +129,12 @@ class NodeRoutes:
         try:
             await answer_of(self._routes.create(node.metadata.uid, route))
         except FAILURES as error:
-            told = f"Could not create route {route.destination} for node {route.node}: {describe(error)}"
-            self._events.warning(node, "FailedToCreateRoute", told)
+            message = f"Could not create route {route.destination} for node {route.node}: {describe(error)}"
+            self._events.warning(node, "FailedToCreateRoute", message)
             raise
         self._log.info("created a route", node=route.node, destination=route.destination)
 
-    async def _tell(self, node: Node, there: bool) -> None:
+    async def _set_condition(self, node: Node, there: bool) -> None:
         wanted = condition_for(there)
         found = condition_of(node.status.conditions, CONDITION)
         if found is not None and (found.status, found.reason) == (wanted["status"], wanted["reason"]):

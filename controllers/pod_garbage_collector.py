@@ -134,13 +134,13 @@ class PodGarbageCollector:
 
     async def _clear(self, name: str, victims: Sequence[Victim], gate: asyncio.Semaphore) -> None:
         """Delete the pods of one node as long as the API server confirms that they are lost."""
-        said = -math.inf
+        confirmed = -math.inf
         for victim in victims:
             async with gate:
-                if clock.monotonic() - said > CREDIBLE:
+                if clock.monotonic() - confirmed > CREDIBLE:
                     if not await self._is_lost(name, victim.reason):
                         return
-                    said = clock.monotonic()
+                    confirmed = clock.monotonic()
                 await self._delete(victim)
 
     async def _is_lost(self, name: str, reason: str) -> bool:
@@ -152,7 +152,7 @@ class PodGarbageCollector:
         except (ApiError, OSError) as error:
             self._log.warning("cannot find out about a node", node=name, error=error)
             return False
-        self._missing.pop(name, None)  # if it is missed still, it is missed anew
+        self._missing.pop(name, None)  # its period of absence restarts
         return reason == OUT and is_out_of_service(node)
 
     async def _delete_at(self, gate: asyncio.Semaphore, victim: Victim) -> None:

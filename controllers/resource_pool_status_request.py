@@ -150,8 +150,8 @@ def seconds_left(request: ResourcePoolStatusRequest, now: float) -> float:
     if request.status is None:
         return since + WAITED - now
     ended = next((c for kind in (COMPLETE, FAILED) if (c := condition_of(request.status.conditions, kind))), None)
-    told = time_of(ended.last_transition_time) if ended is not None else None
-    return (told.timestamp() if told is not None else since) + KEPT - now
+    ended_at = time_of(ended.last_transition_time) if ended is not None else None
+    return (ended_at.timestamp() if ended_at is not None else since) + KEPT - now
 
 
 def answer(

@@ -171,7 +171,7 @@ class ServiceLoadBalancers:
         self._events.normal(service, "EnsuringLoadBalancer", "Ensuring load balancer")
         held = {"metadata": {"finalizers": [FINALIZER]}}
         if not _has_finalizer(service) and not await self._patch(key, service, held):
-            return  # it is gone, and nobody would delete its load balancer
+            return  # the service is gone; its load balancer would never be deleted
         if not nodes:
             self._no_nodes(service)
         try:
@@ -222,8 +222,8 @@ class ServiceLoadBalancers:
             if await answer_of(self._balancers.get(service)) is None:
                 return Requeue(0)
             self._failed.add()
-            told = f"Error updating load balancer with {len(nodes)} nodes: {describe(error)}"
-            self._events.warning(service, "UpdateLoadBalancerFailed", told)
+            message = f"Error updating load balancer with {len(nodes)} nodes: {describe(error)}"
+            self._events.warning(service, "UpdateLoadBalancerFailed", message)
             raise
         finally:
             self._updating.observe(clock.monotonic() - began)

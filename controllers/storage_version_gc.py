@@ -93,12 +93,12 @@ def _lease(server: str) -> Key:
     return Key(SYSTEM_NAMESPACE, server)
 
 
-def _told_of(informers: Informers, change: Change[Lease]) -> Iterable[Key]:
-    """Yield the storage versions with the server whose lease was deleted or is no longer a server's lease."""
+def _versions_of(informers: Informers, change: Change[Lease]) -> Iterable[Key]:
+    """Return the storage versions with the server whose lease was deleted or is no longer a server's lease."""
     if not is_identity(change.before) or is_identity(change.after):
         return ()
-    told = informers.get(STORAGE_VERSIONS).by_index(_BY_SERVER, change.object.metadata.name)
-    return [Key("", version.metadata.name) for version in told]
+    versions = informers.get(STORAGE_VERSIONS).by_index(_BY_SERVER, change.object.metadata.name)
+    return [Key("", version.metadata.name) for version in versions]
 
 
 SPECS = (
@@ -112,7 +112,7 @@ SPECS = (
         options=StorageVersionOptions,
         watches=(
             For(STORAGE_VERSIONS, indexes={_BY_SERVER: lambda version: servers_of(version)}),
-            Mapped(LEASES, _told_of, fields=_IN_SYSTEM),
+            Mapped(LEASES, _versions_of, fields=_IN_SYSTEM),
         ),
         rbac=(
             PolicyRule(groups=(GROUP,), resources=("storageversions",), verbs=("list", "watch", "delete")),

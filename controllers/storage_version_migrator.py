@@ -136,7 +136,7 @@ class StorageVersionMigrator:
             case What.BEGIN:
                 await self._mark_begin(migration)
                 condition = _condition(RUNNING, "MigrationRunning", "The migration is running")
-                return await self._set(migration, told(migration, condition))
+                return await self._set(migration, _with_condition(migration, condition))
             case What.BOUND:
                 return await self._bound(migration)
             case _:
@@ -164,7 +164,7 @@ class StorageVersionMigrator:
             return await self._fail(migration, f"migration encountered unhandled error: {error}")
         self._pages.pop(migration.metadata.uid, None)
         condition = _condition(SUCCEEDED, "StorageVersionMigrationSucceeded")
-        return await self._set(migration, told(migration, condition))
+        return await self._set(migration, _with_condition(migration, condition))
 
     async def _write_all(self, resource: Resource[PartialObject], migration: StorageVersionMigration) -> None:
         """Rewrite all objects page by page, starting with the page at which the previous attempt was interrupted."""
@@ -222,7 +222,7 @@ class StorageVersionMigrator:
     async def _fail(self, migration: StorageVersionMigration, message: str) -> StorageVersionMigration | None:
         self._pages.pop(migration.metadata.uid, None)
         condition = _condition(FAILED, "StorageVersionMigrationFailed", message[:LONGEST])
-        return await self._set(migration, told(migration, condition))
+        return await self._set(migration, _with_condition(migration, condition))
 
     async def _set(
         self, before: StorageVersionMigration, after: StorageVersionMigration
@@ -241,7 +241,7 @@ class StorageVersionMigrator:
             return _migratable(found)
         unread = {failed.partition("/")[0] for failed in discovery.failed}
         if unread & {"", "v1", wanted.group}:  # that of everything, of the core, or of its group
-            raise ServiceUnavailable(f"it cannot be told whether {_named(*name)} is served")
+            raise ServiceUnavailable(f"discovery is incomplete; unknown whether {_named(*name)} is served")
         return _Unserved(f"the resource {_named(*name)} is not served")
 
     async def _definition(self, migration: StorageVersionMigration) -> CustomResourceDefinition | None:
@@ -332,7 +332,7 @@ def decide(migrations: Iterable[StorageVersionMigration]) -> MigrationAction:
     return MigrationAction(What.BEGIN, oldest) if oldest is not None else MigrationAction(What.NOTHING)
 
 
-def told(migration: StorageVersionMigration, condition: Condition) -> StorageVersionMigration:
+def _with_condition(migration: StorageVersionMigration, condition: Condition) -> StorageVersionMigration:
     """Return the migration with an additional condition. An existing one of that type is kept."""
     if condition_of(migration.status.conditions, condition.type) is not None:
         return migration

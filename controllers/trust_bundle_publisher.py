@@ -121,7 +121,7 @@ class TrustBundlePublisher:
             try:
                 await write(self._resource, bundle)
             except AlreadyExists as error:
-                raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
+                raise Conflict(str(error)) from None  # another client was faster; retry
         for name in decision.delete:
             with suppress(NotFound):
                 await self._client.delete(self._resource, Key("", name))

@@ -68,7 +68,7 @@ def judge(command: str, ended: ProgramResult) -> Answer:
     try:
         answer = msgspec.convert(_as_go_reads(orjson.loads(ended.output)), Answer)
     except (orjson.JSONDecodeError, msgspec.ValidationError):
-        raise DriverError(f"{command}: the output of the driver is no answer (exit status {ended.status})") from None
+        raise DriverError(f"{command}: invalid output of the driver (exit status {ended.status})") from None
     if answer.status == "Not supported":
         raise NotSupportedError(f"{command}: the driver does not support it")
     if answer.status != "Success":

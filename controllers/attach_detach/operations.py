@@ -162,8 +162,8 @@ class Operations:
         volume.attach(node, device)
         self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
         for pod in self._users(volume, (node,)):
-            told = f'AttachVolume.Attach succeeded for volume "{volume.spec.title}"'
-            self._events.normal(pod, "SuccessfulAttachVolume", told)
+            message = f'AttachVolume.Attach succeeded for volume "{volume.spec.title}"'
+            self._events.normal(pod, "SuccessfulAttachVolume", message)
         self._changed(volume.spec.name, node)
 
     def _failed(self, volume: AttachableVolume, attachment: Attachment, problem: str) -> None:
@@ -177,8 +177,8 @@ class Operations:
             self._log.warning("a volume was not detached", volume=volume.spec.name, node=node, problem=problem)
             return
         for pod in self._users(volume, (node,)):
-            told = f'AttachVolume.Attach failed for volume "{volume.spec.title}" : {problem}'
-            self._events.warning(pod, "FailedAttachVolume", told)
+            message = f'AttachVolume.Attach failed for volume "{volume.spec.title}" : {problem}'
+            self._events.warning(pod, "FailedAttachVolume", message)
 
     def _refuse(self, volume: AttachableVolume, node: str, others: Collection[str]) -> None:
         volume.refused.add(node)

@@ -95,7 +95,7 @@ class AttachableVolume(msgspec.Struct):
     attachments: dict[str, Attachment] = {}
     # By node. An exclusive volume has one backoff for all nodes.
     pauses: dict[str, Pause] = {}
-    # The nodes whose pods were told that the volume is attached elsewhere.
+    # The nodes whose pods have an event that the volume is attached elsewhere.
     refused: set[str] = set()
 
     @property

@@ -152,7 +152,7 @@ class CertificateSigner:
             await self._fail(request, str(error))
             return None
         if certificate is None:
-            authority.say("it is expired")
+            authority.report("it is expired")
             return Requeue(_RENEWED)
         await self._write(replace(request, status=replace(request.status, certificate=certificate)))
         return None

@@ -146,15 +146,15 @@ class RenewableAuthority:
             if pair != self._seen:
                 self._seen = pair
                 self._authority = read_authority(pair)
-                self.say("")
+                self.report("")
                 self._log.info("signs with another authority from now on", files=self._source.name)
         except OSError as error:
-            self.say(error.strerror or str(error))
+            self.report(error.strerror or str(error))
         except ValueError as error:
-            self.say(str(error))
+            self.report(str(error))
         return self._authority
 
-    def say(self, problem: str) -> None:
+    def report(self, problem: str) -> None:
         """Log a new problem once. An empty problem resets it."""
         if problem and problem != self._problem:
             self._log.warning("an authority cannot be used as it is", files=self._source.name, problem=problem)

@@ -136,7 +136,7 @@ class CronJobController:
             return cron
         fresh = await self._client.get(CRON_JOBS, key)
         if fresh.metadata.uid != cron.metadata.uid:
-            raise conflict(CRON_JOBS.group, CRON_JOBS.plural, cron.metadata.name, "it was made anew")
+            raise conflict(CRON_JOBS.group, CRON_JOBS.plural, cron.metadata.name, "it was recreated")
         return fresh
 
     async def _review(self, run: "_Run", jobs: Sequence[Job]) -> None:
@@ -197,7 +197,7 @@ class CronJobController:
         """Return the schedule of a cron job. An invalid one is reported as an event and returned as None."""
         text, zone = cron.spec.schedule, cron.spec.time_zone
         if zone is not None and zone_of(zone) is None:
-            self._events.warning(cron, "UnknownTimeZone", f"There is no time zone {zone!r}")
+            self._events.warning(cron, "UnknownTimeZone", f"unknown timezone {zone!r}")
             return None
         if names_zone(text):
             self._events.warning(

@@ -7,7 +7,7 @@
     month           1-12        jan to dec      */15 or 2-9/3       every n-th of these
     day of week     0-6         sun to sat      5/10                every n-th from there to the last
 
-A day is right if both fields of days say so, or either where neither is a plain `*`.
+A day matches if both day fields match, or either one if neither is a plain `*`.
 
     macro                       stands for
     @hourly                     0 * * * *
@@ -290,7 +290,7 @@ def _named(text: str, bounds: _Bounds) -> int:
 
 def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise ScheduleError(f"{text[:_LONGEST_SHOWN]!r} is no number")
+        raise ScheduleError(f"{text[:_LONGEST_SHOWN]!r} is not a number")
     if int(text) < 0:
         raise ScheduleError(f"a number must not be negative: {text[:_LONGEST_SHOWN]}")
     return int(text)
@@ -303,7 +303,7 @@ def _duration(text: str) -> int:
     if unsigned == "0":
         return 0
     if not parts or "".join(parts) != unsigned:
-        raise ScheduleError(f"{text[:_LONGEST_SHOWN]!r} is no duration such as 1h30m")
+        raise ScheduleError(f"{text[:_LONGEST_SHOWN]!r} is not a duration such as 1h30m")
     total = sum(_nanoseconds(part) for part in parts)
     if total > _LONGEST_DURATION:
         raise ScheduleError(f"the duration {text[:_LONGEST_SHOWN]!r} is too long")

@@ -59,7 +59,7 @@ def _parsed(text: str, zone: str | None) -> AnySchedule:
         return parse(text, local_zone())
     found = zone_of(zone)
     if found is None:
-        raise ScheduleError(f"there is no time zone {zone}")
+        raise ScheduleError(f"unknown time zone {zone}")
     return parse(text.strip(), found)
 
 

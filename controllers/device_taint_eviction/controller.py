@@ -120,7 +120,7 @@ class DeviceTaintEvictionController:
     async def reconcile(self, key: Key | OfRule) -> Requeue | None:
         """Evict pod `key` if its tolerations have expired, or write the status of a rule."""
         if isinstance(key, OfRule):
-            return await self._tell(key.name)
+            return await self._write_status(key.name)
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             self._planned.pop(key, None)
@@ -189,7 +189,7 @@ class DeviceTaintEvictionController:
         known, count = self._evicted.get(name, ("", 0))
         return count if known == uid else 0
 
-    async def _tell(self, name: str) -> Requeue | None:
+    async def _write_status(self, name: str) -> Requeue | None:
         """Write the status of a rule, unless the last write is too recent."""
         rule = self._rules.get(Key("", name)) if self._rules is not None else None
         if rule is None:

@@ -1,4 +1,4 @@
-"""Which taints of devices drive a pod away, and when; what the status of a rule says of that; pure."""
+"""Decides which device taints evict a pod and when, and the status of a taint rule; pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -77,7 +77,7 @@ def tolerated_seconds(taint: Taint, tolerations: Iterable[Toleration]) -> float:
 
 
 def progress(rule: DeviceTaintRule, counts: Counts, evicted: int) -> Condition:
-    """Return what the status of a rule says, but for the time."""
+    """Return the condition of a rule without its transition time."""
     effect, pods = rule.spec.taint.effect, _some(counts.pods, "pod")
     namespaces = "1 namespace" if counts.namespaces == 1 else f"{counts.namespaces} different namespaces"
     status, reason, message = "False", "OtherEffect", "Eviction only happens for the NoExecute effect."

@@ -24,7 +24,7 @@ _POOL = "device pool"
 
 
 class OfRule(NamedTuple):
-    """A rule whose status is to say how far evictions are."""
+    """A rule whose status has to show the progress of evictions."""
 
     name: str
 

@@ -236,4 +236,4 @@ def _is_owned(slice_: EndpointSlice, service: Service) -> bool:
 def _listed(endpoints: Iterable[Endpoint]) -> dict[str, bool]:
     """Return the uids of the listed pods and whether they are ready. Older servers only set `ready`."""
     listed = ((e.target_ref, e.conditions) for e in endpoints)
-    return {ref.uid: bool(said.ready if said.serving is None else said.serving) for ref, said in listed if ref}
+    return {ref.uid: bool(state.ready if state.serving is None else state.serving) for ref, state in listed if ref}

@@ -112,7 +112,7 @@ class Monitors:
         self._informers = informers
         self._log = log
         self._monitors: dict[Name, _Monitor] = {}
-        self._unread: dict[Name, _Monitor] = {}  # those that had not been read when somebody asked last
+        self._unread: dict[Name, _Monitor] = {}  # those that were unread at the last check
         self._failures: tuple[str, ...] = ()
         self._wake = asyncio.Event()
         self.known = KnownResources()

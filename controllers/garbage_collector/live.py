@@ -133,9 +133,9 @@ class LiveLookup:
             return None
         owner = claim if resource.namespaced else claim._replace(namespace="")
         while owner in self._asking:
-            told = await asyncio.shield(self._asking[owner])
-            if told is not None:
-                return told
+            shared = await asyncio.shield(self._asking[owner])
+            if shared is not None:
+                return shared
         answer = self._asking[owner] = asyncio.get_running_loop().create_future()
         state = None
         try:

@@ -117,7 +117,7 @@ class History:
         """Record a recommendation of the metrics."""
         self._highest.note(now, replicas)
         self._lowest.note(now, replicas)
-        self._lowest.since(now - self._LONGEST_WINDOW)  # nobody may ever ask, and recommendations may rise for years
+        self._lowest.since(now - self._LONGEST_WINDOW)  # bounds the memory if recommendations only rise
 
     def highest(self, now: float, window: float, replicas: int) -> int:
         """Return the maximum of `replicas` and the recommendations in the window."""

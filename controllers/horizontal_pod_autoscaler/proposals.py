@@ -167,7 +167,7 @@ def _some(pods: Sequence[Pod]) -> Sequence[Pod]:
 
 def _pods(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
     if spec.pods is None or spec.pods.target.average_value is None:
-        raise CannotCompute("its target is no average value")
+        raise CannotCompute("its target is not an average value")
     counted = _average(pods_samples(body), view, milli(spec.pods.target.average_value))
     current = MetricValue(average_value=amount(counted.usage.average))
     status = MetricStatus(type=spec.type, pods=PodsStatus(metric=spec.pods.metric, current=current))

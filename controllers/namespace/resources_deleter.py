@@ -47,7 +47,7 @@ class NamespacedResourcesDeleter:
             try:
                 left = await self._clear_once(served, namespace)
             except (NotFound, MethodNotAllowed):
-                return Remains(name)  # there is no such resource any more, or nobody can ask it
+                return Remains(name)  # the resource was removed, or cannot be listed
             except (ApiError, OSError) as error:
                 left = Remains(name, failure=_sentence(name, error))
             if not left.failure:
@@ -59,7 +59,7 @@ class NamespacedResourcesDeleter:
         resource = served.resource
         if "list" not in served.verbs:
             await self._client.delete_collection(resource, namespace, propagation=_BACKGROUND)
-            return Remains(resource.name)  # nobody can ask what is left
+            return Remains(resource.name)  # the rest cannot be listed
         found = await self._objects(resource, namespace, until_unsettled=True)
         if all(map(is_settled, found)):
             return remains_of(resource.name, found, utc_now())
@@ -74,7 +74,7 @@ class NamespacedResourcesDeleter:
             try:
                 await self._client.delete_collection(resource, namespace, propagation=_BACKGROUND)
             except (MethodNotAllowed, NotFound):
-                pass  # in spite of what it says of itself
+                pass  # despite the verbs in discovery
             except (ApiError, OSError) as error:
                 return _sentence(resource.name, error)
             else:

@@ -116,12 +116,12 @@ class RangeAllocator:
 
     def occupy(self, name: str, uid: str, ranges: Sequence[str]) -> list[str]:
         """Hold the CIDRs that a node has, instead of previous ones. Return those outside the cluster CIDRs."""
-        said = Held(uid, tuple(ranges))
-        if self._held.get(name) == said:
+        held = Held(uid, tuple(ranges))
+        if self._held.get(name) == held:
             return []
         self.release(name)
-        self._held[name] = said
-        return [text for text in said.ranges if not any(one.hold(part) for part in _read(text) for one in self.sets)]
+        self._held[name] = held
+        return [text for text in held.ranges if not any(one.hold(part) for part in _read(text) for one in self.sets)]
 
     def release(self, name: str) -> bool:
         """Release the CIDRs of a node. Return whether there were any."""

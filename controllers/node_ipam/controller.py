@@ -145,7 +145,7 @@ class NodeIpamController:
         if before is not None and before != self._ranges.held(key.name):
             self._released.set()
         if strange:
-            raise TerminalError(f"node {key.name} has {', '.join(strange)}, of which nothing is in --cluster-cidr")
+            raise TerminalError(f"node {key.name} has {', '.join(strange)}, which is not in --cluster-cidr")
 
     async def _assign(self, key: Key, node: Node) -> None:
         uid = node.metadata.uid

@@ -31,7 +31,7 @@ from ..shared.pods import PODS_BY_NODE, pods_on
 from .desired import (
     Evict,
     desired_taints,
-    is_troubled,
+    is_not_ready,
     silenced,
     status_of,
     unready,
@@ -165,7 +165,7 @@ class NodeLifecycleController:
         began = self._time()
         lease = self._leases.get(Key(LEASES_NAMESPACE, key.name))
         with contextlib.suppress(NotFound):
-            if self._health.heard(node, lease, began):
+            if self._health.update(node, lease, began):
                 node = await self._mark_silent(node)
             await self._update_taints(node)
             if status_of(node) == "Unknown":
@@ -179,9 +179,9 @@ class NodeLifecycleController:
         began, age = self._time(), self._leases.age()
         watch = self._leases.reflector
         verdict = self._heartbeats.judge(age, (watch.lists, watch.watches), late)
-        if verdict is Silence.ANEW:
+        if verdict is Silence.RESTART:
             self._log.warning("lease watch was interrupted; resetting node grace periods")
-            self._health.hear_all(began)
+            self._health.restart_grace_periods(began)
         was_disrupted = self._health.disrupted
         found = self._health.look(self._nodes.list(), self._leases.get, began, judge=verdict is Silence.REAL)
         for name in found.pending:
@@ -267,7 +267,7 @@ class NodeLifecycleController:
     async def _mark_new_pod(self, key: Key) -> None:
         pod = self._pods.get(key)
         node = self._nodes.get(Key("", pod.spec.node_name)) if pod is not None else None
-        if pod is not None and is_troubled(node):
+        if pod is not None and is_not_ready(node):
             await self._mark_pod(pod)
 
     async def _mark_pod(self, pod: Pod) -> None:
@@ -284,7 +284,7 @@ def newcomers(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
     if pod is None or change.initial or not pod.spec.node_name:
         return
     came = before is None or before.spec.node_name != pod.spec.node_name
-    if came and is_troubled(informers.get(NODES).get(Key("", pod.spec.node_name))) and is_pod_ready(pod):
+    if came and is_not_ready(informers.get(NODES).get(Key("", pod.spec.node_name))) and is_pod_ready(pod):
         yield change.key
 
 

@@ -79,7 +79,7 @@ def status_of(node: Node) -> str:
     return ready.status if ready else ""
 
 
-def is_troubled(node: Node | None) -> bool:
+def is_not_ready(node: Node | None) -> bool:
     """Return whether the Ready condition of a node is False or Unknown. The result is false for None."""
     return node is not None and status_of(node) in _READY_TAINTS
 
@@ -132,7 +132,7 @@ def unready(pod: Pod, now: str) -> Pod:
 def _unknown(condition: NodeCondition, now: str) -> NodeCondition:
     if condition.status == "Unknown":
         return condition
-    message = "The kubelet of this node tells its status no longer."
+    message = "Kubelet stopped posting node status."
     return replace(condition, status="Unknown", reason="NodeStatusUnknown", message=message, last_transition_time=now)
 
 
@@ -141,7 +141,7 @@ def _never_updated(kind: str, node: Node, now: str) -> NodeCondition:
         type=kind,
         status="Unknown",
         reason="NodeStatusNeverUpdated",
-        message="The kubelet of this node has never told its status.",
+        message="Kubelet never posted node status.",
         last_heartbeat_time=node.metadata.creation_timestamp,
         last_transition_time=now,
     )

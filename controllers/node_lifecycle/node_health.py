@@ -38,7 +38,7 @@ class Silence(Enum):
     """The nodes are silent."""
     UNKNOWN = auto()
     """The watch may be broken. No node becomes silent for now."""
-    ANEW = auto()
+    RESTART = auto()
     """It is unknown which nodes were silent. The grace periods of all nodes restart."""
 
 
@@ -60,13 +60,13 @@ class HeartbeatMonitor:
         """
         if late > self._patience:
             self._watch_broken, self._connection = False, connection
-            return Silence.ANEW
+            return Silence.RESTART
         if age > self._patience:
             self._watch_broken = True
             return Silence.UNKNOWN
         before, self._connection = self._connection, connection
         was_watch_broken, self._watch_broken = self._watch_broken, False
-        return Silence.ANEW if was_watch_broken and connection != before else Silence.REAL
+        return Silence.RESTART if was_watch_broken and connection != before else Silence.REAL
 
     def patient_until(self, now: float, age: float) -> float:
         """Return the time at which the conclusion changes if no event arrives."""
@@ -106,7 +106,7 @@ class _Record:
         "lease_key",
         "node",
         "ready",
-        "said",
+        "reported",
         "silenced",
         "silent",
         "waits",
@@ -117,7 +117,7 @@ class _Record:
         self.node: Node | None = None
         self.lease: Lease | None = None
         self.lease_key = Key(LEASES_NAMESPACE, node.metadata.name)
-        self.said: tuple[str, str | None, str | None] | None = None
+        self.reported: tuple[str, str | None, str | None] | None = None
         self.deadline = deadline
         self.silent = False
         # From the node: the status of Ready, whether all its conditions report the silence, and whether it is tainted.
@@ -173,7 +173,7 @@ class NodeHealth:
             found.until = now
         return found
 
-    def heard(self, node: Node, lease: Lease | None, now: float) -> bool:
+    def update(self, node: Node, lease: Lease | None, now: float) -> bool:
         """Update the state of one node. Return whether it is silent nevertheless."""
         record = self._records.get(node.metadata.name)
         if record is None or _is_another(record.node, node):
@@ -181,10 +181,10 @@ class NodeHealth:
         self._take_in(record, node, lease, now)
         return record.silent
 
-    def hear_all(self, now: float) -> None:
+    def restart_grace_periods(self, now: float) -> None:
         """Restart the grace periods of all nodes and delay evictions, because heartbeats may have been missed."""
         for record in self._records.values():
-            self._hear(record, now)
+            self._restart_grace(record, now)
             self._count(record)
         for zone in self.zones.values():
             zone.rest(now)
@@ -209,7 +209,7 @@ class NodeHealth:
             self._forget(name, found)
         record = self._records[name] = _Record(node, now)
         found.new.append(node)
-        self._hear(record, now)
+        self._restart_grace(record, now)
         return record
 
     def _miss(self, nodes: Sequence[Node], found: HealthChanges) -> None:
@@ -231,16 +231,16 @@ class NodeHealth:
             return
         before, record.lease = record.lease, lease
         if before is None or lease.spec.renew_time != before.spec.renew_time:
-            self._hear(record, now)
+            self._restart_grace(record, now)
             self._count(record)
 
     def _take_in_node(self, record: _Record, node: Node, now: float) -> None:
         ready = ready_of(node)
         record.ready = ready.status if ready else ""
-        said = (ready.status, ready.last_heartbeat_time, ready.last_transition_time) if ready else None
-        if said is not None and record.ready != "Unknown" and said != record.said:
-            record.said = said
-            self._hear(record, now)
+        reported = (ready.status, ready.last_heartbeat_time, ready.last_transition_time) if ready else None
+        if reported is not None and record.ready != "Unknown" and reported != record.reported:
+            record.reported = reported
+            self._restart_grace(record, now)
         record.silenced = record.ready == "Unknown" and silenced(node, "") is node
         record.evicted = is_evicted(node)
         record.waits = record.ready in ("False", "Unknown") and not record.evicted
@@ -278,7 +278,7 @@ class NodeHealth:
             self.zones[record.zone].unhealthy += record.counted * (1 if record.healthy else -1)
             record.healthy = healthy
 
-    def _hear(self, record: _Record, now: float) -> None:
+    def _restart_grace(self, record: _Record, now: float) -> None:
         record.silent = False
         record.deadline = now + (self._grace.running if record.ready else self._grace.startup)
 
@@ -288,7 +288,7 @@ class NodeHealth:
             found.emptied.append(name)
         was, self.disrupted = self.disrupted, self._all_disrupted()
         if was and not self.disrupted:
-            self.hear_all(now)
+            self.restart_grace_periods(now)
         for name, zone in self.zones.items():
             before = zone.state
             zone.assess(self._rates, stopped=self.disrupted)

@@ -23,20 +23,20 @@ _SIZE = Family("node_collector_zone_size", "Nodes registered in a zone.", "gauge
 _UNHEALTHY = Family("node_collector_unhealthy_nodes_in_zone", "Nodes of a zone that are not ready.", "gauge", _ZONE)
 _EVICTIONS = Family(
     "node_collector_evictions_total",
-    "Nodes whose pods were told to go since this controller started.",
+    "Number of node evictions since this controller started.",
     "counter",
     _ZONE,
     stability="STABLE",
 )
 _ONE = Family(
     "node_collector_update_node_health_duration_seconds",
-    "Seconds it took to bring what is said of one node up to date.",
+    "Seconds spent updating the health of one node.",
     "histogram",
     buckets=tuple(0.001 * 4**power for power in range(8)),
 )
 _ALL = Family(
     "node_collector_update_all_nodes_health_duration_seconds",
-    "Seconds it took to look at all nodes.",
+    "Seconds spent checking the health of all nodes.",
     "histogram",
     buckets=tuple(0.01 * 4**power for power in range(8)),
 )

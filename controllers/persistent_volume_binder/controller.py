@@ -149,19 +149,19 @@ class VolumeBinder:
                 await self._assign(claim, name)
             case Provision():
                 await self._provisioner.provision(claim, step)
-            case Wait(said):
-                self._report(claim, said)
+            case Wait(event):
+                self._report(claim, event)
                 await self._objects.write_claim_phase(claim, PENDING)
-            case Refuse(said):
-                self._report(claim, said)
-            case Lose(said):
-                await self._lose(claim, said)
+            case Refuse(event):
+                self._report(claim, event)
+            case Lose(event):
+                await self._lose(claim, event)
             case Misbound():
                 self._log.warning("the volume of a claim is bound to another one", claim=str(key_of(claim)))
 
-    def _report(self, claim: PersistentVolumeClaim, said: EventText | None) -> None:
-        if said is not None:
-            self._events.event(claim, *said)
+    def _report(self, claim: PersistentVolumeClaim, event: EventText | None) -> None:
+        if event is not None:
+            self._events.event(claim, *event)
 
     async def _bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
         try:
@@ -181,7 +181,7 @@ class VolumeBinder:
             raise
         self._metrics.assigned()
 
-    async def _lose(self, claim: PersistentVolumeClaim, said: EventText) -> None:
+    async def _lose(self, claim: PersistentVolumeClaim, event: EventText) -> None:
         """Mark a claim as lost if the server confirms it, since the cache may lag."""
         if claim.status.phase == LOST:
             return
@@ -191,7 +191,7 @@ class VolumeBinder:
             if isinstance(step, Bind):
                 await self._bind(step.volume, claim)
                 return
-        self._report(await self._objects.write_claim_phase(claim, LOST), said)
+        self._report(await self._objects.write_claim_phase(claim, LOST), event)
 
     async def _reconcile_volume(self, key: Key) -> None:
         volume = self._volumes.get(key.name)

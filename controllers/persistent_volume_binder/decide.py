@@ -45,9 +45,9 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The claim stays pending for the reason in `said`."""
+    """The claim stays pending for the reason in `event`."""
 
-    said: EventText | None = None
+    event: EventText | None = None
 
 
 class AssignClass(msgspec.Struct, frozen=True):
@@ -66,13 +66,13 @@ class Provision(msgspec.Struct, frozen=True):
 class Refuse(msgspec.Struct, frozen=True):
     """No volume can be provisioned."""
 
-    said: EventText
+    event: EventText
 
 
 class Lose(msgspec.Struct, frozen=True):
     """The claim has lost its volume, if the server confirms it."""
 
-    said: EventText
+    event: EventText
 
 
 class Misbound(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ def make(path: str) -> None:
 def delete(path: str) -> None:
     """Delete a directory with its content, if it exists. Raises HostPathError."""
     if not is_deletable(path):
-        raise HostPathError(f"only folders below {ROOT} are deleted, not {path or 'what is no folder of a host'}")
+        raise HostPathError(f"only folders below {ROOT} are deleted, not {path or 'a volume without a host path'}")
     try:
         if os.path.islink(path) or os.path.isfile(path):
             os.unlink(path)

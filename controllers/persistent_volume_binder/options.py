@@ -21,7 +21,7 @@ class BinderOptions(Options):
 
     enable_dynamic_provisioning: bool = flag(True, "make volumes for claims that name a class")
     enable_hostpath_provisioner: bool = flag(
-        False, "make volumes of the host's folders where there is no cloud; for tests with one node only"
+        False, "provision HostPath volumes when running without a cloud provider; only for tests on a single node"
     )
     external_cloud_volume_plugin: str = flag(
         "", "plugin for the volumes of the cloud when --cloud-provider is external", metavar="name", inert=_UNUSED

@@ -131,8 +131,8 @@ class Reclaimer:
                 await self._objects.unbind(volume)
             case Progress.FAILED:
                 await self._stop(volume, recycling)
-                said = pod.status.message if pod is not None else ""
-                await self._fail(volume, _NOT_RECYCLED, f"The pod that was to empty the volume failed: {said or '-'}")
+                message = pod.status.message if pod is not None else ""
+                await self._fail(volume, _NOT_RECYCLED, f"The recycler pod failed: {message or '-'}")
 
     async def _start(self, volume: PersistentVolume, plugin: str, recycling: Recycling) -> None:
         """Create the recycler pod of a volume, unless pods still use it."""

@@ -150,7 +150,7 @@ class ResourceClaimController:
             return known
         template = self._templates.get(Key(pod.metadata.namespace, entry.resource_claim_template_name))
         if template is None:
-            raise Refused(f'resource claim template "{entry.resource_claim_template_name}": there is none of that name')
+            raise Refused(f'resource claim template "{entry.resource_claim_template_name}" does not exist')
         claim = claim_from_template(pod, entry, template)
         if not self._admin_access and wants_admin_access(claim):
             raise Refused("admin access is requested, but the feature is disabled")

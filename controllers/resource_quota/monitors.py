@@ -1,4 +1,4 @@
-"""Watches all that quotas can count, as its kinds come and go, and tells what each object counts for."""
+"""Watches all resources that quotas can count, and returns the usage of each object."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -59,7 +59,7 @@ class Monitor(msgspec.Struct, frozen=True):
 
 
 OnChange = Callable[[Monitor, Change[Any]], None]
-"""Hears of each object of a namespace that came, went, or counts otherwise than it did."""
+"""Called for each namespaced object that was added or deleted, or whose usage changed."""
 
 
 class Monitors:
@@ -77,12 +77,10 @@ class Monitors:
         # What objects count for that count for more than their number, by uid, at which version.
         self._measured: dict[str, tuple[str, Measured]] = {}
         self.is_complete = False
-        """Whether the last discovery told of all resources."""
+        """Whether the last discovery was complete."""
 
     async def refresh(self, since: float) -> Sequence[Monitor]:
-        """Watch the resources that there are, as the server told when it was asked at that moment or later; return
-        those that are new.
-        """
+        """Watch the resources of a discovery that is not older than `since`. Return the new monitors."""
         found = await self._informers.discovery.since(since)
         if found is self._found:
             return ()
@@ -148,7 +146,7 @@ class Monitors:
         return map(_tree, monitor.informer.list(namespace)) if monitor is not None else ()
 
     def _measure(self, monitor: Monitor, obj: Object) -> Measured:
-        """Return what an object counts for; found out once for each of its versions, unless others have a say in it."""
+        """Return the usage of an object, cached per version unless it depends on other objects."""
         if monitor.resource.type is BareObject:
             return monitor.evaluator.measure({})
         meta = obj.metadata

@@ -120,7 +120,8 @@ class BindingCycle:
         try:
             await nominate(self._client, step.queued.pod, step.node)
         except (ApiError, TransportError) as error:
-            self._log.warning("where a pod is expected was not told", pod=str(key_of(step.queued.pod)), why=str(error))
+            pod = str(key_of(step.queued.pod))
+            self._log.warning("failed to write the nominated node; binding the pod anyway", pod=pod, why=str(error))
 
     def _wait(self, uid: str) -> Requeue:
         self._waiting.add(uid)
@@ -162,10 +163,10 @@ class BindingCycle:
             return False
         if ready:
             self._metrics.devices_ready(step.devices, READY, now - waiting.since)
-        elif not waiting.told:
-            waiting.told = True
-            said = f"waiting for binding conditions for device on node {step.node}"
-            self._events.event(step.queued.pod, "Normal", "BindingConditionsPending", said, "Scheduling")
+        elif not waiting.reported:
+            waiting.reported = True
+            message = f"waiting for binding conditions for device on node {step.node}"
+            self._events.event(step.queued.pod, "Normal", "BindingConditionsPending", message, "Scheduling")
         return ready
 
     async def _is_unbound(self, pod: Pod, node: str) -> bool:
@@ -192,8 +193,8 @@ class BindingCycle:
         self._scheduler.bound(queued.uid)
         self._metrics.attempted(SCHEDULED, now - self._began.get(queued.uid, now))
         self._metrics.scheduled(queued.attempts, now - queued.entered)
-        said = f"Successfully assigned {key_of(queued.pod)} to {step.node}"
-        self._events.event(queued.pod, "Normal", "Scheduled", said, "Binding")
+        message = f"Successfully assigned {key_of(queued.pod)} to {step.node}"
+        self._events.event(queued.pod, "Normal", "Scheduled", message, "Binding")
         self._end(step)
 
     async def _fail(self, step: Assigned, error: Exception) -> None:
@@ -204,10 +205,10 @@ class BindingCycle:
         uid, now = step.queued.uid, clock.monotonic()
         self._metrics.attempted(ERROR, now - self._began.get(uid, now))
         self._scheduler.not_bound(uid, now, again=True)
-        told = "" if uid in self._expected or step.queued.nominated else None
+        nominated = "" if uid in self._expected or step.queued.nominated else None
         step.queued.nominated = ""
-        failed = Unplaced(step.queued, f"binding was refused: {error}", nominated=told, failed=True)
-        self._failures.tell(failed, "its binding failed")
+        failed = Unplaced(step.queued, f"binding was refused: {error}", nominated=nominated, failed=True)
+        self._failures.submit(failed, "its binding failed")
         self._end(step)
 
     def _end(self, step: Assigned) -> None:

@@ -46,11 +46,11 @@ class SchedulerOptions(Options):
     )
     percentage_of_nodes_to_score: Int32 = flag(
         0,
-        "so many percent of the nodes are looked for and ranked for a pod; 0 for what suits their number",
+        "percentage of nodes to find and score for each pod; 0 adapts it to the number of nodes",
         minimum=0,
         maximum=100,
     )
-    concurrent_bindings: Int32 = flag(32, "pods that are bound, or told of, at the same time", minimum=1)
+    concurrent_bindings: Int32 = flag(32, "number of bindings and failure reports that run concurrently", minimum=1)
 
 
 # Observed: nodes, all pods and other dependencies, directly from informers.

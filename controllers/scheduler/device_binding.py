@@ -32,8 +32,8 @@ class DevicesLostError(Exception):
 class DeviceBinding(msgspec.Struct):
     """The device binding of a pod: the plan, and since when it runs.
 
-    `written` are the written claims, `made` is the claim created for the pod, `told` means that the wait was reported.
-    `created` counts creations by result.
+    `written` are the written claims, `made` is the claim created for the pod.
+    `reported` means that the wait was reported. `created` counts creations by result.
     """
 
     pod: Pod
@@ -42,7 +42,7 @@ class DeviceBinding(msgspec.Struct):
     created: Callable[[str], None]
     written: list[ResourceClaim] = []
     made: ResourceClaim | None = None
-    told: bool = False
+    reported: bool = False
 
     @property
     def until(self) -> float:
@@ -84,7 +84,7 @@ class DeviceBinding(msgspec.Struct):
             if self.made is None:
                 self.made = await self._make(client, one.claim)
             written = await self._reserve(client, one._replace(claim=self.made))
-            await self._tell(client, written, one)
+            await self._write_mappings(client, written, one)
             return written
         return await self._reserve(client, one)
 
@@ -102,11 +102,11 @@ class DeviceBinding(msgspec.Struct):
         self.created("success")
         return made
 
-    async def _tell(self, client: Client, claim: ResourceClaim, one: ClaimPlan) -> None:
+    async def _write_mappings(self, client: Client, claim: ResourceClaim, one: ClaimPlan) -> None:
         """Record in the pod's status which requests of a claim belong to its containers."""
         mappings = [msgspec.to_builtins(each) for each in one.mappings]
-        said = {"resourceClaimName": claim.metadata.name, "requestMappings": mappings}
-        change = {"metadata": {"uid": self.pod.metadata.uid}, "status": {"extendedResourceClaimStatus": said}}
+        status = {"resourceClaimName": claim.metadata.name, "requestMappings": mappings}
+        change = {"metadata": {"uid": self.pod.metadata.uid}, "status": {"extendedResourceClaimStatus": status}}
         await client.patch(PODS, key_of(self.pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
 
     async def _reserve(self, client: Client, one: ClaimPlan) -> ResourceClaim:

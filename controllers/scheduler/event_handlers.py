@@ -151,7 +151,7 @@ class EventHandlers:
         """Read the requirements of large pods in the worker thread. The results are cached."""
         for pod in pods:
             if pod is not None and len(pod.raw) > LARGE:
-                with suppress(msgspec.ValidationError, ValueError):  # it is told of when the pod is taken in
+                with suppress(msgspec.ValidationError, ValueError):  # reported when the pod is added
                     await self._context.runtime.worker.run(partial(requirements_of, pod))
 
     def _take_node(self, change: Change[Node]) -> None:

@@ -1,4 +1,4 @@
-"""What happens in a cluster that may help a pod for which there was no node: who rejected nodes says what to look for.
+"""Cluster events that may make an unschedulable pod schedulable, by the filter that rejected its nodes.
 
 rejected by          may help
 unschedulable        a node that comes, or may be scheduled to again

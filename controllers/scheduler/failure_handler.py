@@ -28,16 +28,16 @@ class FailureHandler:
         self._queue = queue
         self._enqueue = enqueue
         self._reports: dict[str, Unplaced] = {}
-        self._said: dict[str, tuple[str, float]] = {}
+        self._last_events: dict[str, tuple[str, float]] = {}
 
-    def tell(self, attempt: Unplaced, cause: str) -> None:
+    def submit(self, attempt: Unplaced, cause: str) -> None:
         """Enqueue the report of an attempt."""
         self._reports[attempt.queued.uid] = attempt
         self._enqueue(Report(attempt.queued.uid), cause)
 
     def forget(self, uid: str) -> None:
         """Drop the state of a pod that no longer waits."""
-        self._said.pop(uid, None)
+        self._last_events.pop(uid, None)
 
     async def report(self, uid: str) -> None:
         """Report why there is no node for a pod."""
@@ -45,9 +45,9 @@ class FailureHandler:
         if attempt is None:
             return
         pod, now = attempt.queued.pod, clock.monotonic()
-        message, at = self._said.get(uid, ("", 0.0))
+        message, at = self._last_events.get(uid, ("", 0.0))
         if message != attempt.message or now - at >= _REPEATED:
-            self._said[uid] = attempt.message, now
+            self._last_events[uid] = attempt.message, now
             self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
         if attempt.unusable is not None:
             await take_back(self._client, attempt.unusable)

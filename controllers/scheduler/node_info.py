@@ -198,7 +198,7 @@ def room_of(resources: Mapping[str, str] | None) -> Room:
     for name, text in (resources or {}).items():
         try:
             found[name] = parse(text)
-        except ValueError:  # a server lets none pass
+        except ValueError:  # the server rejects such values
             continue
     pods = found.get("pods")
     return Room(Amounts.of(found), int(pods.number) if pods is not None else 0)

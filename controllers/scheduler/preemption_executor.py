@@ -47,8 +47,8 @@ class PreemptionExecutor:
                     if outcome is Eviction.CHANGED:
                         raise Conflict(f"pod {victim.key} is not as it was seen")
                     victim.doomed = True
-                    said = f"Preempted by pod {preemptor.metadata.uid} on node {plan.node}"
-                    self._events.event(victim.pod, "Normal", "Preempted", said, "Preempting")
+                    note = f"Preempted by pod {preemptor.metadata.uid} on node {plan.node}"
+                    self._events.event(victim.pod, "Normal", "Preempted", note, "Preempting")
         except (ApiError, TransportError) as error:
             self._log.warning("no room could be made", pod=str(key_of(preemptor)), why=str(error))
             self._end(step, succeeded=False)

@@ -69,7 +69,7 @@ class SchedulingCycle:
         else:
             self._metrics.preemptions.add()
             self._metrics.attempted(ERROR if step.failed else UNSCHEDULABLE, clock.monotonic() - began)
-            self._failures.tell(step, "no node was found")
+            self._failures.submit(step, "no node was found")
             if step.plan is not None:
                 self._preemptions.begin(step)
                 self._enqueue(Preemption(uid), "others have to go")

@@ -83,7 +83,7 @@ class SELinuxWarningController:
             found = self._look_at(key)
         # The state of the other pods may be outdated.
         found += [one for pod in {it.other for it in found} for one in self._look_at(pod)]
-        self._tell(one for one in found if self._uses.has(one))
+        self._report(one for one in found if self._uses.has(one))
 
     def _warn(self, key: Key) -> None:
         """Report volumes that containers of one pod mount with different labels."""
@@ -122,11 +122,11 @@ class SELinuxWarningController:
         driver = self._drivers.get(Key("", spec.driver))
         return driver is not None and driver.spec.se_linux_mount is True
 
-    def _tell(self, conflicts: Iterable[Conflict]) -> None:
+    def _report(self, conflicts: Iterable[Conflict]) -> None:
         for one in conflicts:
             pod = self._pods.get(one.pod)
             if pod is None:
-                return  # what is settled by its end is no news
+                return  # its end resolved the conflict
             self._events.normal(pod, one.reason, one.message)
 
 

@@ -35,7 +35,7 @@ def _controller(obj: Object) -> tuple[str]:
 
 
 def _orphans(namespace: str) -> str:
-    return f"nobody in {namespace}"  # no uid has spaces
+    return f"orphans in {namespace}"  # no uid has spaces
 
 
 # The index that a controller declares for its watch of the objects if it uses the functions below.

@@ -66,11 +66,11 @@ class RESTMapper:
         async with self._turn:
             if clock.monotonic() - self._read_at < _REREAD:
                 return
-            said = await resources(self._client)
-            failed = {name.rpartition("/")[0] for name in said.failed}
-            unknown = not _ROOTS.isdisjoint(said.failed)
+            discovery = await resources(self._client)
+            failed = {name.rpartition("/")[0] for name in discovery.failed}
+            unknown = not _ROOTS.isdisjoint(discovery.failed)
             kept = {kind: found for kind, found in self._found.items() if unknown or kind[0] in failed}
-            self._found = {**kept, **_by_kind(said.resources)}
+            self._found = {**kept, **_by_kind(discovery.resources)}
             self._doubted = False
             self._read_at = clock.monotonic()
 

@@ -31,7 +31,7 @@ class ServiceAccountOptions(Options):
     )
     root_ca_file: str = flag(
         "",
-        "file (PEM) of the authorities that pods are told to trust, read again when it changes; by default they are "
+        "PEM file of the certificate authorities that pods trust, reloaded when it changes; the default is "
         "those of the client configuration",
         metavar="file",
     )
@@ -75,7 +75,7 @@ class RootCAs:
 
 def read_root_cas(file: str) -> str:
     """Return the content of --root-ca-file. Raises ConfigError unless it holds certificates."""
-    from cryptography import x509  # not for --help, nor for whoever has no such file
+    from cryptography import x509  # imported late: neither --help nor a start without that file needs it
 
     try:
         content = Path(file).read_bytes()

@@ -1,4 +1,4 @@
-"""Tells in the status of validating admission policies what is wrong with the types of their expressions."""
+"""Reports type errors in the expressions of validating admission policies in their status."""
 
 from controller_manager.common.api.admissionregistration import GROUP, VALIDATING_ADMISSION_POLICIES
 from controller_manager.common.options import Int32, Options, flag

@@ -14,8 +14,8 @@ _FAILED = "compilation failed: "
 def warnings(
     spec: ValidatingAdmissionPolicySpec, declared: Sequence[tuple[GroupVersionKind, Type]], params: Type | None
 ) -> Sequence[Mapping[str, str]]:
-    """Return what is wrong with the expressions of validations, and of their messages, if objects and parameters are of
-    declared types, as the status of the policy tells it.
+    """Return the type errors of validation and message expressions in the form of the policy status, given the declared
+    types of objects and parameters.
     """
     compositions = [(kind, _composition(spec, of, params)) for kind, of in declared]
     found = []

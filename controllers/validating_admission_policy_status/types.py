@@ -48,7 +48,7 @@ class Kinds:
             found = await resources(self._client)
             for wanted in sorted(named):
                 if _may_lack(found, wanted):
-                    raise ServiceUnavailable(f"discovery does not tell of {wanted[2]} now")
+                    raise ServiceUnavailable(f"discovery does not list {wanted[2]} at present")
             self._served = found.resources
         return kinds_of(rules, self._served)
 
@@ -57,8 +57,8 @@ class Kinds:
 
 
 def _may_lack(found: Discovery, wanted: _Named) -> bool:
-    """Return whether discovery may tell too little of a resource: nothing, or in the core group, that another group has
-    it too. Of a single group that cannot be read the latter is not believed, since some never can.
+    """Return whether discovery may be incomplete for a resource: the resource itself is missing, or for the core group,
+    the same name in another group. A single unreadable group does not count for the latter: some are never readable.
     """
     group, version, plural = wanted
     if not group and "/apis" in found.failures:
@@ -68,7 +68,7 @@ def _may_lack(found: Discovery, wanted: _Named) -> bool:
 
 
 def kinds_of(rules: Iterable[ResourceRule], served: Iterable[ServedResource]) -> Sequence[GroupVersionKind]:
-    """Return the kinds that rules name: of the first rule that names so many, no more than `MOST` are looked at."""
+    """Return the kinds that rules name. The search stops at the first rule with `MOST` kinds."""
     there, found = tuple(served), set[GroupVersionKind]()
     for rule in rules:
         count = 0

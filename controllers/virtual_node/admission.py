@@ -66,7 +66,7 @@ class Refusal(NamedTuple):
 
 
 class _Shortage(NamedTuple):
-    """A resource of which a pod requests more than is left."""
+    """A resource whose free amount is less than a pod requests."""
 
     resource: str
     wanted: int
@@ -77,8 +77,8 @@ class _Shortage(NamedTuple):
     def refusal(self) -> Refusal:
         """Return the rejection for this shortage."""
         name, unit = self.resource, " thousandths" if self.resource == "cpu" else ""
-        said = f"the pod asks for {self.wanted}{unit} of {name}, and {self.taken} of {self.most} are taken"
-        return Refusal(f"OutOf{name}", said)
+        message = f"the pod asks for {self.wanted}{unit} of {name}, and {self.taken} of {self.most} are taken"
+        return Refusal(f"OutOf{name}", message)
 
 
 def refusal_of(
@@ -168,7 +168,7 @@ def _pressed(asked: Requirements, node: Node, *, is_best_effort: bool) -> Iterat
         return
     minds = is_best_effort and not any(tolerates(one, _SHORT_OF_MEMORY) for one in asked.tolerations)
     if pressures != [_MEMORY] or minds:
-        yield Refusal("Evicted", f"the node says {', '.join(pressures)}")
+        yield Refusal("Evicted", f"The node had condition: [{' '.join(pressures)}].")
 
 
 def _for_others(asked: Requirements, system: _System | None) -> Iterator[Refusal]:

@@ -67,7 +67,7 @@ class VirtualNodeOptions(Options):
     title: ClassVar[str] = "Virtual node controller"
 
     virtual_nodes: Int32 = flag(
-        0, "so many virtual nodes are there; those that an earlier start made beyond that are deleted", minimum=0
+        0, "number of virtual nodes; additional ones of an earlier start are deleted", minimum=0
     )
     virtual_node_capacity: StringMap = flag(
         {"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"},
@@ -234,9 +234,9 @@ class VirtualNodeController:
                 decision = await self._decided(pod, view, place)
             await self._write(pod, decision)
         except (NotFound, Conflict):
-            return None  # it, or its node, is gone, or another one by now; the informer will tell
-        for told in decision.events:
-            self._events.event(pod, told.type, told.reason, told.message)
+            return None  # the pod or its node was deleted or recreated; the informer delivers the change
+        for event in decision.events:
+            self._events.event(pod, event.type, event.reason, event.message)
         return Requeue(max(0.0, decision.due - clock.wall_seconds())) if decision.due < math.inf else None
 
     async def _decided(self, pod: Pod, view: VirtualPod, place: Place) -> PodDecision:

@@ -84,22 +84,22 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> PodDeci
     if pod.is_over:
         return PodDecision({}, math.inf, _is_removed(pod))
     pod = _followed(_admitted(pod, place, text), text)
-    pod, due, told = _advanced(pod, stages, now, text)
+    pod, due, events = _advanced(pod, stages, now, text)
     is_final = is_leaving and not _runs(pod)
     if is_final:
         pod = _finished(pod, text)
     status = _concluded(pod, place, text, is_final=is_final)
     removes = is_final and _is_removed(pod)
     if removes and not pod.metadata.finalizers:
-        return PodDecision({}, math.inf, True, tuple(told))  # nobody would see how it ended
-    return PodDecision(_changes(seen, status), math.inf if is_final else due, removes, tuple(told))
+        return PodDecision({}, math.inf, True, tuple(events))  # its last status would not be visible
+    return PodDecision(_changes(seen, status), math.inf if is_final else due, removes, tuple(events))
 
 
 def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[VirtualPod, float, list[LifecycleEvent]]:
     """Return an admitted pod after all due steps, the time of the next one, and the events."""
     if pod.status.reason == _EXPIRED:
         return pod, math.inf, []
-    told: list[LifecycleEvent] = []
+    events: list[LifecycleEvent] = []
     deadline = _deadline_of(pod)
     life = PodLife(pod, stages)
     due = math.inf
@@ -108,12 +108,12 @@ def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[V
         due = math.inf if step is None else step.at
         if deadline <= min(now, due):
             expired = _killed(life.pod, text, _EXPIRED, "the pod ran for longer than its activeDeadlineSeconds")
-            return expired, math.inf, told
+            return expired, math.inf, events
         if step is None or step.at > now:
             break
-        told += _events(step.stage, life.status(step))
+        events += _events(step.stage, life.status(step))
         life.take(step, text)
-    return life.pod, min(due, deadline), told
+    return life.pod, min(due, deadline), events
 
 
 def _deadline_of(pod: VirtualPod) -> float:
@@ -146,20 +146,20 @@ def refused(pod: VirtualPod, refusal: Refusal, now: float) -> PodDecision:
 
 def preempted(pod: VirtualPod, place: Place, now: float) -> PodDecision:
     """Return the decision for a preempted pod."""
-    text, said = format_time(datetime.fromtimestamp(now, UTC)), "the room of the pod is needed for a critical one"
-    seen, pod = pod.status, _killed(_admitted(pod, place, text), text, PREEMPTED, said)
+    text, message = format_time(datetime.fromtimestamp(now, UTC)), "Preempted in order to admit critical pod"
+    seen, pod = pod.status, _killed(_admitted(pod, place, text), text, PREEMPTED, message)
     disrupted = Condition(
         type="DisruptionTarget",
         status="True",
         observed_generation=pod.metadata.generation or None,
         last_transition_time=text,
         reason="TerminationByKubelet",
-        message=said,
+        message=message,
     )
     others = tuple(one for one in pod.status.conditions if one.type != disrupted.type)
     pod = replace(pod, status=replace(pod.status, conditions=(*others, disrupted)))
     status = _concluded(pod, place, text, is_final=False)
-    return PodDecision(_changes(seen, status), math.inf, False, (LifecycleEvent(PREEMPTED, said),))
+    return PodDecision(_changes(seen, status), math.inf, False, (LifecycleEvent(PREEMPTED, message),))
 
 
 def _runs(pod: VirtualPod) -> bool:
@@ -175,11 +175,11 @@ def _events(stage: LifecycleStage, status: ContainerStatus) -> list[LifecycleEve
     if stage.to == "back-off" and not back_off(status):
         return []
     spec = stage.spec
-    said = spec.message or f"stage {stage.name}"
-    told = [LifecycleEvent(spec.event, f"container {status.name}: {said}")] if spec.event else []
+    message = spec.message or f"stage {stage.name}"
+    events = [LifecycleEvent(spec.event, f"container {status.name}: {message}")] if spec.event else []
     if stage.to == "killed":
-        told.append(LifecycleEvent("Killing", f"container {status.name} is killed: {said}", "Normal"))
-    return told
+        events.append(LifecycleEvent("Killing", f"container {status.name} is killed: {message}", "Normal"))
+    return events
 
 
 def _whole(condition: Condition) -> dict[str, Any]:
@@ -262,9 +262,9 @@ def _killed(pod: VirtualPod, now: str, reason: str, message: str) -> VirtualPod:
 
 def _finished(pod: VirtualPod, now: str) -> VirtualPod:
     """Return a deleted pod: containers that never ran end as unknown."""
-    said = "the container did not run when its pod was deleted"
+    message = "the container did not run when its pod was deleted"
     statuses = [
-        containers.ended(status, kind, KILLED, now, "ContainerStatusUnknown", said)
+        containers.ended(status, kind, KILLED, now, "ContainerStatusUnknown", message)
         if status.state.terminated is None
         else status
         for (kind, _), status in zip(pod.containers(), pod.statuses(), strict=True)

@@ -17,7 +17,7 @@ SILENT = f"{DOMAIN}/silent"
 """The annotation that makes a node appear disconnected."""
 STATUS_EVERY = 300.0
 """Seconds between two status updates of an unchanged node, as of kubelets."""
-SAYS = f"{DOMAIN}/conditions"
+CONDITIONS_ANNOTATION = f"{DOMAIN}/conditions"
 """The annotation with conditions of an unhealthy node, such as `Ready=False,DiskPressure=True`."""
 # The conditions by type: the healthy status, and the reasons of True and False.
 _CONDITIONS = {
@@ -50,12 +50,12 @@ def is_virtual(node: Node) -> bool:
 
 def conditions_of(node: Node | None) -> dict[str, str]:
     """Return the statuses of the conditions: healthy ones, overridden by the annotation."""
-    said = {kind: status for kind, (status, _) in _CONDITIONS.items()}
-    given = (node.metadata.annotations or {}).get(SAYS, "") if node is not None else ""
+    statuses = {kind: status for kind, (status, _) in _CONDITIONS.items()}
+    given = (node.metadata.annotations or {}).get(CONDITIONS_ANNOTATION, "") if node is not None else ""
     for kind, _, status in (one.strip().partition("=") for one in given.split(",")):
-        if kind in said and status in ("True", "False"):
-            said[kind] = status
-    return said
+        if kind in statuses and status in ("True", "False"):
+            statuses[kind] = status
+    return statuses
 
 
 def registration(name: str, number: int, settings: NodeSettings, address: str, now: str) -> dict[str, Any]:
@@ -110,8 +110,10 @@ def status_of(node: Node | None, settings: NodeSettings, address: str, now: str)
 def reports_now(node: Node, settings: NodeSettings, address: str, now: float) -> bool:
     """Return whether a status update is due: none yet, too old, or wrong."""
     status = node.status
-    told = {one.type: one.address for one in status.addresses}
-    if told.get("InternalIP") != address or told.get("InternalDNS", "") != settings.hostname or not status.allocatable:
+    addresses = {one.type: one.address for one in status.addresses}
+    if addresses.get("InternalIP") != address or addresses.get("InternalDNS", "") != settings.hostname:
+        return True
+    if not status.allocatable:
         return True
     if status.daemon_endpoints.kubelet_endpoint.port != settings.port:
         return True
@@ -141,5 +143,5 @@ def _condition(node: Node | None, kind: str, status: str, now: str) -> dict[str,
         "lastHeartbeatTime": now,
         "lastTransitionTime": since or now,
         "reason": reasons[status],
-        "message": "virtual nodes are always well" if status == usual else f"the annotation {SAYS} says so",
+        "message": "virtual nodes are always healthy" if status == usual else f"set by {CONDITIONS_ANNOTATION}",
     }

@@ -61,10 +61,10 @@ def conditions_of(pod: VirtualPod, *, has_sandbox: bool, now: str) -> tuple[Cond
         _condition(pod, "ContainersReady", ready[0], *ready[1:]),
     )
     known = {one.type for one in pod.status.conditions}
-    said = with_conditions(pod.status.conditions, conditions, now)
+    merged = with_conditions(pod.status.conditions, conditions, now)
     if known:
-        return said
-    return tuple(sorted(said, key=lambda one: one.type == "PodScheduled"))
+        return merged
+    return tuple(sorted(merged, key=lambda one: one.type == "PodScheduled"))
 
 
 def _inits(pod: VirtualPod) -> Iterator[tuple[ContainerKind, Container, ContainerStatus]]:
@@ -112,11 +112,11 @@ def _with_gates(pod: VirtualPod, ready: tuple[bool, str, str]) -> Condition:
     closed = [kind for kind in kinds if not is_condition_true(pod.status.conditions, kind)]
     if not closed:
         return _condition(pod, "Ready", True)
-    said = [f"{kind} is {_said(pod, kind)}" for kind in closed]
-    return _condition(pod, "Ready", False, "ReadinessGatesNotReady", f"readiness gates: {', '.join(said)}")
+    gates = [f"{kind} is {_gate_status(pod, kind)}" for kind in closed]
+    return _condition(pod, "Ready", False, "ReadinessGatesNotReady", f"readiness gates: {', '.join(gates)}")
 
 
-def _said(pod: VirtualPod, kind: str) -> str:
+def _gate_status(pod: VirtualPod, kind: str) -> str:
     found = condition_of(pod.status.conditions, kind)
     return "not there" if found is None else found.status
 
