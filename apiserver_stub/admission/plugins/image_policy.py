@@ -120,7 +120,7 @@ class ImagePolicyWebhook:
                 attributes.notes.annotate(key, value)
         if not status.allowed:
             why = f": {status.reason}" if status.reason else ""
-            raise attributes.refused(f"its images are not allowed by the image policy{why}")
+            raise attributes.refused(f"image policy webhook backend denied one or more images{why}")
 
     def _failed(self, attributes: Attributes, error: ServiceUnavailable) -> None:
         self._log.warning("image policy webhook failed", pod=attributes.known_name, why=error.message)
@@ -129,7 +129,7 @@ class ImagePolicyWebhook:
         elif isinstance(error, ReviewError) and error.answered == Forbidden.code:
             raise Forbidden(error.message)
         else:
-            raise attributes.refused(f"the image policy could not be asked: {error.message}")
+            raise attributes.refused(f"image policy webhook failed: {error.message}")
 
     async def _ask(self, spec: Tree) -> tuple[ImageReviewStatus, float]:
         """Return the response and its TTL in seconds."""
@@ -145,11 +145,11 @@ def _usual(value: int, usual: float) -> float:
 
 def _status(review: dict[str, Any]) -> ImageReviewStatus:
     """Return the status of a review; a missing status allows nothing. Raises `WebhookError`."""
-    told = review.get("status") or {}
+    status = review.get("status") or {}
     try:
-        return msgspec.convert({name: value for name, value in told.items() if value is not None}, ImageReviewStatus)
+        return msgspec.convert({name: value for name, value in status.items() if value is not None}, ImageReviewStatus)
     except (msgspec.ValidationError, AttributeError) as error:
-        raise WebhookError(f"the answer is no {_KIND}: status: {error}") from None
+        raise WebhookError(f"the response is not a valid {_KIND}: status: {error}") from None
 
 
 def image_policy_webhook(parts: AdmissionParts) -> AdmissionPlugin:

@@ -55,7 +55,7 @@ def choose(spec: Tree, old: Tree, offered: Sequence[str]) -> list[Cause]:
     if not needs_addresses(spec):
         return []
     before = old if needs_addresses(old) else {}
-    spec["ipFamilyPolicy"] = policy = spec.get("ipFamilyPolicy") or before.get("ipFamilyPolicy") or _unsaid(spec)
+    spec["ipFamilyPolicy"] = policy = spec.get("ipFamilyPolicy") or before.get("ipFamilyPolicy") or _usual_policy(spec)
     if _prefers_as_before(spec, before):
         spec["ipFamilies"] = before["ipFamilies"]
         return []
@@ -77,7 +77,7 @@ def choose(spec: Tree, old: Tree, offered: Sequence[str]) -> list[Cause]:
     return []
 
 
-def _unsaid(spec: Tree) -> str:
+def _usual_policy(spec: Tree) -> str:
     return _REQUIRE if is_headless(spec) and not spec.get("selector") else _SINGLE
 
 
