@@ -21,13 +21,13 @@ def review_spec(attributes: AuthorizerAttributes) -> Tree:
     else:
         path = {"path": attributes.path, "verb": attributes.verb}
         spec["nonResourceAttributes"] = {name: value for name, value in path.items() if value}
-    told = {
+    fields = {
         "user": user.name,
         "groups": list(user.groups),
         "extra": {key: list(values) for key, values in user.extra.items()},
         "uid": user.uid,
     }
-    spec.update((name, value) for name, value in told.items() if value)
+    spec.update((name, value) for name, value in fields.items() if value)
     return spec
 
 

@@ -74,7 +74,7 @@ class NodeGraph:
     async def read(self) -> None:
         """Read the existing objects in steps, shared by all waiting callers, and subscribe to changes."""
         if self._unread is None:
-            self._store.subscribe(self._hear)
+            self._store.subscribe(self._on_changes)
             self._unread = chain.from_iterable([self._store.snapshot(resource).items() for resource in self._put])
         while not self.complete:
             await give_way()
@@ -106,7 +106,7 @@ class NodeGraph:
                 self._guarded(self._put[row.resource], row)
         self.complete = len(rows) < _PIECE
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _on_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             row = change.row
             put = self._put.get(row.resource)

@@ -29,7 +29,7 @@ _DECODERS: Mapping[str, Decoder[Any]] = MappingProxyType(
 # Namespace of a binding (empty for the cluster's), kind of a subject, its name.
 _Subject = tuple[str, str, str]
 _REMEMBERED = 256  # as many as are there by default, which servers of tests that start one by one all read
-_NOBODY: Mapping[str, "_Binding"] = MappingProxyType({})
+_NO_BINDINGS: Mapping[str, "_Binding"] = MappingProxyType({})
 
 
 class Grant(NamedTuple):
@@ -66,7 +66,7 @@ class Bindings:
         for resource in _DECODERS:
             for row in self._store.snapshot(resource).items():
                 self._put(row)
-        self._store.subscribe(self._hear)
+        self._store.subscribe(self._on_changes)
 
     def is_bound(self, namespace: str) -> bool:
         """Return whether a namespace (empty: the cluster) has any binding."""
@@ -87,7 +87,7 @@ class Bindings:
         """
         found: dict[str, tuple[_Binding, _Subject]] = {}
         for subject in ((namespace, "User", user.name), *((namespace, "Group", group) for group in user.groups)):
-            for key, binding in self._by_subject.get(subject, _NOBODY).items():
+            for key, binding in self._by_subject.get(subject, _NO_BINDINGS).items():
                 found.setdefault(key, (binding, subject))
         for key in sorted(found):
             binding, subject = found[key]
@@ -97,7 +97,7 @@ class Bindings:
             else:
                 yield Grant(role, binding.decisions.get(subject) or _allowed(binding, subject))
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _on_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource in _DECODERS:
                 self._put(change.row, deleted=change.deleted)
