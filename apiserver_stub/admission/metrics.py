@@ -99,5 +99,5 @@ class ConditionMetrics:
         self._seconds.observe(seconds, *labels)
         if failed:
             self._errors.add(*labels)
-        if excluded:  # by the name of the phase, which of webhooks is another than their type elsewhere
+        if excluded:  # by phase; its name for webhooks differs from their type in other metrics
             self._exclusions.add(of, name, operation, "validate" if kind == "validating" else kind)

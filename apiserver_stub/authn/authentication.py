@@ -207,7 +207,7 @@ def _webhook(
     options: TokenAuthenticationOptions, parts: AuthenticationParts, metrics: TokenCacheMetrics
 ) -> tuple[FindToken, Close]:
     """Return the cached webhook authenticator and the function that closes it. Raises `ConfigError`."""
-    from apiserver_stub.authn.token_webhook import WebhookTokens  # a server without a webhook does without its client
+    from apiserver_stub.authn.token_webhook import WebhookTokens  # not imported without a webhook
     from apiserver_stub.webhooks.review_client import ReviewWebhook
 
     flag, file = "--authentication-token-webhook-config-file", options.authentication_token_webhook_config_file

@@ -104,7 +104,7 @@ class ExternalSigner:
             raise CannotStart(f"{FLAG}: {self._path}: {why}")
 
     async def run(self) -> None:
-        """Keep the keys current, until cancelled."""
+        """Refresh the keys until canceled."""
         while True:
             await asyncio.sleep(max(self._refresh_at - monotonic(), 0.0))
             try:

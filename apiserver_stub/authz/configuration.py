@@ -68,7 +68,7 @@ class WebhookConfiguration(ConfigModel):
 
 
 class AuthorizerConfiguration(ConfigModel):
-    """One authorizer: `name` is what metrics call it."""
+    """One authorizer; `name` is its label value in metrics."""
 
     type: str = ""
     name: str = ""

@@ -1,4 +1,4 @@
-"""The question about a request, as the `spec` of a SubjectAccessReview: sent to webhooks, and what conditions see."""
+"""The `spec` of a SubjectAccessReview about a request: sent to webhooks, and read by match conditions."""
 
 from collections.abc import Mapping
 from functools import lru_cache

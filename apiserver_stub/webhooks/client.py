@@ -162,7 +162,7 @@ class WebhookClient:
         self._identify = identify
         self._resolver = resolver
         self._limits = limits or WebhookLimits()
-        self._webhooks: dict[WebhookConfig, _Webhook] = {}  # the one that was used last at the end
+        self._webhooks: dict[WebhookConfig, _Webhook] = {}  # most recently used last
         self._contexts: WeakValueDictionary[tuple[bytes, bytes], ssl.SSLContext] = WeakValueDictionary()
 
     async def post(self, config: WebhookConfig, body: bytes, timeout: float) -> bytes:

@@ -36,7 +36,7 @@ from controller_manager.common.serving.answers import Answers, keyed_digest
 
 NAME = "ImagePolicyWebhook"
 _KIND, _VERSION = "ImageReview", f"imagepolicy.{GROUP_DOMAIN}/v1alpha1"
-_OWN = f".image-policy.{GROUP_DOMAIN}/"  # is in the names of annotations of pods that the server is shown
+_OWN = f".image-policy.{GROUP_DOMAIN}/"  # part of the names of pod annotations that are sent to the webhook
 _AUDIT = f"{NAME.lower()}{_OWN}"
 _REMEMBERED = 1024
 _LONGEST = 10_000  # characters of a response that is cached

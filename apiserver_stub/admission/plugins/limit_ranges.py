@@ -44,7 +44,7 @@ class LimitRanges:
         return attributes.run(partial(_fill_all, attributes, ranges)) if ranges else None
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raises `Forbidden` for what exceeds the limits of a range, the first such one."""
+        """Raises `Forbidden` for the first LimitRange that the object exceeds."""
         ranges = self._of(attributes)
         return attributes.run(partial(_check_all, attributes, ranges)) if ranges else None
 
@@ -103,7 +103,7 @@ def _fill_container(container: Tree, limits: Sequence[Tree], called: str) -> Ite
 
 
 def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
-    """Yield every bound of a LimitRange that a pod or a claim does not keep."""
+    """Yield the violated bounds of LimitRanges by a pod or a claim."""
     spec = tree.get("spec") or {}
     is_pod = tree.get("kind") == "Pod"
     for limit in limits:

@@ -73,7 +73,7 @@ class ResourceQuotaConfiguration(ConfigDocument):
 
 
 class OldResourceQuotaConfiguration(ResourceQuotaConfiguration):
-    """The same, as it was called before."""
+    """The same document under its former name."""
 
     kind: str = "Configuration"
 

@@ -70,7 +70,7 @@ _SECONDS = Family(
 
 
 class ValidatingPolicies:
-    """The plugin; what takes long is done by `run`."""
+    """The plugin. Long operations are executed by `run`."""
 
     def __init__(
         self, store: WatchCache, kinds: ResourceRegistry, authorizer: Authorizer, registry: Registry, run: StepRunner

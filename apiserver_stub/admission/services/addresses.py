@@ -153,7 +153,7 @@ Network = IPv4Network | IPv6Network
 
 _FEW_PORTS = 8  # that are drawn one by one
 _HEALTH_PORT, _TAKEN = "spec.healthCheckNodePort", "provided port is already allocated"
-_FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods find this server there
+_FIRST_HOLDER = "default/kubernetes"  # owner of the first address of the range, where pods reach this server
 
 
 class ServiceAddresses:
@@ -297,7 +297,7 @@ class ServiceAllocation:
 
 
 def _needed_ports(spec: Tree, wanted: Sequence[Tree]) -> int:
-    """Return how many node ports a Service has in the end; if the range has fewer, no waiting helps."""
+    """Return the number of node ports that a Service will have. A smaller range can never be sufficient."""
     given = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
     drawn = {port["port"] for port in wanted} - set(given) if needs_node_ports(spec) else set()
     return len(set(given.values())) + len(drawn) + needs_health_port(spec)

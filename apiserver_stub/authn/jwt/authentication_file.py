@@ -60,7 +60,7 @@ class JWTAuthentication:
         self._running: dict[ProviderConnection, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Keep the keys of all issuers and follow the file, until cancelled."""
+        """Refresh the keys of all issuers and reload the file until canceled."""
         self._running.clear()
         async with Tasks() as tasks:
             self._start(self.authenticators.connections.values(), tasks)
@@ -114,7 +114,7 @@ class JWTAuthentication:
         self._data = data
         self._metrics.succeeded(data)
         self._log.info("reloaded the authentication configuration", file=str(self._path))
-        tasks.start(self._retire(before - set(connections.values())), name="issuers that are gone")
+        tasks.start(self._retire(before - set(connections.values())), name="retire removed issuers")
 
     async def _retire(self, connections: Collection[ProviderConnection]) -> None:
         await asyncio.sleep(_GRACE)

@@ -52,7 +52,7 @@ class DistributedClaims:
         self._providers: dict[str, Provider] = {}
 
     async def run(self) -> None:
-        """Keep the keys of these issuers, until cancelled."""
+        """Refresh the keys of these issuers until canceled."""
         try:
             async with Tasks() as self._tasks:
                 for provider in self._providers.values():
@@ -104,7 +104,7 @@ class ProviderConnection:
         self.distributed = DistributedClaims(self._fetcher, log)
 
     async def run(self) -> None:
-        """Keep the keys, until cancelled."""
+        """Refresh the keys until canceled."""
         try:
             await all_of(self.provider.run(), self.distributed.run())
         finally:

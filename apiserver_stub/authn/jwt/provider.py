@@ -68,7 +68,7 @@ class Provider:
         self._logged = ""
 
     async def run(self) -> None:
-        """Keep the keys, until cancelled."""
+        """Refresh the keys until canceled."""
         pause = _FIRST_PAUSE
         try:
             while True:
@@ -160,7 +160,7 @@ class Provider:
         return _freshness(response.headers.get("cache-control", ""))
 
     async def _discover(self) -> str:
-        """Return where the keys are published. Raises `FetchError`."""
+        """Return the URL of the keys. Raises `FetchError`."""
         issuer = self.issuer
         url = issuer.discovery_url or issuer.url.removesuffix("/") + _WELL_KNOWN
         try:

@@ -62,7 +62,7 @@ class NodeGraph:
         self._unread: Iterator[Row] | None = None  # None until the first read
         self._duration = Histograms(_DURATION, registry)
         self._edges: dict[tuple[str, str], _Edges] = {}  # by resource and key of the object that creates them
-        self._nodes: dict[Reference, dict[str, int]] = {}  # how many make an object lead to a node
+        self._nodes: dict[Reference, dict[str, int]] = {}  # number of objects that link an object to a node
         self._volumes: dict[str, _Volume] = {}
         self._of_secret: dict[Reference, set[str]] = {}  # the volumes that need a secret
         self._put: Mapping[str, Callable[[Row], None]] = {

@@ -28,7 +28,7 @@ _DECODERS: Mapping[str, Decoder[Any]] = MappingProxyType(
 )
 # Namespace of a binding (empty for the cluster's), kind of a subject, its name.
 _Subject = tuple[str, str, str]
-_REMEMBERED = 256  # as many as are there by default, which servers of tests that start one by one all read
+_REMEMBERED = 256  # cached decoded rows; the default roles fit, which helps tests that start many servers
 _NO_BINDINGS: Mapping[str, "_Binding"] = MappingProxyType({})
 
 
@@ -59,7 +59,7 @@ class Bindings:
         self._roles: dict[str, RoleRules] = {}  # by row key; those of cluster roles have no slash
         self._bindings: dict[tuple[str, str], _Binding] = {}  # by resource and key
         self._by_subject: dict[_Subject, dict[str, _Binding]] = {}
-        self._namespaces: dict[str, int] = {}  # how many bindings there are in each
+        self._namespaces: dict[str, int] = {}  # number of bindings in each
 
     def read(self) -> None:
         """Read the existing rows and subscribe to changes."""
