@@ -259,7 +259,7 @@ class _Phase:
         began = at = clock()
         name, shortest = "", chosen[0][2].bounds[0]
         try:
-            for name, admit, took in chosen:  # noqa: B007 - the last one that was asked is told of
+            for name, admit, took in chosen:  # noqa: B007 - a failure is counted for the last one
                 if (waiting := admit(attributes)) is not None:
                     await waiting
                 if attributes.run is not at_once:
@@ -273,18 +273,18 @@ class _Phase:
                     took.observe(seconds)
                 at = now
         except BaseException:
-            now, told = clock(), operation.upper()
+            now, label = clock(), operation.upper()
             if name:
-                self._metrics.plugins.observe(now - at, name, told, "true", self._kind)
-            self._metrics.steps.observe(now - began, told, "true", self._kind)
+                self._metrics.plugins.observe(now - at, name, label, "true", self._kind)
+            self._metrics.steps.observe(now - began, label, "true", self._kind)
             raise
         self._passed(operation).observe(at - began)
 
     def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
-        told, plugins = operation.upper(), self._metrics.plugins
+        label, plugins = operation.upper(), self._metrics.plugins
         uncounted = Distribution(plugins.family.buckets)
         return tuple(
-            (name, rule.admit, plugins.of(name, told, "false", self._kind) if name else uncounted)
+            (name, rule.admit, plugins.of(name, label, "false", self._kind) if name else uncounted)
             for name, rule in self._rules
             if rule.covers(resource, subresource, operation)
         )

@@ -60,7 +60,7 @@ class AdmissionConfigurationFile(ConfigDocument):
 
 
 class PolicyConfiguration(ConfigDocument):
-    """The document of a plugin of policies; the feature of policies in files is off by default, and not there."""
+    """The document of a policy plugin. The feature of policies in files is off by default and not implemented."""
 
     static_manifests_dir: str = ""
 

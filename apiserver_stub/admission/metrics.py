@@ -70,11 +70,11 @@ class WebhookMetrics:
         """Record a finished call of a webhook of type `admit` or `validating`; `rejected` is the reason of a rejection,
         or empty.
         """
-        told, refused = str(min(code, _HIGHEST)), "true" if rejected else "false"
-        self._requests.add(told, name, operation, refused, kind)
+        status, refused = str(min(code, _HIGHEST)), "true" if rejected else "false"
+        self._requests.add(status, name, operation, refused, kind)
         self._seconds.observe(seconds, name, operation, refused, kind)
         if rejected:
-            self._rejections.add(rejected, name, operation, told, kind)
+            self._rejections.add(rejected, name, operation, status, kind)
 
     def failed_open(self, name: str, kind: str) -> None:
         """Record a request that was admitted although the webhook call failed."""
@@ -99,5 +99,5 @@ class ConditionMetrics:
         self._seconds.observe(seconds, *labels)
         if failed:
             self._errors.add(*labels)
-        if excluded:  # by the name of the phase, which of webhooks is another than their type elsewhere
+        if excluded:  # by phase; its name for webhooks differs from their type in other metrics
             self._exclusions.add(of, name, operation, "validate" if kind == "validating" else kind)

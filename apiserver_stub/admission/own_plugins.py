@@ -90,11 +90,13 @@ def installed(name: str) -> MakePlugin:
     """Return the factory of the plugin declared by an installed package. Raises `ValueError`."""
     found = list(entry_points(group=ENTRY_POINTS, name=name))
     if not found:
-        raise ValueError(f"--enable-admission-plugins: no package that is installed has the plugin {name}")
+        raise ValueError(f"--enable-admission-plugins: no installed package provides the plugin {name}")
     if len(found) > 1:
-        raise ValueError(f"the admission plugin {name} is in two packages: {_told(found[0])} and {_told(found[1])}")
+        raise ValueError(
+            f"the admission plugin {name} is in two packages: {_described(found[0])} and {_described(found[1])}"
+        )
     (entry,) = found
-    problem = f"the admission plugin {name} of {_told(entry)} cannot be used"
+    problem = f"failed to load the admission plugin {name} of {_described(entry)}"
 
     def make(context: AdmissionContext) -> AdmissionPlugin:
         try:
@@ -104,7 +106,7 @@ def installed(name: str) -> MakePlugin:
         except Exception as error:
             raise ValueError(f"{problem}: {type(error).__name__}: {error}") from error
         if not isinstance(plugin, AdmissionPlugin):
-            raise ValueError(f"{problem}: it is made as a {type(plugin).__name__}, and not as an AdmissionPlugin")
+            raise ValueError(f"{problem}: its factory returned a {type(plugin).__name__}, expected an AdmissionPlugin")
         return plugin
 
     return make
@@ -115,8 +117,8 @@ def own_plugin(name: str, make: MakePlugin, parts: AdmissionParts) -> AdmissionP
     context = AdmissionContext(name, parts)
     plugin = make(context)
     if plugin.name != name or plugin.allocation:
-        wrong = "has rules of allocation" if plugin.allocation else f"calls itself {plugin.name!r}"
-        raise ValueError(f"the admission plugin {name} cannot be used: it {wrong}")
+        wrong = "has allocation rules" if plugin.allocation else f"is named {plugin.name!r}"
+        raise ValueError(f"the admission plugin {name} is invalid: it {wrong}")
     return plugin._replace(
         mutating=_each(plugin.mutating, context, _mutating),
         validating=_each(plugin.validating, context, _validating),
@@ -124,7 +126,7 @@ def own_plugin(name: str, make: MakePlugin, parts: AdmissionParts) -> AdmissionP
     )
 
 
-def _told(entry: EntryPoint) -> str:
+def _described(entry: EntryPoint) -> str:
     package = f"the package {entry.dist.name}" if entry.dist else "a package"
     return f"{package} ({entry.value})"
 
@@ -153,7 +155,7 @@ def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
         problem = _fitted(changed, attributes)
         if problem:
             context.log.error("admission plugin produced an invalid object", problem=problem)
-            raise InternalError(f"Internal error occurred: the admission plugin {context.name} made {problem}")
+            raise InternalError(f"Internal error occurred: the admission plugin {context.name} produced {problem}")
         attributes.tree.clear()
         attributes.tree.update(changed)
 
@@ -177,9 +179,7 @@ async def _asked(admit: Admit, context: AdmissionContext, attributes: Attributes
     except ApiError:
         raise
     except Exception as error:
-        context.log.exception(
-            "an admission plugin failed", resource=attributes.kind.storage, name=attributes.known_name
-        )
+        context.log.exception("admission plugin failed", resource=attributes.kind.storage, name=attributes.known_name)
         what = f"the admission plugin {context.name} failed: {type(error).__name__}"
         raise InternalError(f"Internal error occurred: {what}") from error
 
@@ -192,9 +192,9 @@ def _fitted(tree: Tree, attributes: Attributes) -> str:
         found: Tree = json.decode(json.encode(tree))  # values without a JSON form fail here
         report = fit_tree(found, kind.schema if itself else kind.subresources[subresource].schema)
     except (TypeError, ValueError, ApiError) as error:
-        return f"an object that is none ({error})"
+        return f"an invalid object ({error})"
     if report.wrong:
-        return f"a wrong object: {'; '.join(report.wrong)}"
+        return f"an invalid object: {'; '.join(report.wrong)}"
     if itself:
         apply_defaults(found, kind)
     tree.clear()

@@ -68,16 +68,16 @@ def _type(info: ResourceInfo, subresource: str) -> tuple[Tree, Tree]:
 
 
 def _user(user: User) -> Tree:
-    told: Tree = {}
+    info: Tree = {}
     if user.name:
-        told["username"] = user.name
+        info["username"] = user.name
     if user.uid:
-        told["uid"] = user.uid
+        info["uid"] = user.uid
     if user.groups:
-        told["groups"] = list(user.groups)
+        info["groups"] = list(user.groups)
     if user.extra:
-        told["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return told
+        info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return info
 
 
 def _options(attributes: Attributes) -> Mapping[str, Any] | None:
@@ -88,10 +88,10 @@ def _options(attributes: Attributes) -> Mapping[str, Any] | None:
     kind = _OPTIONS.get(attributes.operation)
     if kind is None:
         return None
-    told: Tree = {"kind": kind, "apiVersion": _OPTIONS_VERSION}
+    tree: Tree = {"kind": kind, "apiVersion": _OPTIONS_VERSION}
     if attributes.dry_run:
-        told["dryRun"] = ["All"]
+        tree["dryRun"] = ["All"]
     for name in ("fieldManager", "fieldValidation"):
         if value := options.get(name):
-            told[name] = value
-    return told
+            tree[name] = value
+    return tree

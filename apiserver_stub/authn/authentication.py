@@ -178,16 +178,16 @@ def _jwt(options: Parsed, parts: AuthenticationParts) -> tuple[FindToken, Work, 
 
 
 def _anonymous(
-    given: AuthenticationOptions, told: AnonymousAuthConfig | None, paths: Container[str] | None
+    given: AuthenticationOptions, config: AnonymousAuthConfig | None, paths: Container[str] | None
 ) -> AnonymousAuthenticator | None:
-    """Return the anonymous authenticator of the flag or the file (`told`), which exclude each other. Raises
+    """Return the anonymous authenticator of the flag or the file (`config`), which exclude each other. Raises
     `ValueError`.
     """
-    if told is not None and "anonymous_auth" in given.model_fields_set:
-        raise ValueError(f"{given.authentication_config}: anonymous: not together with --anonymous-auth")
-    if not (given.anonymous_auth if told is None else told.enabled):
+    if config is not None and "anonymous_auth" in given.model_fields_set:
+        raise ValueError(f"{given.authentication_config}: anonymous: cannot be set together with --anonymous-auth")
+    if not (given.anonymous_auth if config is None else config.enabled):
         return None
-    conditions = told.conditions if told is not None else ()
+    conditions = config.conditions if config is not None else ()
     return AnonymousAuthenticator(frozenset(one.path for one in conditions) if conditions else paths)
 
 
@@ -207,7 +207,7 @@ def _webhook(
     options: TokenAuthenticationOptions, parts: AuthenticationParts, metrics: TokenCacheMetrics
 ) -> tuple[FindToken, Close]:
     """Return the cached webhook authenticator and the function that closes it. Raises `ConfigError`."""
-    from apiserver_stub.authn.token_webhook import WebhookTokens  # a server without a webhook does without its client
+    from apiserver_stub.authn.token_webhook import WebhookTokens  # not imported without a webhook
     from apiserver_stub.webhooks.review_client import ReviewWebhook
 
     flag, file = "--authentication-token-webhook-config-file", options.authentication_token_webhook_config_file

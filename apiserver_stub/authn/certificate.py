@@ -21,7 +21,7 @@ _LONGEST = 60.0  # seconds between two checks of open responses
 Handle = Callable[[Request], Awaitable[Response]]
 
 SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
-"""Shown by the server to itself, as this very value."""
+"""Client certificate of the server's own requests, compared by identity."""
 
 
 class ClientCertificates:

@@ -93,18 +93,18 @@ class ExternalSigner:
         try:
             async with asyncio.timeout(_START):
                 await self._until_there()
-            told = await self._ask("Metadata", {}, _METADATA)
+            metadata = await self._ask("Metadata", {}, _METADATA)
         except TimeoutError:
-            raise CannotStart(f"{FLAG}: {self._path} did not tell its keys within {_START:.0f} seconds") from None
+            raise CannotStart(f"{FLAG}: {self._path} did not return its keys within {_START:.0f} seconds") from None
         except SignerError as error:
             raise CannotStart(f"{FLAG}: {self._path}: {error}") from None
-        self.longest = int(told.get("max_token_expiration_seconds") or 0)
+        self.longest = int(metadata.get("max_token_expiration_seconds") or 0)
         if self.longest < SHORTEST:
-            why = f"its tokens may live {self.longest} seconds, and the least is {SHORTEST}"
+            why = f"its maximum token lifetime is {self.longest} seconds, expected at least {SHORTEST}"
             raise CannotStart(f"{FLAG}: {self._path}: {why}")
 
     async def run(self) -> None:
-        """Keep the keys current, until cancelled."""
+        """Refresh the keys until canceled."""
         while True:
             await asyncio.sleep(max(self._refresh_at - monotonic(), 0.0))
             try:
@@ -149,7 +149,7 @@ class ExternalSigner:
         except SignerError as error:
             self._signed.add(error.code)
             self._log.error("external signer failed to sign a token", signer=self._path, error=str(error))
-            raise InternalError("failed to generate token: the external signer has not signed") from None
+            raise InternalError("failed to generate token: the external signer failed") from None
         self._signed.add("OK")
         return token
 
@@ -157,12 +157,12 @@ class ExternalSigner:
         encoded = base64.urlsafe_b64encode(payload).rstrip(b"=").decode()
         answer = await self._ask("Sign", {"claims": encoded}, _SIGN)
         header, signature = answer.get("header", ""), answer.get("signature", "")
-        name = _judged(header)
+        name = _key_id(header)
         await self.named(name)
         if name in self._excluded:
-            raise SignerError(f"the key {name!r} is not published, and so must sign nothing")
+            raise SignerError(f"the signing key {name!r} is excluded from OIDC discovery")
         if not signature:
-            raise SignerError("there is no signature")
+            raise SignerError("the response has no signature")
         return f"{header}.{encoded}.{signature}"
 
     async def _until_there(self) -> None:
@@ -195,15 +195,15 @@ class ExternalSigner:
 
     def _take(self, answer: dict[str, Any]) -> None:
         """Replace the keys by those of a response; an invalid key rejects them all. Raises `SignerError`."""
-        hint, told = int(answer.get("refresh_hint_seconds") or 0), answer.get("keys") or ()
+        hint, listed = int(answer.get("refresh_hint_seconds") or 0), answer.get("keys") or ()
         if hint <= 0:
-            raise SignerError(f"the keys are good for {hint} seconds")
-        if not 0 < len(told) <= _MOST_KEYS:
-            raise SignerError(f"there are {len(told)} keys")
-        keys = [_key(one) for one in told]
+            raise SignerError(f"the refresh hint of the keys is {hint} seconds, expected more than 0")
+        if not 0 < len(listed) <= _MOST_KEYS:
+            raise SignerError(f"the response has {len(listed)} keys, expected 1 to {_MOST_KEYS}")
+        keys = [_key(one) for one in listed]
         moment = answer.get("data_timestamp") or {}
         self._keys = {key.name: key for key in keys}
-        self._excluded = frozenset(one["key_id"] for one in told if one.get("exclude_from_oidc_discovery"))
+        self._excluded = frozenset(one["key_id"] for one in listed if one.get("exclude_from_oidc_discovery"))
         self._refresh_at = monotonic() + hint
         self._data_at.set(float(moment.get("seconds", 0)) + float(moment.get("nanos", 0)) / 1e9)
 
@@ -221,28 +221,28 @@ class ExternalSigner:
         return answer
 
 
-def _judged(header: str) -> str:
+def _key_id(header: str) -> str:
     """Return the key id in a token header. Raises `SignerError` for an invalid header."""
     try:
         found = msgspec.json.decode(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)), type=_Header)
     except (ValueError, msgspec.DecodeError) as error:
-        raise SignerError(f"the header cannot be read: {error}") from None
+        raise SignerError(f"failed to decode the token header: {error}") from None
     if found.type != "JWT" or found.algorithm not in ALGORITHMS:
-        raise SignerError(f"the header is of type {found.type!r} and names the algorithm {found.algorithm!r}")
+        raise SignerError(f"unsupported token header: type {found.type!r}, algorithm {found.algorithm!r}")
     if not 0 < len(found.key) <= _LONGEST_NAME:
-        raise SignerError(f"the name of the key has {len(found.key)} characters")
+        raise SignerError(f"the key ID has {len(found.key)} characters, expected 1 to {_LONGEST_NAME}")
     return found.key
 
 
-def _key(told: dict[str, Any]) -> VerifyingKey:
+def _key(fields: dict[str, Any]) -> VerifyingKey:
     """Return a public key from the signer (PKIX). Raises `SignerError`."""
-    name = told.get("key_id", "")
+    name = fields.get("key_id", "")
     if not 0 < len(name) <= _LONGEST_NAME:
-        raise SignerError(f"the name of a key has {len(name)} characters")
+        raise SignerError(f"a key ID has {len(name)} characters, expected 1 to {_LONGEST_NAME}")
     try:
-        return VerifyingKey.of(serialization.load_der_public_key(told.get("key", b"")), name)
+        return VerifyingKey.of(serialization.load_der_public_key(fields.get("key", b"")), name)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SignerError(f"the key {name!r} cannot be used: {error}") from None
+        raise SignerError(f"the key {name!r} is invalid: {error}") from None
 
 
 def _target(path: str) -> str:

@@ -72,9 +72,9 @@ class Mode(msgspec.Struct, frozen=True):
         if self.name != _OWN:
             return attributes
         user = attributes.user
-        told = replace(user, extra={_OWN_KEYS: tuple(sorted(user.extra))})
+        reduced = replace(user, extra={_OWN_KEYS: tuple(sorted(user.extra))})
         name = "*" if attributes.verb == self._verb else attributes.name
-        return replace(attributes, user=told, name=name)
+        return replace(attributes, user=reduced, name=name)
 
     def _about(
         self, user: User, resource: str, name: str, subresource: str = "", namespace: str = "", group: str | None = None
@@ -182,7 +182,7 @@ def _wrong(key: str, values: tuple[str, ...]) -> str:
         return "an extra without a key cannot be impersonated"
     domain, slash, path = key.partition("/")
     if not slash or names.subdomain(domain) or not _PATH.fullmatch(path):
-        return f"the key {encode(key).decode()} of extra is no domain-prefixed path, such as acme.io/foo"
+        return f"the key {encode(key).decode()} of extra is not a domain-prefixed path, such as acme.io/foo"
     if key != key.lower():
         return f"the key {encode(key).decode()} of extra is not in lower case"
     return "" if values and "" not in values else "an extra without a value cannot be impersonated"

@@ -74,7 +74,7 @@ class LegacyTokens:
         claims, meant = _read(payload), shared(audiences, self._audiences)
         annotate(f"{_AUDIT}legacy-token", claims.username)
         if not meant:
-            raise TokenRefused("the service account token is meant for another audience")
+            raise TokenRefused("the service account token is for another audience")
         if self._get is not None:
             await self._look_up(self._get, claims, token)
         groups = (ACCOUNTS, f"{ACCOUNTS}:{claims.namespace}")
@@ -88,7 +88,7 @@ class LegacyTokens:
             raise TokenRefused("the service account token has been invalidated")
         kept = (_SECRET.decode(secret.data).data or {}).get("token", b"")
         if not hmac.compare_digest(kept, token.encode("utf-8", "surrogateescape")):
-            raise TokenRefused("the service account token is not the one that is kept")
+            raise TokenRefused("the service account token does not match the token in its secret")
         if account is None or account.field("metadata.uid") != claims.uid:
             raise TokenRefused("the service account of the token no longer exists")
         is_invalid = bool(secret.labels.get(_INVALID_SINCE))
@@ -119,9 +119,9 @@ def _read(payload: bytes) -> _Claims:
     try:
         claims = _CLAIMS.decode(payload)
     except msgspec.DecodeError:
-        raise TokenRefused("the claims of the service account token cannot be read") from None
+        raise TokenRefused("failed to decode the claims of the service account token") from None
     if not all((claims.secret, claims.uid, claims.username == username(claims.namespace, claims.account))):
-        raise TokenRefused("the claims of the service account token contradict one another")
+        raise TokenRefused("the claims of the service account token are inconsistent")
     return claims
 
 

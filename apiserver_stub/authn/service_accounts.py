@@ -125,9 +125,11 @@ class ServiceAccountTokens:
         self._remember(digest, verified)
         meant = shared(audiences, verified.claims.audiences)
         if not meant:
-            raise TokenRefused("the service account token is meant for another audience")
+            raise TokenRefused("the service account token is for another audience")
         if self._get is not None and not all(_exists(self._get, one, now) for one in verified.needs):
-            raise TokenRefused("the service account of the token, or what the token is bound to, no longer exists")
+            raise TokenRefused(
+                "the service account of the token, or the object that the token is bound to, no longer exists"
+            )
         if warn_after := verified.claims.subject.warn_after:
             self._note_age(verified.claims.username, now - warn_after)
         return Recognized(verified.user, meant)
@@ -138,8 +140,8 @@ class ServiceAccountTokens:
             self._metrics.valid.add()
             return
         self._metrics.stale.add()
-        told = f"subject: {subject}, seconds after warning threshold: {int(late)}"
-        annotate(f"authentication.{GROUP_DOMAIN}/stale-token", told)
+        annotation = f"subject: {subject}, seconds after warning threshold: {int(late)}"
+        annotate(f"authentication.{GROUP_DOMAIN}/stale-token", annotation)
 
     def _remember(self, digest: bytes, verified: _Verified) -> None:
         self._remembered[digest] = verified
@@ -153,7 +155,7 @@ class ServiceAccountTokens:
         try:
             claims = _CLAIMS.decode(payload)
         except msgspec.DecodeError:
-            raise TokenRefused("the claims of the service account token cannot be read") from None
+            raise TokenRefused("failed to decode the claims of the service account token") from None
         return _Verified(claims, user_of(claims), needs(claims.subject))
 
 

@@ -55,7 +55,7 @@ class TokenCache:
             async with asyncio.timeout(_PATIENCE):
                 return await self._find(token, audiences)
         except TimeoutError:
-            raise TokenRefused("the token could not be judged in time") from None
+            raise TokenRefused("timed out while authenticating the token") from None
 
 
 def question_of(token: str, audiences: Sequence[str]) -> bytes:

@@ -42,9 +42,9 @@ class WebhookTokens:
             answer = await self._webhook.post(review)
             status = msgspec.convert(answer.get("status") or {}, _Status)
         except ReviewError as error:
-            raise TokenRefused(f"the webhook for tokens could not be asked: {error.message}") from None
+            raise TokenRefused(f"the token webhook failed: {error.message}") from None
         except msgspec.ValidationError as error:
-            raise TokenRefused(f"the webhook for tokens answered what is no TokenReview: {error}") from None
+            raise TokenRefused(f"the response of the token webhook is not a TokenReview: {error}") from None
         return self._recognized(status, audiences)
 
     def _recognized(self, status: _Status, audiences: Sequence[str]) -> Recognized | None:
@@ -57,7 +57,7 @@ class WebhookTokens:
             return None
         user = status.user
         if user is None or not user.username:
-            raise TokenRefused("the webhook for tokens accepted one of nobody")
+            raise TokenRefused("the token webhook accepted a token without a user name")
         return Recognized(User(user.username, user.uid, user.groups or (), user.extra or {}), meant)
 
     async def close(self) -> None:

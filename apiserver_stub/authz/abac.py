@@ -135,7 +135,7 @@ def _policy(tree: Any) -> ABACPolicy:
     if not typed.api_version or not typed.kind or typed.api_version == f"{_GROUP}/v0":
         return _of_v0(msgspec.convert(tree, ABACPolicy))
     if (typed.api_version, typed.kind) != (f"{_GROUP}/v1beta1", "Policy"):
-        raise ValueError(f"it is no Policy of {_GROUP}/v1beta1 but a {typed.kind} of {typed.api_version}")
+        raise ValueError(f"expected a Policy of {_GROUP}/v1beta1, got a {typed.kind} of {typed.api_version}")
     policy = msgspec.convert(tree, _Document).spec
     return replace(policy, user="", group=_AUTHENTICATED) if _ALL in (policy.user, policy.group) else policy
 

@@ -68,7 +68,7 @@ class WebhookConfiguration(ConfigModel):
 
 
 class AuthorizerConfiguration(ConfigModel):
-    """One authorizer: `name` is what metrics call it."""
+    """One authorizer; `name` is its label value in metrics."""
 
     type: str = ""
     name: str = ""
@@ -218,7 +218,7 @@ def _check_connection(info: ConnectionInfo, at: FieldPath, errors: ErrorList) ->
     if not info.type:
         errors.required((at, "type"))
     elif info.type == _IN_CLUSTER:
-        errors.invalid((at, "type"), info.type, "the server cannot ask itself")
+        errors.invalid((at, "type"), info.type, "this server cannot be its own authorization webhook")
         if info.kube_config_file is not None or info.cluster_config_file is not None:
             errors.invalid(place, info.file, "can only be set when type=KubeConfigFile")
     elif info.type not in _FILE_TYPES:

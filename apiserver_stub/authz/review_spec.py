@@ -1,4 +1,4 @@
-"""The question about a request, as the `spec` of a SubjectAccessReview: sent to webhooks, and what conditions see."""
+"""The `spec` of a SubjectAccessReview about a request: sent to webhooks, and read by match conditions."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,13 +21,13 @@ def review_spec(attributes: AuthorizerAttributes) -> Tree:
     else:
         path = {"path": attributes.path, "verb": attributes.verb}
         spec["nonResourceAttributes"] = {name: value for name, value in path.items() if value}
-    told = {
+    fields = {
         "user": user.name,
         "groups": list(user.groups),
         "extra": {key: list(values) for key, values in user.extra.items()},
         "uid": user.uid,
     }
-    spec.update((name, value) for name, value in told.items() if value)
+    spec.update((name, value) for name, value in fields.items() if value)
     return spec
 
 

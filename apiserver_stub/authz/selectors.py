@@ -39,15 +39,15 @@ def check_selectors(of: ResourceAttributes, errors: ErrorList) -> None:
 
 def read_selectors(of: ResourceAttributes) -> tuple[FieldSelector | None, LabelSelector | None, list[str]]:
     """Return the selectors of a review, None for missing ones, and messages about ignored parts."""
-    told: list[str] = []
+    messages: list[str] = []
     fields = labels = None
     if of.field_selector is not None:
         fields, lost = _fields(of.field_selector)
-        _tell("fieldSelector", lost, bool(fields and fields.terms), told)
+        _report("fieldSelector", lost, bool(fields and fields.terms), messages)
     if of.label_selector is not None:
         labels, lost = _labels(of.label_selector)
-        _tell("labelSelector", lost, bool(labels and labels.requirements), told)
-    return fields, labels, told
+        _report("labelSelector", lost, bool(labels and labels.requirements), messages)
+    return fields, labels, messages
 
 
 def field_requirements(selector: FieldSelector | None) -> list[Tree]:
@@ -126,7 +126,7 @@ def _parsed(of: type[S], text: str) -> tuple[S | None, bool]:
         return None, True
 
 
-def _tell(name: str, lost: bool, some: bool, told: list[str]) -> None:
+def _report(name: str, lost: bool, some: bool, messages: list[str]) -> None:
     if lost:
         part = "partially ignored" if some else "ignored"
-        told.append(f"spec.resourceAttributes.{name} {part} due to parse error")
+        messages.append(f"spec.resourceAttributes.{name} {part} due to parse error")

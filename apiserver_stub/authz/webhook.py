@@ -157,11 +157,11 @@ def webhook_authorizer(
 
 
 def _status(review: dict[str, Any]) -> SubjectAccessReviewStatus:
-    """Return the status of a review; a missing one is no opinion. Raises `WebhookError`."""
+    """Return the status of a review; a missing one means no opinion. Raises `WebhookError`."""
     try:
         return msgspec.convert(_without_nulls(review.get("status") or {}), SubjectAccessReviewStatus)
     except (msgspec.ValidationError, AttributeError) as error:
-        raise WebhookError(f"the answer is no {_KIND}: status: {error}") from None
+        raise WebhookError(f"the response is not a valid {_KIND}: status: {error}") from None
 
 
 def _without_nulls(status: Mapping[str, Any]) -> Mapping[str, Any]:

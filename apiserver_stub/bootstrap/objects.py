@@ -80,9 +80,9 @@ class Objects:
             for tries_left in reversed(range(_TRIES)):
                 try:
                     found = await self._revised(collection, wanted, revise, manager)
-                    if condition is not None and (told := _with_condition(found, condition)):
+                    if condition is not None and (changed := _with_condition(found, condition)):
                         path = f"{collection}/{wanted['metadata']['name']}/status"
-                        await self._send("PUT", path, told, manager)
+                        await self._send("PUT", path, changed, manager)
                     return
                 except (AlreadyExists, Conflict):
                     if not tries_left:
@@ -156,8 +156,8 @@ def _with_condition(found: Tree, condition: Tree) -> Tree | None:
     if any(condition.items() <= each.items() for each in conditions):
         return None
     others = [each for each in conditions if each.get("type") != condition["type"]]
-    told = {**condition, "lastTransitionTime": format_time(utc_now())}
-    return found | {"status": {**status, "conditions": [*others, told]}}
+    current = {**condition, "lastTransitionTime": format_time(utc_now())}
+    return found | {"status": {**status, "conditions": [*others, current]}}
 
 
 def _over(found: Any, wanted: Any) -> Any:

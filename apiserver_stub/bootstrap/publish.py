@@ -120,8 +120,8 @@ def _service_range(ranges: list[str]) -> Tree:
 
 def _ready_range() -> Tree:
     """Return the condition Ready of a ServiceCIDR."""
-    told = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
-    return {**told, "lastTransitionTime": format_time(utc_now())}
+    condition = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
+    return {**condition, "lastTransitionTime": format_time(utc_now())}
 
 
 def _endpoints(where: ServerAddress) -> Tree:

@@ -32,9 +32,9 @@ async def remove_unreadable(scope: RequestScope, kind: ResourceInfo, namespace: 
         return
     log = get_logger("bootstrap").bind(resource=row.resource, key=row.key, problem=problem)
     if isinstance(row, CorruptRow) and row.is_encrypted:
-        log.error("stored object cannot be decrypted; skipping it")
+        log.error("failed to decrypt stored object; skipping it")
         return
-    log.error("stored object cannot be read; creating it again")
+    log.error("failed to decode stored object; creating it again")
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     last = for_storage(kind, {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
     with suppress(RevisionConflict):

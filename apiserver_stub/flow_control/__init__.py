@@ -43,7 +43,7 @@ class FlowControlParts:
             await self._controller.settle()
 
     async def run(self) -> None:
-        """Keep what depends on demand and configuration as it should be, until cancelled."""
+        """Divide seats by demand and apply configuration changes until canceled."""
         if self._controller is not None:
             await self._controller.run()
 

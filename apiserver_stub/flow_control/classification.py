@@ -48,7 +48,7 @@ def distinguisher(schema: FlowSchema, info: RequestInfo, user: User) -> str:
 
 
 def named_namespaces(schemas: Iterable[FlowSchema]) -> frozenset[str]:
-    """Return the namespaces that any schema names; requests in all others are classified alike."""
+    """Return the namespaces that any schema names; all other namespaces are classified the same way."""
     rules = (rule for schema in schemas for each in schema.spec.rules for rule in each.resource_rules)
     return frozenset(namespace for rule in rules for namespace in rule.namespaces)
 

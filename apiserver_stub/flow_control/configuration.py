@@ -98,7 +98,7 @@ class FlowSchema(Object):
 
 
 class Queuing(Model):
-    """Queues of a priority level, how many of them a flow has, and how many requests wait in one."""
+    """Queues of a priority level: their number, the hand size of a flow, and the maximum length."""
 
     queues: int = 64
     hand_size: int = 8

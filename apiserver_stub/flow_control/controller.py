@@ -68,11 +68,11 @@ class FlowControlController:
         self._configure()
 
     async def settle(self) -> None:
-        """Write the statuses that are not as they should be."""
+        """Write the outdated statuses."""
         await self._write_statuses()
 
     async def run(self) -> None:
-        """Lend seats, and keep statuses as they should be, until cancelled."""
+        """Lend seats and update statuses until canceled."""
         await all_of(self._adjust(), keep_running(self._keep_statuses, self._log, name="the status of FlowSchemas"))
 
     async def _adjust(self) -> None:

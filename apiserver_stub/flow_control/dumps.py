@@ -1,4 +1,4 @@
-"""Pages that show what flow control does: its levels, their queues, and the requests in them, as padded columns."""
+"""Debug pages of flow control: its levels, their queues, and the requests in them, as padded columns."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime

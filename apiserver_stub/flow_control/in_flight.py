@@ -19,7 +19,7 @@ class InFlightSeat:
         self._limit: InFlightLimit | None = limit
 
     async def wait(self) -> None:
-        """Nobody waits."""
+        """Return at once: requests never wait."""
 
     def release(self) -> None:
         """Release the seat, if that has not been done."""

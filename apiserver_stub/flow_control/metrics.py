@@ -248,8 +248,9 @@ class FlowMetrics(Collector):
         return self._counts.get((level, schema)) or self._counts.setdefault(labels, SchemaCounts())
 
     def totals(self, level: str) -> tuple[int, int, int, int]:
-        """Return how many requests of a level were executed and were not: all of these, those that waited for too long,
-        and those that went away.
+        """Return a level's numbers of executed and rejected requests.
+
+        The last two count those rejected because of a timeout and because of a cancellation.
         """
         found = [counts for (name, _), counts in self._counts.items() if name == level]
         late, gone = Rejection.TIME_OUT.value, Rejection.CANCELLED.value
@@ -355,7 +356,7 @@ _FAMILIES = (
 
 
 def _with(found: Distribution, more: int, value: float) -> Distribution:
-    """Return a distribution with as many more observations of a value."""
+    """Return a distribution with this number of additional observations of a value."""
     every = Distribution(found.bounds)
     every.merge(found)
     every.counts[bisect_left(found.bounds, value)] += more

@@ -279,7 +279,7 @@ class QueueSet:
             request = queue.head
             if not self._fits(request.seats):
                 self.without_room[request.schema] = self.without_room.get(request.schema, 0) + 1
-                return  # narrower ones must not pass it for ever
+                return  # so that narrower ones do not starve it
             self._remove(queue, request)
             self._narrow(request)
             self._take_turn(queue, request)
@@ -287,7 +287,7 @@ class QueueSet:
             if queue.waiting:
                 self._bound(queue)
                 del self.backlog[queue]
-                self.backlog[queue] = None  # behind its equals
+                self.backlog[queue] = None  # after requests of equal rank
             self._wake(request)
 
     def _next(self) -> Queue:

@@ -1,6 +1,4 @@
-"""The refusal of requests that are too many, and after how many seconds clients are to try again: later when many are
-rejected; pure.
-"""
+"""The rejection of excess requests, and its Retry-After seconds, which increase while many are rejected; pure."""
 
 from collections import deque
 from collections.abc import Mapping

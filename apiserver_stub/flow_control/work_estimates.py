@@ -17,10 +17,10 @@ _BYTES_A_SEAT = 100_000
 _MOST_BYTES = 1_000_000  # of a list that is read from the watch cache and streamed
 _MOST_OF_A_LIST, _MOST_OF_A_WRITE = 100, 10  # seats
 _WATCHES_A_SEAT = 10
-_SECONDS_AN_EVENT = 0.005  # for which a write keeps its seats
+_SECONDS_AN_EVENT = 0.005  # seconds that a write holds its seats, per event
 _LARGEST = 1_500_000  # bytes of an object
 _SAMPLE = 64  # objects sampled for the average size
-_FRESH = 60.0  # seconds for which a size is believed
+_FRESH = 60.0  # seconds that a size is cached
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 _ON = frozenset({"true", "1"})
 
@@ -75,7 +75,7 @@ class StoredSizes:
         self._sizes: dict[str, tuple[float, int]] = {}
 
     def of(self, info: RequestInfo) -> tuple[int, int] | None:
-        """Return how many objects a resource has, and their bytes on average; None if it is not served here."""
+        """Return the number of objects of a resource and their average bytes; None if it is not served here."""
         kind = self._kinds.find(info.group, info.version, info.resource)
         if kind is None:
             return None

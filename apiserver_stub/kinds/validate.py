@@ -46,8 +46,8 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
 
 
 def _once(causes: list[Cause]) -> list[Cause]:
-    """Return each cause once. A missing value gets no error about its form. If a rule says why a value is required, its
-    message replaces the one from the schema.
+    """Return each cause once. A missing value gets no error about its form. If a rule has a reason why a value is
+    required, its message replaces the one from the schema.
     """
     if not causes:
         return causes

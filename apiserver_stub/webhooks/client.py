@@ -162,7 +162,7 @@ class WebhookClient:
         self._identify = identify
         self._resolver = resolver
         self._limits = limits or WebhookLimits()
-        self._webhooks: dict[WebhookConfig, _Webhook] = {}  # the one that was used last at the end
+        self._webhooks: dict[WebhookConfig, _Webhook] = {}  # most recently used last
         self._contexts: WeakValueDictionary[tuple[bytes, bytes], ssl.SSLContext] = WeakValueDictionary()
 
     async def post(self, config: WebhookConfig, body: bytes, timeout: float) -> bytes:
@@ -288,12 +288,12 @@ def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -
     except RequestEntityTooLarge as refusal:
         raise WebhookError(refusal.message) from None
     except BadRequest:
-        tree = ""  # as unquoted text is a string in YAML
+        tree = ""  # unquoted text is a string in YAML
     if not isinstance(tree, dict):
         raise WebhookError(_NO_DOCUMENT.format(json_type(tree)))
-    said, of = tree.get("kind") or kind, tree.get("apiVersion") or f"{group}/{versions[0]}"
-    if said != kind or of not in {f"{group}/{version}" for version in versions}:
-        raise WebhookError(f'no kind "{said}" is registered for version "{of}" in scheme "{_SCHEME}"')
+    named, of = tree.get("kind") or kind, tree.get("apiVersion") or f"{group}/{versions[0]}"
+    if named != kind or of not in {f"{group}/{version}" for version in versions}:
+        raise WebhookError(f'no kind "{named}" is registered for version "{of}" in scheme "{_SCHEME}"')
     version = of.rpartition("/")[2]
     if version != versions[0]:
         raise WebhookError(f"converting ({version}.{kind}) to ({versions[0]}.{kind}): unknown conversion")
@@ -364,20 +364,20 @@ def content(response: Response) -> bytes:
     return body
 
 
-def told_status(body: bytes) -> Status | None:
+def failure_status(body: bytes) -> Status | None:
     """Return the failure `Status` in a body, if it is one."""
     try:
-        told = _STATUS.decode(body)
+        status = _STATUS.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return told if told.kind == "Status" and told.status != "Success" else None
+    return status if status.kind == "Status" and status.status != "Success" else None
 
 
 def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
     """Return the message of a `Status` in the body, else the text that clients use for the status code."""
-    told = told_status(body)
-    if told is not None and told.message:
-        return told.message
+    status = failure_status(body)
+    if status is not None and status.message:
+        return status.message
     is_text = headers.get("content-type", "").startswith("text/")
     text = body[:2048].decode("utf-8", "replace").strip() if is_text else "unknown"
     return what_clients_make_of(code, text)

@@ -69,16 +69,16 @@ class MatchConditions:
                 if not program.evaluate(variables, budget):
                     return False, "; ".join(errors)
             except EvaluationError as error:
-                errors.append(_told(program, error.message))
+                errors.append(_message(program, error.message))
             except CostExceeded as error:
                 if give_up:
                     raise
-                errors.append(_told(program, str(error)))
+                errors.append(_message(program, str(error)))
             spent += min(budget.spent, budget.limit)
         if errors:
             raise MatchError("; ".join(errors))
         return True, ""
 
 
-def _told(program: Program, problem: str) -> str:
-    return f"the condition {program.expression!r} cannot be evaluated: {problem}"
+def _message(program: Program, problem: str) -> str:
+    return f"failed to evaluate the condition {program.expression!r}: {problem}"

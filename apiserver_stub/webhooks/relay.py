@@ -96,7 +96,7 @@ class PassingBody(AsyncIterator[bytes]):
             async with asyncio.timeout_at(self._ends_at):
                 return await anext(self._body)
         except TimeoutError:
-            raise TransportError("the answer did not end in time") from None
+            raise TransportError("timed out while reading the response") from None
 
     async def aclose(self) -> None:
         """Close the body."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from apiserver_stub.encode import json
-from apiserver_stub.webhooks.client import WebhookError, content, decode_review, told_status
+from apiserver_stub.webhooks.client import WebhookError, content, decode_review, failure_status
 from controller_manager.common.api.errors import ServiceUnavailable
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.api.wire import Request, Response
@@ -30,8 +30,8 @@ from controller_manager.common.transport.transport import ConfigError, Transport
 T = TypeVar("T")
 
 _HEADERS = {"user-agent": "kube-apiserver", "accept": "application/json, */*", "content-type": "application/json"}
-_TOLD_TO_WAIT = 10  # times that a question follows a `Retry-After` header
-_LONGEST_WAIT = 60  # seconds of such a header
+_MOST_RETRIES = 10  # attempts of a review if responses have a `Retry-After` header
+_LONGEST_WAIT = 60  # maximum seconds of a `Retry-After` header
 _SOON = 2.0  # seconds after which a server that closed the connection may have begun to process the request
 _GATEWAY_TIMEOUT = 504
 _REASONS = {429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
@@ -147,9 +147,9 @@ class ReviewWebhook:
     async def _ask(self, document: bytes, decoded: Callable[[bytes], T]) -> T:
         """Return the result of the first successful attempt. Raises the last error."""
         if self._calls >= self._limits.calls + self._limits.waiting:
-            raise ReviewError(f"more than {self._limits.waiting} questions wait for the server already")
+            raise ReviewError(f"too many reviews are waiting: the limit is {self._limits.waiting}")
         self._calls += 1
-        failure = ReviewError(f"no answer within {self._limits.question:g} seconds", timed_out=True)
+        failure = ReviewError(f"no response within {self._limits.question:g} seconds", timed_out=True)
         try:
             async with asyncio.timeout(self._limits.question):
                 for pause in self._backoff.pauses():
@@ -190,7 +190,7 @@ class ReviewWebhook:
     async def _exchange(self, document: bytes) -> Response:
         """Return the response; a Retry-After response is followed by a retry."""
         request = Request("POST", self._path, self._query, _HEADERS, document)
-        for _ in range(_TOLD_TO_WAIT):
+        for _ in range(_MOST_RETRIES):
             response = await self._exchange_once(request)
             again = _retry_after(response)
             if again is None:
@@ -210,7 +210,7 @@ class ReviewWebhook:
                         raise
                 return await self._transport.send(request)
         except TimeoutError:
-            raise ReviewError(f"no answer within {self._limits.attempt:g} seconds", timed_out=True) from None
+            raise ReviewError(f"no response within {self._limits.attempt:g} seconds", timed_out=True) from None
         except (TransportError, ConfigError) as error:
             slow = isinstance(error.__cause__, TimeoutError)
             raise ReviewError(str(error), timed_out=slow, again=_is_reset(error)) from error
@@ -239,13 +239,13 @@ def _document(response: Response) -> bytes:
 
 
 def _asks_again(response: Response) -> bool:
-    """Return whether a refusal is of those that pass."""
+    """Return whether a failed review is retried."""
     assert isinstance(response.body, bytes)
-    told = told_status(response.body)
-    if told is None:
+    status = failure_status(response.body)
+    if status is None:
         return response.status in _REASONS
-    waits = told.details is not None and told.details.retry_after_seconds > 0
-    return waits or told.code == 429 or (told.reason or _REASONS.get(response.status)) in _ASK_AGAIN
+    waits = status.details is not None and status.details.retry_after_seconds > 0
+    return waits or status.code == 429 or (status.reason or _REASONS.get(response.status)) in _ASK_AGAIN
 
 
 def _retry_after(response: Response) -> float | None:

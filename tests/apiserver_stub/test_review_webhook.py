@@ -104,10 +104,10 @@ async def test_a_program_gives_credentials(hook: Webhook, opened: Open, tmp_path
 
 
 async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        received.append(await reader.readuntil(b"\r\n\r\n"))
         writer.close()
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
@@ -116,13 +116,13 @@ async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
         webhook = ReviewWebhook(file, "--some-flag", LIMITS)
         await refused(webhook)
         await webhook.close()
-    assert heard
-    assert not any(b"secret" in each for each in heard)
+    assert received
+    assert not any(b"secret" in each for each in received)
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "asked"),
-    # As kube-apiserver 1.36 was seen to ask: 500, 504 and 429 pass, unless a Status says another reason.
+    # As recorded from kube-apiserver 1.36: 500, 504 and 429 are retried, unless a Status has another reason.
     [
         (500, "", 5),
         (504, "", 5),
@@ -145,9 +145,9 @@ async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
 async def test_refusals_that_pass_are_asked_again(
     hook: Webhook, opened: Open, status: int, reason: str, asked: int
 ) -> None:
-    told = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "mine", "reason": reason}
+    failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "mine", "reason": reason}
     hook.answer = lambda _: (
-        web.json_response({**told, "code": status}, status=status) if reason else web.Response(status=status)
+        web.json_response({**failure, "code": status}, status=status) if reason else web.Response(status=status)
     )
     error = await refused(opened())
     assert (len(hook.seen), error.answered, error.timed_out) == (asked, status, False)
@@ -164,7 +164,7 @@ async def test_an_attempt_that_succeeds_ends_the_asking(hook: Webhook, opened: O
     assert seen == [("error", 500), ("timeout", 504), ("success", 200)]
 
 
-async def test_a_server_says_when_to_be_asked_again(hook: Webhook, opened: Open) -> None:
+async def test_retry_after_header_of_server_is_followed(hook: Webhook, opened: Open) -> None:
     answers = iter([web.Response(status=503, headers={"Retry-After": "0"}) for _ in range(3)])
     hook.answer = lambda review: next(answers, ALLOWED)
     assert await opened().post(REVIEW) == ALLOWED

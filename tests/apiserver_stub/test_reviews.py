@@ -38,14 +38,14 @@ AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
 class JanesAuthorizer:
-    """Jane may get pods in the namespace `a`; nobody may delete; about the rest there is no opinion."""
+    """Allows jane to get pods in the namespace `a`, denies deletes, and has no opinion otherwise."""
 
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         await asyncio.sleep(0)
         if attributes.verb == "delete":
-            return Authorization(Decision.DENY, "nobody deletes")
+            return Authorization(Decision.DENY, "deletes are denied")
         if attributes.verb == "patch":
-            return Authorization(Decision.NO_OPINION, "", "nobody knows")
+            return Authorization(Decision.NO_OPINION, "", "unknown request")
         pods = AuthorizerAttributes(attributes.user, "get", "", version="*", resource="pods", namespace="a")
         allowed = (attributes.user.name == "jane" and attributes == pods) or attributes.path == "/metrics"
         return Authorization(Decision.ALLOW) if allowed else NO_OPINION
@@ -67,11 +67,11 @@ TABLE = {**authentication_reviews(find), **AccessReviews(JanesAuthorizer(), Offl
 REVIEWS = Reviews(TABLE, partial(read_new, Offload()), Offload())
 
 
-async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str = "", **query: str) -> Any:
-    """The answer to a question asked in `namespace`, which the object itself may say to be another."""
+async def ask(group: str, plural: str, spec: Any, namespace: str = "", own_namespace: str = "", **query: str) -> Any:
+    """Return the response to a review in `namespace`; `own_namespace` is that of the object."""
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
-    tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": said}, "spec": spec}
+    tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": own_namespace}, "spec": spec}
     request = Request("POST", "", tuple(query.items()), body=msgspec.json.encode(tree))
     reply = await REVIEWS.answer(APIRequest(request, JANE, "create", kind, namespace, "", None, query))
     assert isinstance(reply.body, Item)
@@ -115,20 +115,20 @@ async def test_may_i() -> None:
     assert await ask(AUTHZ, "selfsubjectaccessreviews", metrics) == {"allowed": True}
 
 
-async def test_may_somebody() -> None:
+async def test_subject_access_review() -> None:
     assert await ask(AUTHZ, "subjectaccessreviews", {**get_pods(), "user": "jane"}) == {"allowed": True}
     assert await ask(AUTHZ, "subjectaccessreviews", {**get_pods(), "user": "joe"}) == {"allowed": False}
     denied = await ask(AUTHZ, "subjectaccessreviews", {**get_pods(verb="delete"), "groups": ["dev"]})
-    assert denied == {"allowed": False, "denied": True, "reason": "nobody deletes"}
+    assert denied == {"allowed": False, "denied": True, "reason": "deletes are denied"}
 
 
-async def test_may_somebody_in_a_namespace() -> None:
+async def test_local_subject_access_review() -> None:
     spec = {**get_pods(), "user": "jane"}
     assert await ask(AUTHZ, "localsubjectaccessreviews", spec, "a") == {"allowed": True}
     with pytest.raises(Invalid):
         await ask(AUTHZ, "localsubjectaccessreviews", spec, "b")
     with pytest.raises(BadRequest, match="does not match the namespace"):
-        await ask(AUTHZ, "localsubjectaccessreviews", spec, "a", said="b")
+        await ask(AUTHZ, "localsubjectaccessreviews", spec, "a", own_namespace="b")
 
 
 def _metadata(plural: str, metadata: Any, spec: Any, namespace: str = "") -> APIRequest:
@@ -164,7 +164,7 @@ async def test_the_causes_of_refused_questions(plural: str, metadata: Any, spec:
     assert [cause.field for cause in refusal.value.details.causes] == fields
 
 
-async def test_what_only_servers_say_of_objects_is_no_part_of_a_question() -> None:
+async def test_server_set_metadata_is_ignored() -> None:
     sent = {"uid": "u", "creationTimestamp": "2020-01-01T00:00:00Z", "managedFields": []}
     reply = await REVIEWS.answer(_metadata("selfsubjectaccessreviews", sent, get_pods()))
     assert isinstance(reply.body, Item)
@@ -208,7 +208,7 @@ async def test_questions_that_make_no_sense(group: str, plural: str, spec: Any, 
         await ask(group, plural, spec)
 
 
-async def test_unknown_fields_are_dropped_and_told_of() -> None:
+async def test_unknown_fields_are_dropped_and_reported() -> None:
     """API concepts, Field validation, rules 2 and 3."""
     kind = KINDS.find(AUTHN, "v1", "selfsubjectreviews")
     assert kind is not None
@@ -221,12 +221,12 @@ async def test_unknown_fields_are_dropped_and_told_of() -> None:
         await REVIEWS.answer(APIRequest(request, JANE, "create", kind, "", "", None, {"fieldValidation": "Strict"}))
 
 
-async def test_what_went_wrong_is_told() -> None:
+async def test_evaluation_errors_are_reported() -> None:
     unreadable = {"fieldSelector": {"rawSelector": "junk"}}
     spec = {"resourceAttributes": {"verb": "patch", "resource": "pods", **unreadable}}
     assert await ask(AUTHZ, "selfsubjectaccessreviews", spec) == {
         "allowed": False,
-        "evaluationError": "nobody knows; spec.resourceAttributes.fieldSelector ignored due to parse error",
+        "evaluationError": "unknown request; spec.resourceAttributes.fieldSelector ignored due to parse error",
     }
     with pytest.raises(Invalid, match="requirements or rawSelector is required"):
         await ask(AUTHZ, "selfsubjectaccessreviews", {"resourceAttributes": {"verb": "list", "labelSelector": {}}})
@@ -246,7 +246,7 @@ TOO_MANY = "a=b," * MOST_CONDITIONS + "a=b"
     ids=["label conditions", "field conditions", "label length", "field length"],
 )
 async def test_raw_selector_that_is_too_large_is_ignored(name: str, selector: str) -> None:
-    """The question is about more objects then, so nobody is told that more is allowed than is."""
+    """The review is then about more objects, so it never allows more than the authorizer."""
     question = get_pods()
     question["resourceAttributes"][name] = {"rawSelector": selector}
     status = await ask(AUTHZ, "selfsubjectaccessreviews", question)

@@ -16,7 +16,7 @@ from tests.apiserver_stub.webhook import Webhook
 
 
 class Resolver:
-    """Resolves services as a table says."""
+    """Resolves services from a table."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str, int], ServiceAddress] = {}
@@ -90,10 +90,10 @@ async def test_redirects_are_followed_within_the_server_of_a_webhook(client: Web
     async def answer(request: web.BaseRequest, review: Any) -> Any:
         if request.path == "/convert":
             return web.Response(status=307, headers={"Location": "/else where?a=b"})
-        return {"path": request.path_qs, "said": review}
+        return {"path": request.path_qs, "review": review}
 
     hook.answer_request = answer
-    assert json.loads(await post(client, hook.config)) == {"path": "/else%20where?a=b", "said": {"a": 1}}
+    assert json.loads(await post(client, hook.config)) == {"path": "/else%20where?a=b", "review": {"a": 1}}
     assert len(hook.connections) == 1
 
     async def again(request: web.BaseRequest, review: Any) -> Any:
@@ -111,9 +111,9 @@ async def test_an_authority_that_is_not_named_is_not_believed(client: WebhookCli
 
 
 async def test_what_is_not_there(client: WebhookClient, hook: Webhook) -> None:
-    nobody = {"url": "https://127.0.0.1:1/x", "caBundle": hook.ca}
+    unreachable = {"url": "https://127.0.0.1:1/x", "caBundle": hook.ca}
     connect = "dial tcp 127.0.0.1:1: connect: connection refused"
-    assert await refused(client, nobody) == f'Post "https://127.0.0.1:1/x?timeout=10s": {connect}'
+    assert await refused(client, unreachable) == f'Post "https://127.0.0.1:1/x?timeout=10s": {connect}'
     for config in ({}, {"url": ""}, {"url": "https://[x"}, {"url": "https://a:b/"}):
         with pytest.raises(WebhookError):
             WebhookConfig.of(config)
@@ -148,7 +148,7 @@ async def test_an_answer_without_a_document_is_a_failure(
     assert len(hook.seen) == 1
 
 
-async def test_a_webhook_that_says_when_to_come_again_is_asked_again(client: WebhookClient, hook: Webhook) -> None:
+async def test_retry_after_header_of_webhook_is_followed(client: WebhookClient, hook: Webhook) -> None:
     def answer(review: Any) -> Any:
         again = web.Response(status=503, headers={"Retry-After": "0"})
         return review if len(hook.seen) == 3 else again
@@ -175,10 +175,10 @@ async def test_a_call_is_bounded_in_time(client: WebhookClient, hook: Webhook, t
     assert 4 <= len(hook.seen) < 8  # one that has waited may begin as another ends
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_an_answer_is_bounded_in_size(client: WebhookClient, hook: Webhook, told: bool) -> None:
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_an_answer_is_bounded_in_size(client: WebhookClient, hook: Webhook, has_length: bool) -> None:
     async def flood(_: Any) -> Any:
-        if told:
+        if has_length:
             return b"x" * 100_001
         response = web.StreamResponse()
         await response.prepare(hook.seen[0][0])

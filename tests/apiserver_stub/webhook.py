@@ -23,7 +23,7 @@ Answer = Callable[[Tree], Any]
 
 @dataclass
 class Webhook:
-    """Answers as `answer` says, or `answer_request` if there is one, and notes what it was asked (`seen`) and over how
+    """Responds with `answer`, or `answer_request` if it is set, and records the requests (`seen`) and over how
     many connections.
     """
 

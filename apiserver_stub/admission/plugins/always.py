@@ -60,8 +60,8 @@ async def check_pulls(attributes: Attributes) -> None:
         if image := volume.get("image"):
             _check_pull(image.get("pullPolicy"), ((((at, "volumes"), index), "image"), "pullPolicy"), errors)
     if errors.causes:
-        told = [attributes.refused(f"{one.field}: {one.message}").message for one in errors.causes]
-        raise UnknownError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+        messages = [attributes.refused(f"{one.field}: {one.message}").message for one in errors.causes]
+        raise UnknownError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
 def _check_pull(policy: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -113,5 +113,5 @@ def deny_service_external_ips(_parts: AdmissionParts) -> AdmissionPlugin:
 
 
 def _deprecated(parts: AdmissionParts, name: str, rule: Rule) -> AdmissionPlugin:
-    parts.runtime.log("admission").warning("this plugin is deprecated, and of no use in a cluster", plugin=name)
+    parts.runtime.log("admission").warning("admission plugin is deprecated; remove it from the flags", plugin=name)
     return AdmissionPlugin(name, (rule,), (rule,))

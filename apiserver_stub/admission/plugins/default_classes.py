@@ -61,8 +61,8 @@ def default_of(rows: Iterable[Row], annotations: Sequence[str]) -> str:
     name, since = "", ""
     for row in rows:  # sorted by name
         metadata = _STORED.decode(row.data).metadata
-        said = metadata.annotations or {}
-        if any(said.get(each) == "true" for each in annotations) and metadata.creation_timestamp > since:
+        present = metadata.annotations or {}
+        if any(present.get(each) == "true" for each in annotations) and metadata.creation_timestamp > since:
             name, since = row.name, metadata.creation_timestamp
     return name
 

@@ -94,9 +94,9 @@ class EscalationCheck:
         lacking = self._lacking(user, attributes.namespace, rules)
         if not lacking:
             return
-        told = "\n".join(sorted({_shown(rule) for rule in compact(lacking)}))
+        not_held = "\n".join(sorted({_shown(rule) for rule in compact(lacking)}))
         who = f"user {quote(user.name)} (groups={_list(user.groups)})"
-        why = f"{who} is attempting to grant RBAC permissions not currently held:\n{told}"
+        why = f"{who} is attempting to grant RBAC permissions not currently held:\n{not_held}"
         if errors := self._roles.errors_of(user, attributes.namespace):
             why += f"; resolution errors: {all_errors(errors)}"
         raise forbidden(kind.group, kind.plural, attributes.name, why)

@@ -29,7 +29,7 @@ _KEY = (
 
 
 class Limit(ConfigModel, forbid_unknown_fields=False):
-    """`qps` events per second with bursts of up to `burst`; the `cache_size` most recently used keys are kept."""
+    """`qps` events per second with bursts of up to `burst`; the `cache_size` most recently used keys are cached."""
 
     type: str = ""
     qps: int = 0

@@ -36,7 +36,7 @@ from controller_manager.common.serving.answers import Answers, keyed_digest
 
 NAME = "ImagePolicyWebhook"
 _KIND, _VERSION = "ImageReview", f"imagepolicy.{GROUP_DOMAIN}/v1alpha1"
-_OWN = f".image-policy.{GROUP_DOMAIN}/"  # is in the names of annotations of pods that the server is shown
+_OWN = f".image-policy.{GROUP_DOMAIN}/"  # part of the names of pod annotations that are sent to the webhook
 _AUDIT = f"{NAME.lower()}{_OWN}"
 _REMEMBERED = 1024
 _LONGEST = 10_000  # characters of a response that is cached
@@ -120,7 +120,7 @@ class ImagePolicyWebhook:
                 attributes.notes.annotate(key, value)
         if not status.allowed:
             why = f": {status.reason}" if status.reason else ""
-            raise attributes.refused(f"its images are not allowed by the image policy{why}")
+            raise attributes.refused(f"image policy webhook backend denied one or more images{why}")
 
     def _failed(self, attributes: Attributes, error: ServiceUnavailable) -> None:
         self._log.warning("image policy webhook failed", pod=attributes.known_name, why=error.message)
@@ -129,7 +129,7 @@ class ImagePolicyWebhook:
         elif isinstance(error, ReviewError) and error.answered == Forbidden.code:
             raise Forbidden(error.message)
         else:
-            raise attributes.refused(f"the image policy could not be asked: {error.message}")
+            raise attributes.refused(f"image policy webhook failed: {error.message}")
 
     async def _ask(self, spec: Tree) -> tuple[ImageReviewStatus, float]:
         """Return the response and its TTL in seconds."""
@@ -145,11 +145,11 @@ def _usual(value: int, usual: float) -> float:
 
 def _status(review: dict[str, Any]) -> ImageReviewStatus:
     """Return the status of a review; a missing status allows nothing. Raises `WebhookError`."""
-    told = review.get("status") or {}
+    status = review.get("status") or {}
     try:
-        return msgspec.convert({name: value for name, value in told.items() if value is not None}, ImageReviewStatus)
+        return msgspec.convert({name: value for name, value in status.items() if value is not None}, ImageReviewStatus)
     except (msgspec.ValidationError, AttributeError) as error:
-        raise WebhookError(f"the answer is no {_KIND}: status: {error}") from None
+        raise WebhookError(f"the response is not a valid {_KIND}: status: {error}") from None
 
 
 def image_policy_webhook(parts: AdmissionParts) -> AdmissionPlugin:

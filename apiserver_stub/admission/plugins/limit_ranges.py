@@ -22,7 +22,7 @@ from controller_manager.common.api.tree import Tree
 from controller_manager.common.serving.authorization import all_errors
 
 _RANGES, _PODS = "limitranges", ("pods",)
-_TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
+_ANNOTATION = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
 _SORTS = (("containers", "container"), ("initContainers", "init container"))
 _DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
 _OF_PODS = ("cpu", "memory")  # resources that can be set at pod level
@@ -44,7 +44,7 @@ class LimitRanges:
         return attributes.run(partial(_fill_all, attributes, ranges)) if ranges else None
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raises `Forbidden` for what exceeds the limits of a range, the first such one."""
+        """Raises `Forbidden` for the first LimitRange that the object exceeds."""
         ranges = self._of(attributes)
         return attributes.run(partial(_check_all, attributes, ranges)) if ranges else None
 
@@ -78,15 +78,15 @@ def _check_all(attributes: Attributes, ranges: Iterable[Sequence[Tree]]) -> None
 
 def fill(pod: Tree, limits: Sequence[Tree]) -> None:
     """Set the defaults of a LimitRange for containers, in place, and list them in an annotation."""
-    spec, told = dict(pod.get("spec") or {}), []
+    spec, defaulted = dict(pod.get("spec") or {}), []
     for field, called in _SORTS:
         if field in spec:
             containers = [dict(container) for container in spec[field]]
-            told += [line for each in containers for line in _fill_container(each, limits, called)]
+            defaulted += [line for each in containers for line in _fill_container(each, limits, called)]
             spec[field] = containers
-    if told:
+    if defaulted:
         pod["spec"] = spec
-        put_in(pod, _TOLD, f"LimitRanger plugin set: {'; '.join(told)}")
+        put_in(pod, _ANNOTATION, f"LimitRanger plugin set: {'; '.join(defaulted)}")
 
 
 def _fill_container(container: Tree, limits: Sequence[Tree], called: str) -> Iterator[str]:
@@ -95,15 +95,15 @@ def _fill_container(container: Tree, limits: Sequence[Tree], called: str) -> Ite
         for limit in limits:
             if limit.get("type") == "Container":
                 defaults.update(limit.get(source) or {})
-        said = get_in(container, ("resources", field)) or {}
-        lacking = {name: amount for name, amount in defaults.items() if name not in said}
+        given = get_in(container, ("resources", field)) or {}
+        lacking = {name: amount for name, amount in defaults.items() if name not in given}
         if lacking:
-            put_in(container, ("resources", field), {**said, **lacking})
+            put_in(container, ("resources", field), {**given, **lacking})
             yield f"{', '.join(sorted(lacking))} {word} for {called} {container.get('name', '')}"
 
 
 def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
-    """Yield every bound of a LimitRange that a pod or a claim does not keep."""
+    """Yield the violated bounds of LimitRanges by a pod or a claim."""
     spec = tree.get("spec") or {}
     is_pod = tree.get("kind") == "Pod"
     for limit in limits:
@@ -128,8 +128,8 @@ def _outside_of_claim(limit: Tree, asked: Amounts) -> Iterator[str]:
 
 
 def _of_pod(spec: Tree, field: str) -> Amounts:
-    said = get_in(spec, ("resources", field)) or {}
-    return {**total(spec, field), **{name: said[name] for name in _OF_PODS if name in said}}
+    given = get_in(spec, ("resources", field)) or {}
+    return {**total(spec, field), **{name: given[name] for name in _OF_PODS if name in given}}
 
 
 def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:

@@ -84,7 +84,7 @@ def node_declared_feature_validator(parts: AdmissionParts) -> AdmissionPlugin:
 def check_features(store: WatchCache, attributes: Attributes) -> None:
     """Raises `Forbidden` for a change that requires a feature the node does not declare."""
     new, old = attributes.tree, attributes.old_object or {}
-    if not _is_bound_anew(new, old):
+    if not _is_bound_pod_changed(new, old):
         return
     needed = list(_features(new["spec"], old["spec"]))
     if not needed:
@@ -114,7 +114,7 @@ def pod_resize_validator(parts: AdmissionParts) -> AdmissionPlugin:
 async def check_resize(store: WatchCache, attributes: Attributes) -> None:
     """Raises `Forbidden` for a resize that the node of the pod does not support."""
     pod = attributes.tree
-    if not _is_bound_anew(pod, attributes.old_object or {}):
+    if not _is_bound_pod_changed(pod, attributes.old_object or {}):
         return
     node = _node_of(store, attributes)
     system = node.labels.get(_SYSTEM, "linux")
@@ -146,7 +146,7 @@ def _whole(number: Decimal) -> Decimal:
     return number.to_integral_value(ROUND_UP)
 
 
-def _is_bound_anew(new: Tree, old: Tree) -> bool:
+def _is_bound_pod_changed(new: Tree, old: Tree) -> bool:
     """Return whether the spec of a pod on a node changes."""
     return bool(get_in(new, _NODE_NAME)) and new["metadata"].get("generation") != old["metadata"].get("generation")
 

@@ -104,7 +104,7 @@ class OwnerReferences:
         )
         verdict = await self._authorizer.authorize(asked)
         if verdict.decision is not Decision.ALLOW:
-            raise attributes.refused(f"cannot set an ownerRef on a resource you can't delete: {_told(verdict)}")
+            raise attributes.refused(f"cannot set an ownerRef on a resource you can't delete: {_reason(verdict)}")
 
     async def _may_finalize_all(self, user: User) -> bool:
         asked = authorization.AuthorizerAttributes(user, "update", "", "*", "*", "*", _FINALIZERS, "", "*")
@@ -125,7 +125,7 @@ class OwnerReferences:
             verdict = await self._authorizer.authorize(asked)
             if verdict.decision is not Decision.ALLOW:
                 why = "if an ownerReference refers to a resource you can't set finalizers on"
-                raise attributes.refused(f"cannot set blockOwnerDeletion {why}: {_told(verdict)}")
+                raise attributes.refused(f"cannot set blockOwnerDeletion {why}: {_reason(verdict)}")
 
 
 def newly_blocking(new: Sequence[Tree], old: Sequence[Tree]) -> list[Tree]:
@@ -134,5 +134,5 @@ def newly_blocking(new: Sequence[Tree], old: Sequence[Tree]) -> list[Tree]:
     return [each for each in new if each.get("blockOwnerDeletion") and not before.get(each.get("uid"))]
 
 
-def _told(verdict: Authorization) -> str:
+def _reason(verdict: Authorization) -> str:
     return f"{verdict.reason}, {verdict.error or '<nil>'}"

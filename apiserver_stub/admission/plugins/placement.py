@@ -127,8 +127,8 @@ class PodNodeSelectorConfiguration(ConfigModel, forbid_unknown_fields=False):
 
 _OF_CLUSTER = "clusterDefaultNodeSelector"
 _SELECTOR = f"{_ALPHA}node-selector"
-_CONFLICT = "its nodeSelector says otherwise than the node selector of the namespace"
-_NOT_LISTED = "its nodeSelector has labels that pods of the namespace may not have"
+_CONFLICT = "pod node label selector conflicts with its namespace node label selector"
+_NOT_LISTED = "pod node label selector labels conflict with its namespace whitelist"
 
 
 @lru_cache(_MOST_REMEMBERED)
@@ -190,8 +190,8 @@ class PodNodeSelector:
             raise UnknownError(f"the annotation {_SELECTOR} of the namespace {namespace}: {error}") from None
 
     def _agree(self, attributes: Attributes, wanted: Mapping[str, str]) -> None:
-        said = _selector(attributes)
-        if any(said.get(name, value) != value for name, value in wanted.items()):
+        selector = _selector(attributes)
+        if any(selector.get(name, value) != value for name, value in wanted.items()):
             raise _refused(attributes, _CONFLICT)
 
 
@@ -250,7 +250,7 @@ def tolerations_of(text: str) -> Tolerations:
         items = msgspec.json.decode(text or "[]", type=list[dict[str, Any] | None] | None) or ()
         return msgspec.convert([in_case(item or {}, Toleration) for item in items], tuple[Toleration, ...])
     except msgspec.DecodeError as error:
-        raise ValueError(f"it is no list of tolerations: {error}") from None
+        raise ValueError(f"not a list of tolerations: {error}") from None
 
 
 class PodTolerationRestriction:
@@ -284,7 +284,7 @@ class PodTolerationRestriction:
             listed, whose = self._configuration.whitelist, "cluster"
         if listed and (wrong := [one for one in tolerations if not any(other.covers(one) for other in listed)]):
             shown = msgspec.json.encode(wrong[0]).decode()
-            raise UnknownError(f"the toleration {shown} of the pod is not among those that its {whose} allows")
+            raise UnknownError(f"the toleration {shown} of the pod is not in the whitelist of its {whose}")
 
     def _annotated(self, namespace: str, name: str) -> Tolerations | None:
         text = annotation_of(self._store, namespace, name)

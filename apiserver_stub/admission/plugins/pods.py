@@ -60,8 +60,8 @@ def tolerate_for_a_while(tolerations: Sequence[Tree], attributes: Attributes) ->
     pod = attributes.tree
     spec = pod.get("spec") or {}
     given = spec.get("tolerations") or []
-    said = {one.get("key", "") for one in given if one.get("effect", "") in ("", "NoExecute")}
-    lacking = [dict(each) for each in tolerations if each["key"] not in said] if "" not in said else None
+    tolerated = {one.get("key", "") for one in given if one.get("effect", "") in ("", "NoExecute")}
+    lacking = [dict(each) for each in tolerations if each["key"] not in tolerated] if "" not in tolerated else None
     if lacking:
         pod["spec"] = {**spec, "tolerations": [*given, *lacking]}
 
@@ -139,8 +139,8 @@ def with_class(spec: Tree, of: Tree) -> Tree:
     added: Tree = {}
     overhead = get_in(of, ("overhead", "podFixed")) or {}
     if of.get("overhead") is not None:
-        said = spec.get("overhead") or {}
-        if said and _amounts(said) != _amounts(overhead):
+        given = spec.get("overhead") or {}
+        if given and _amounts(given) != _amounts(overhead):
             raise ValueError(_OTHER_OVERHEAD)
         added["overhead"] = overhead
     if scheduling := of.get("scheduling"):

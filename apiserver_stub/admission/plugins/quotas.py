@@ -73,7 +73,7 @@ class ResourceQuotaConfiguration(ConfigDocument):
 
 
 class OldResourceQuotaConfiguration(ResourceQuotaConfiguration):
-    """The same, as it was called before."""
+    """The same document under its former name."""
 
     kind: str = "Configuration"
 
@@ -217,8 +217,8 @@ def _check_fits(quota: Quota, added: Amounts, attributes: Attributes) -> None:
     after = plus({name: quota.used[name] for name in added}, added)
     over = sorted(name for name, amount in after.items() if amount.number > quota.hard[name].number)
     if over:
-        told = (("requested", added), ("used", quota.used), ("limited", quota.hard))
-        why = ", ".join(f"{word}: {_listed(over, amounts)}" for word, amounts in told)
+        columns = (("requested", added), ("used", quota.used), ("limited", quota.hard))
+        why = ", ".join(f"{word}: {_listed(over, amounts)}" for word, amounts in columns)
         raise attributes.refused(f"exceeded quota: {quota.name}, {why}")
 
 

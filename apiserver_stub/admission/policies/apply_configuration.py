@@ -68,7 +68,7 @@ class _Plain:
         self._read: Set[int] | None = None
 
     def object(self, made: PatchObject) -> Tree:
-        """Return an object. Raises `EvaluationError` for a map with keys that are no texts."""
+        """Return an object. Raises `EvaluationError` for a map with keys that are not strings."""
         return {name: self._field(name, value) for name, value in made.fields.items()}
 
     def _field(self, name: str, value: Any) -> Any:

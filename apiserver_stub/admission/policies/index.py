@@ -73,7 +73,7 @@ class PolicyIndex(Generic[P]):
         store: WatchCache,
         matcher: Matcher,
         resources: tuple[str, str],
-        compile: Callable[[Tree], P],  # noqa: A002  what is done
+        compile: Callable[[Tree], P],  # noqa: A002 - compiles a policy
         run: StepRunner,
     ) -> None:
         self._store = store
@@ -86,9 +86,9 @@ class PolicyIndex(Generic[P]):
         self._changed = False
 
     def read(self) -> None:
-        """Hear of what there is, and of all changes from now on."""
+        """Read the existing bindings and subscribe to changes."""
         self._changed = bool(self._store.count(self._bindings))
-        self._store.subscribe(self._hear)
+        self._store.subscribe(self._on_changes)
 
     def __bool__(self) -> bool:
         if self._changed:
@@ -126,7 +126,7 @@ class PolicyIndex(Generic[P]):
             found = policy.program = await self._run(lambda: self._compile(policy.spec))
         return found
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _on_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == self._policies or change.row.resource == self._bindings:
                 self._changed = True

@@ -53,17 +53,17 @@ class Versioned(NamedTuple):
 
     object: Tree | None
     old_object: Tree | None
-    told: ExpressionInput
+    variables: ExpressionInput
 
     @property
     def request(self) -> Tree:
         """The `AdmissionRequest` that names the version."""
-        return self.told.request
+        return self.variables.request
 
     @property
     def own_request(self) -> Tree:
         """The `AdmissionRequest` for match conditions, with the version of the original request."""
-        return self.told.own_request
+        return self.variables.own_request
 
 
 class RequestInputs:

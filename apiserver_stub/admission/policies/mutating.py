@@ -218,7 +218,7 @@ class MutatingPolicies:
                 problem = error.message
                 raise
             finally:
-                self._metrics.tell(invocation, problem, monotonic() - began)
+                self._metrics.count(invocation, problem, monotonic() - began)
         if (await inputs.version(invocation.info)).object != before:
             session.changed()
         if program.again:
@@ -287,11 +287,13 @@ class _Metrics:
         self._checks = Counters(_CHECKS, registry)
         self._seconds = Histograms(_SECONDS, registry)
 
-    def tell(self, invocation: _Invocation, problem: str, seconds: float) -> None:
+    def count(self, invocation: _Invocation, problem: str, seconds: float) -> None:
         """Count a mutation, or its error."""
         error = "no_error"
         if problem:
-            error = next((told for begins, told in _ERROR_TYPES.items() if problem.startswith(begins)), "invalid_error")
+            error = next(
+                (label for begins, label in _ERROR_TYPES.items() if problem.startswith(begins)), "invalid_error"
+            )
         labels = invocation.policy.name, invocation.binding.name, error
         self._checks.add(*labels)
         self._seconds.observe(seconds, *labels)

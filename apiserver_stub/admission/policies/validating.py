@@ -70,7 +70,7 @@ _SECONDS = Family(
 
 
 class ValidatingPolicies:
-    """The plugin; what takes long is done by `run`."""
+    """The plugin. Long operations are executed by `run`."""
 
     def __init__(
         self, store: WatchCache, kinds: ResourceRegistry, authorizer: Authorizer, registry: Registry, run: StepRunner
@@ -157,13 +157,13 @@ class _Consequences:
             if not decision.admits:
                 for action in binding.actions:
                     self._act(action, policy, binding, index, decision)
-                    self._metrics.tell(policy, binding, action.lower(), decision.message, decision.seconds)
+                    self._metrics.count(policy, binding, action.lower(), decision.message, decision.seconds)
             elif decision.failed:
-                self._metrics.tell(policy, binding, "allow", decision.message, decision.seconds)
+                self._metrics.count(policy, binding, "allow", decision.message, decision.seconds)
         for each in judgement.annotations:
             if each.failed:
                 self._refuse(policy, binding, each.value)
-                self._metrics.tell(policy, binding, "deny", each.value, each.seconds)
+                self._metrics.count(policy, binding, "deny", each.value, each.seconds)
 
     def _act(
         self, action: str, policy: IndexedPolicy[Judge], binding: Binding, index: int, decision: ValidationDecision
@@ -189,9 +189,9 @@ class _Metrics:
         self._checks = Counters(_CHECKS, registry)
         self._seconds = Histograms(_SECONDS, registry)
 
-    def tell(self, policy: IndexedPolicy[Judge], binding: Binding, action: str, message: str, seconds: float) -> None:
+    def count(self, policy: IndexedPolicy[Judge], binding: Binding, action: str, message: str, seconds: float) -> None:
         """Count a validation that did not hold or failed."""
-        error = next((told for begins, told in _ERROR_TYPES if message.startswith(begins)), "invalid_error")
+        error = next((label for begins, label in _ERROR_TYPES if message.startswith(begins)), "invalid_error")
         labels = policy.name, binding.name, error, action
         self._checks.add(*labels)
         self._seconds.observe(seconds, *labels)
@@ -228,14 +228,14 @@ def _refusal(attributes: Attributes, why: str, reason: str) -> ApiError:
 
 def _failure(policy: IndexedPolicy[Judge], binding: Binding, index: int, decision: ValidationDecision) -> str:
     """Return the annotation of a validation that does not hold, as Go writes JSON."""
-    told = {
+    failure = {
         "message": decision.message,
         "policy": policy.name,
         "binding": binding.name,
         "expressionIndex": index,
         "validationActions": binding.actions,
     }
-    text = msgspec.json.encode([told]).decode()
+    text = msgspec.json.encode([failure]).decode()
     for mark, escape in _ESCAPES.items():
         text = text.replace(mark, escape)
     return text

@@ -107,13 +107,13 @@ class ValidatingProgram:
             elif outcome.value is True:
                 decision = ValidationDecision(True)
             else:
-                decision = ValidationDecision(False, _told(validation, message), validation.reason)
+                decision = ValidationDecision(False, _message(validation, message), validation.reason)
             decisions.append(decision._replace(seconds=seconds))
         return decisions
 
     def _messages(self, scope: PolicyScope, remaining: int) -> tuple[Sequence[ExpressionResult | None], str]:
-        """Return the messages that expressions make, and what keeps all validations from being decided: that the budget
-        is used up.
+        """Return the messages that expressions make, and the error that fails all validations: an exhausted cost
+        budget.
         """
         evaluation = scope.evaluation(self._variables, remaining, authorizer=False)
         try:
@@ -152,7 +152,7 @@ def _validation(composition: Composition, tree: Tree) -> _Validation:
     )
 
 
-def _told(validation: _Validation, spoken: ExpressionResult | None) -> str:
+def _message(validation: _Validation, spoken: ExpressionResult | None) -> str:
     """Return the message of a failed validation: the result of its message expression, if valid."""
     if spoken is not None and isinstance(spoken.value, str):
         text = spoken.value.strip()

@@ -55,7 +55,7 @@ def choose(spec: Tree, old: Tree, offered: Sequence[str]) -> list[Cause]:
     if not needs_addresses(spec):
         return []
     before = old if needs_addresses(old) else {}
-    spec["ipFamilyPolicy"] = policy = spec.get("ipFamilyPolicy") or before.get("ipFamilyPolicy") or _unsaid(spec)
+    spec["ipFamilyPolicy"] = policy = spec.get("ipFamilyPolicy") or before.get("ipFamilyPolicy") or _usual_policy(spec)
     if _prefers_as_before(spec, before):
         spec["ipFamilies"] = before["ipFamilies"]
         return []
@@ -77,7 +77,7 @@ def choose(spec: Tree, old: Tree, offered: Sequence[str]) -> list[Cause]:
     return []
 
 
-def _unsaid(spec: Tree) -> str:
+def _usual_policy(spec: Tree) -> str:
     return _REQUIRE if is_headless(spec) and not spec.get("selector") else _SINGLE
 
 
@@ -153,7 +153,7 @@ Network = IPv4Network | IPv6Network
 
 _FEW_PORTS = 8  # that are drawn one by one
 _HEALTH_PORT, _TAKEN = "spec.healthCheckNodePort", "provided port is already allocated"
-_FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods find this server there
+_FIRST_HOLDER = "default/kubernetes"  # owner of the first address of the range, where pods reach this server
 
 
 class ServiceAddresses:
@@ -297,7 +297,7 @@ class ServiceAllocation:
 
 
 def _needed_ports(spec: Tree, wanted: Sequence[Tree]) -> int:
-    """Return how many node ports a Service has in the end; if the range has fewer, no waiting helps."""
+    """Return the number of node ports that a Service will have. A smaller range can never be sufficient."""
     given = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
     drawn = {port["port"] for port in wanted} - set(given) if needs_node_ports(spec) else set()
     return len(set(given.values())) + len(drawn) + needs_health_port(spec)

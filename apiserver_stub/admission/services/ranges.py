@@ -54,7 +54,7 @@ class NumberRange:
 
 
 def addresses(network: IPv4Network | IPv6Network) -> NumberRange:
-    """Return the addresses of a network but the one that names it and, of version 4, the one that speaks to all."""
+    """Return the addresses of a network except the network address and, for IPv4, the broadcast address."""
     size = network.num_addresses - (2 if network.version == 4 else 1)
     return NumberRange(int(network.network_address) + 1, size, _band(size, size // 16, 256))
 

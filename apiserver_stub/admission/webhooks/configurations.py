@@ -91,9 +91,9 @@ class WebhookIndex:
         self._is_current = False
 
     def follow(self) -> None:
-        """Hear of all changes from now on."""
+        """Subscribe to changes."""
         self._is_current = False
-        self._store.subscribe(self._hear)
+        self._store.subscribe(self._on_changes)
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -107,7 +107,7 @@ class WebhookIndex:
         """
         return self._index.matching(attributes) if self else iter(())
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _on_changes(self, changes: Sequence[Change]) -> None:
         if self._is_current and any(change.row.resource == self._resource for change in changes):
             self._is_current = False
 

@@ -108,8 +108,8 @@ class MutatingWebhooks:
             )
             return changed
         finally:
-            told = {"configuration": webhook.configuration, "webhook": webhook.name, "mutated": bool(changed)}
-            attributes.notes.annotate(f"mutation.{_PREFIX}{place}", encode(told).decode())
+            annotation = {"configuration": webhook.configuration, "webhook": webhook.name, "mutated": bool(changed)}
+            attributes.notes.annotate(f"mutation.{_PREFIX}{place}", encode(annotation).decode())
 
     async def _change(self, webhook: Webhook, question: Question, place: str) -> bool:
         verdict = await self._calls.ask(webhook, question)
@@ -122,7 +122,7 @@ class MutatingWebhooks:
             raise CallFailed(f'unsupported patch type "{verdict.patch_type}"', 400)
         attributes, info, before = question.attributes, question.info, question.object
         patched = _patched(before, info, attributes.subresource, operations)
-        _tell_patch(attributes.notes, f"patch.{_PREFIX}{place}", webhook, operations)
+        _annotate_patch(attributes.notes, f"patch.{_PREFIX}{place}", webhook, operations)
         changed = patched != before
         if changed:
             patched = await converted(patched, info, attributes.kind, attributes.subresource)
@@ -150,8 +150,8 @@ def _operations(verdict: WebhookReview) -> list[Any]:
         if all(isinstance(each, dict) for each in document):
             return document
         kind, document = "Operation", next(each for each in document if not isinstance(each, dict))
-    told = "object" if isinstance(document, dict) else json_type(document)
-    what = f"json: cannot unmarshal {told} into Go value of type jsonpatch.{kind}"
+    found = "object" if isinstance(document, dict) else json_type(document)
+    what = f"json: cannot unmarshal {found} into Go value of type jsonpatch.{kind}"
     raise CallFailed(f"received undecodable patch in webhook response: {what}")
 
 
@@ -199,24 +199,24 @@ def _keep_type(patched: Tree, tree: Tree, *, custom: bool) -> None:
 def _keep_record(patched: Tree, tree: Tree, notes: Notes) -> None:
     """Restore the managed fields of an object if the patched ones are invalid."""
     metadata, record = patched["metadata"], (tree.get("metadata") or {}).get("managedFields")
-    told = metadata.get("managedFields")
-    if told is None or told == record:
+    fields = metadata.get("managedFields")
+    if fields is None or fields == record:
         return
     live = record or []
-    if told == [{}] or accepted(told, live) is live:
+    if fields == [{}] or accepted(fields, live) is live:
         if record is None:
             del metadata["managedFields"]
         else:
             metadata["managedFields"] = record
-        known = all(each.get("operation") in ("Apply", "Update") for each in told)
+        known = all(each.get("operation") in ("Apply", "Update") for each in fields)
         notes.warn(_NO_RECORD + ("there are entries that cannot be read" if known else _NO_OPERATION))
 
 
-def _tell_patch(notes: Notes, key: str, webhook: Webhook, operations: list[Any]) -> None:
-    told: Mapping[str, Any] = {
+def _annotate_patch(notes: Notes, key: str, webhook: Webhook, operations: list[Any]) -> None:
+    annotation: Mapping[str, Any] = {
         "configuration": webhook.configuration,
         "webhook": webhook.name,
         "patch": operations,
         "patchType": _JSON_PATCH,
     }
-    notes.of_objects.setdefault(key, encode(told).decode())
+    notes.of_objects.setdefault(key, encode(annotation).decode())

@@ -99,17 +99,17 @@ def _read(answer: bytes, version: str) -> tuple[str, _Response]:
     if answer.strip() == b"null":
         answer = b"{}"  # like decoders in Go
     review = decode_review(answer, GROUP, (version, *others), KIND)
-    said = review.get("response")
-    if said is None:
+    response = review.get("response")
+    if response is None:
         raise InvalidResponse("webhook response was absent")
     try:
-        return type_of_review(review), _RESPONSE.decode(encode(said))
+        return type_of_review(review), _RESPONSE.decode(encode(response))
     except (msgspec.ValidationError, ValueError) as error:
         raise _not_a_review(error) from None
 
 
 def _not_a_review(error: Exception) -> WebhookError:
-    return WebhookError(f"the answer is no {KIND}: response: {error}")
+    return WebhookError(f"the response is not a valid {KIND}: response: {error}")
 
 
 def _check(got: str, response: _Response, uid: str, *, mutating: bool) -> None:
@@ -136,13 +136,13 @@ def _check(got: str, response: _Response, uid: str, *, mutating: bool) -> None:
 class Denied(ApiError):
     """Raised for a request that a webhook denies, with code, reason and details of its status."""
 
-    def __init__(self, webhook: str, told: Status | None) -> None:
-        told = told or Status()
-        why = told.message or told.reason
+    def __init__(self, webhook: str, status: Status | None) -> None:
+        status = status or Status()
+        why = status.message or status.reason
         denied = f'admission webhook "{webhook}" denied the request'
-        super().__init__(f"{denied}: {why}" if why else f"{denied} without explanation", told.details)
-        self.code = max(told.code, _LEAST_CODE)
-        self.reason = told.reason
+        super().__init__(f"{denied}: {why}" if why else f"{denied} without explanation", status.details)
+        self.code = max(status.code, _LEAST_CODE)
+        self.reason = status.reason
 
 
 def _quoted(text: str) -> str:

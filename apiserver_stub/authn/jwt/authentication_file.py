@@ -60,7 +60,7 @@ class JWTAuthentication:
         self._running: dict[ProviderConnection, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Keep the keys of all issuers and follow the file, until cancelled."""
+        """Refresh the keys of all issuers and reload the file until canceled."""
         self._running.clear()
         async with Tasks() as tasks:
             self._start(self.authenticators.connections.values(), tasks)
@@ -77,7 +77,7 @@ class JWTAuthentication:
             egress = one.issuer.egress_selector_type
             if egress and not errors.causes and egress not in self._terms.dialers:
                 place = ((((None, "jwt"), index), "issuer"), "egressSelectorType")
-                errors.invalid(place, egress, "--egress-selector-config-file does not name it")
+                errors.invalid(place, egress, "not configured in --egress-selector-config-file")
         if self._path is None:
             _refuse_flags(errors)
         else:
@@ -114,7 +114,7 @@ class JWTAuthentication:
         self._data = data
         self._metrics.succeeded(data)
         self._log.info("reloaded the authentication configuration", file=str(self._path))
-        tasks.start(self._retire(before - set(connections.values())), name="issuers that are gone")
+        tasks.start(self._retire(before - set(connections.values())), name="retire removed issuers")
 
     async def _retire(self, connections: Collection[ProviderConnection]) -> None:
         await asyncio.sleep(_GRACE)
@@ -130,10 +130,10 @@ async def _not_found(added: Sequence[ProviderConnection]) -> str:
     """Return the issuers whose discovery failed, with reasons; empty if all succeeded."""
     found = await all_of(*(one.provider.discovered(_PATIENCE) for one in added)) if added else []
     missing = [one.provider for one, is_there in zip(added, found, strict=True) if not is_there]
-    return "; ".join(f"the issuer {one.issuer.url} is not found: {one.trouble}" for one in missing)
+    return "; ".join(f"failed to discover the issuer {one.issuer.url}: {one.problem}" for one in missing)
 
 
 def _refuse_flags(errors: ErrorList) -> None:
     if errors.causes:
-        told = "; ".join(f"{cause.field}: {cause.message}" for cause in errors.causes)
-        raise ConfigFileError(f"the --oidc-* flags make an authenticator that is invalid: {told}")
+        problems = "; ".join(f"{cause.field}: {cause.message}" for cause in errors.causes)
+        raise ConfigFileError(f"the --oidc-* flags are invalid: {problems}")

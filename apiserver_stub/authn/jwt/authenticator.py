@@ -52,7 +52,7 @@ class DistributedClaims:
         self._providers: dict[str, Provider] = {}
 
     async def run(self) -> None:
-        """Keep the keys of these issuers, until cancelled."""
+        """Refresh the keys of these issuers until canceled."""
         try:
             async with Tasks() as self._tasks:
                 for provider in self._providers.values():
@@ -74,12 +74,12 @@ class DistributedClaims:
         assert isinstance(response.body, bytes)
         token = take_apart(response.body.decode("latin-1"))
         if token is None:
-            raise ClaimError(f"the source of the claim {name} answered no token")
+            raise ClaimError(f"the response of the source of the claim {name} is not a token")
         provider = await self._provider(token.issuer)
-        claims, told = await _verified(token, provider, algorithms)
-        expiry(told, audiences, wall_seconds())
+        claims, token_claims = await _verified(token, provider, algorithms)
+        expiry(token_claims, audiences, wall_seconds())
         if name not in claims:
-            raise ClaimError(f"the source of the claim {name} did not tell it")
+            raise ClaimError(f"the token from the source of the claim {name} does not contain it")
         return {name: claims[name]}
 
     async def _provider(self, url: str) -> Provider:
@@ -91,7 +91,7 @@ class DistributedClaims:
             if self._tasks is not None:
                 self._tasks.start(provider.run(), name=f"keys of {url}")
         if not await provider.discovered(_PATIENCE):
-            raise NotVerified(f"the issuer {url} of a distributed claim is not found: {provider.trouble}")
+            raise NotVerified(f"failed to discover the issuer {url} of a distributed claim: {provider.problem}")
         return provider
 
 
@@ -104,7 +104,7 @@ class ProviderConnection:
         self.distributed = DistributedClaims(self._fetcher, log)
 
     async def run(self) -> None:
-        """Keep the keys, until cancelled."""
+        """Refresh the keys until canceled."""
         try:
             await all_of(self.provider.run(), self.distributed.run())
         finally:

@@ -108,7 +108,7 @@ class JWTAuthenticators:
 
 
 class _KeyMetrics(Collector):
-    """Tells of the last fetches of keys from the providers in use."""
+    """Metrics of the last key fetches from the providers in use."""
 
     def __init__(self, authenticators: JWTAuthenticators, registry: Registry) -> None:
         self._authenticators = authenticators

@@ -107,11 +107,11 @@ class _Mapping:
     def user(self, rules: JWTAuthenticator) -> User:
         name = self._username(self._mappings.username)
         if not name:
-            raise ClaimError("the token names no user")
+            raise ClaimError("the token has no user name")
         user = User(name, self._uid(self._mappings.uid), self._groups(self._mappings.groups), self._extra())
         for rule in rules.claim_validation_rules:
             if rule.claim and self._text(rule.claim) != rule.required_value:
-                raise ClaimError(f"the claim {rule.claim} of the token has not the required value")
+                raise ClaimError(f"the claim {rule.claim} of the token does not have the required value")
         for condition in self._expressions.claim_rules:
             _require(condition, self._evaluate(condition.expression))
         for condition in self._expressions.user_rules:
@@ -159,7 +159,7 @@ class _Mapping:
             raise ClaimError(f"the token has no claim {name}")
         found = self._claims[name]
         if not isinstance(found, str | None):
-            raise ClaimError(f"the claim {name} of the token is no string")
+            raise ClaimError(f"the claim {name} of the token is not a string")
         return found or ""
 
     def _evaluate(self, expression: Expression) -> Any:
@@ -193,5 +193,5 @@ def _seconds(value: float | str) -> float:
     if isinstance(value, str):
         value = int(value) if value.removeprefix("-").isdecimal() and value.isascii() else float(value)
     if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError("a time is a number")
+        raise ValueError("a time must be a number")
     return float(int(value))

@@ -61,7 +61,7 @@ def take_apart(token: str) -> UnverifiedToken | None:
 def decode_part(part: str) -> bytes:
     """Return the bytes of a part in base64url without padding (RFC 7515, section 2). Raises `ValueError`."""
     if not _BASE64URL.fullmatch(part):
-        raise ValueError("no base64url without padding")
+        raise ValueError("not base64url without padding")
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
@@ -76,17 +76,17 @@ def read_header(part: str) -> Header:
     except (ValueError, RecursionError):
         raise MalformedToken("the header of the token is malformed") from None
     if not isinstance(header, dict):
-        raise MalformedToken("the header of the token is no object")
+        raise MalformedToken("the header of the token is not an object")
     if "crit" in header or header.get("b64", True) is not True:
-        raise MalformedToken("the header of the token asks for extensions that are not supported")
+        raise MalformedToken("the header of the token requires unsupported extensions")
     algorithm, key = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or not isinstance(key, str | None):
-        raise MalformedToken("the header of the token names no algorithm, or its key by no text")
+        raise MalformedToken("the header of the token has no algorithm, or its key ID is not a string")
     return Header(algorithm, key or "")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("duplicate name")
     return found

@@ -70,12 +70,12 @@ class Fetcher:
     async def _get(self, url: str, token: str) -> Response:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
-            raise FetchError(f"{url}: is no https URL")
+            raise FetchError(f"{url}: not an https URL")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"GET {target} HTTP/1.1", f"host: {parts.netloc.rpartition('@')[2]}", "accept: */*"]
         if token:
             lines.append(f"authorization: Bearer {token}")
         if not all(line.isascii() and line.isprintable() for line in lines):
-            raise FetchError(f"{url!r}: it, or what is shown to it, cannot be written as a request")
+            raise FetchError(f"{url!r}: the URL or the token has characters that are not allowed in a request")
         origin = ConnectionTarget(parts.hostname, parts.port or _HTTPS, self._tls)
         return await self._pool.send(origin, "\r\n".join([*lines, "", ""]).encode(), idempotent=True)

@@ -65,7 +65,7 @@ def parse_keys(document: bytes) -> tuple[VerificationKey, ...]:
     try:
         described = _KEY_SET.decode(document).keys
     except (ValueError, RecursionError) as error:
-        raise UnusableKeys(f"it is no set of keys: {error}") from None
+        raise UnusableKeys(f"not a JSON Web Key Set: {error}") from None
     return tuple(key for one in described[:MOST_KEYS] if (key := _key(one)) is not None)
 
 
@@ -100,7 +100,7 @@ def _public_key(public: dict[str, Any]) -> tuple[PublicKey, frozenset[str]]:
         found = OKPAlgorithm.from_jwk(public)
         if isinstance(found, Ed25519PublicKey):
             return found, frozenset({EDWARDS})
-    raise ValueError("no key for signatures")
+    raise ValueError("not a signing key")
 
 
 def is_signed(token: UnverifiedToken, header: Header, keys: Sequence[VerificationKey]) -> bool:

@@ -54,7 +54,7 @@ class Provider:
     def __init__(self, issuer: Issuer, fetcher: Fetcher, log: Logger) -> None:
         self.issuer = issuer
         self.fetches = KeyFetches()
-        self.trouble = "it is not discovered yet"
+        self.problem = "discovery has not finished"
         """The reason why discovery failed; empty after it succeeded."""
         self._fetcher = fetcher
         self._log = log.bind(issuer=issuer.url)
@@ -65,10 +65,10 @@ class Provider:
         self._attempt: asyncio.Future[None] | None = None
         self._waiting = 0
         self._tried = False
-        self._told = ""
+        self._logged = ""
 
     async def run(self) -> None:
-        """Keep the keys, until cancelled."""
+        """Refresh the keys until canceled."""
         pause = _FIRST_PAUSE
         try:
             while True:
@@ -76,7 +76,7 @@ class Provider:
                     fresh = await self._refresh()
                     pause = _FIRST_PAUSE
                 except (FetchError, UnusableKeys) as error:
-                    self._tell(str(error))
+                    self._log_change(str(error))
                     fresh, pause = pause, min(pause * 2, _LONGEST_PAUSE)
                 self._end_attempt()
                 await self._rest(fresh)
@@ -95,18 +95,20 @@ class Provider:
             return
         await self._newer_keys()
         if self._keys is known or not is_signed(token, header, self._keys):
-            raise NotVerified(f"its issuer is not found: {self.trouble}" if self.trouble else "its signature is wrong")
+            raise NotVerified(
+                f"failed to discover its issuer: {self.problem}" if self.problem else "its signature is wrong"
+            )
 
     async def discovered(self, patience: float) -> bool:
         """Return whether discovery succeeds within `patience` seconds."""
         end = monotonic() + patience
-        while self.trouble and monotonic() < end:
+        while self.problem and monotonic() < end:
             await self._next_attempt(end - monotonic())
-        return not self.trouble
+        return not self.problem
 
     async def _newer_keys(self) -> None:
         """Wait for a running fetch of keys, or start one if the rate limit allows it; not if discovery failed."""
-        if (self.trouble and self._tried) or self._waiting >= _MOST_WAITING:
+        if (self.problem and self._tried) or self._waiting >= _MOST_WAITING:
             return
         if self._attempt is None or self._attempt.done():
             if not self._bucket.try_take(monotonic()):
@@ -142,23 +144,23 @@ class Provider:
         """
         if not self._keys_url:
             self._keys_url = await self._discover()
-            self.trouble = ""
+            self.problem = ""
         try:
             response = await self._fetcher.get(self._keys_url)
             assert isinstance(response.body, bytes)
             keys = parse_keys(response.body)
         except (FetchError, UnusableKeys) as error:
             self._keys_url, self.fetches.failed = "", wall_seconds()
-            raise FetchError(f"the keys cannot be fetched: {error}") from None
+            raise FetchError(f"failed to fetch the keys: {error}") from None
         self.fetches.succeeded = wall_seconds()
         self.fetches.digest = hashed(response.body)
         if keys != self._keys:
             self._keys = keys
-        self._tell("")
+        self._log_change("")
         return _freshness(response.headers.get("cache-control", ""))
 
     async def _discover(self) -> str:
-        """Return where the keys are published. Raises `FetchError`."""
+        """Return the URL of the keys. Raises `FetchError`."""
         issuer = self.issuer
         url = issuer.discovery_url or issuer.url.removesuffix("/") + _WELL_KNOWN
         try:
@@ -166,22 +168,22 @@ class Provider:
             assert isinstance(response.body, bytes)
             found = msgspec.json.decode(response.body, type=_Discovered)
             if found.issuer != issuer.url:
-                raise FetchError(f"{url}: it is the document of another issuer, {found.issuer!r}")
+                raise FetchError(f"{url}: the document is of another issuer, {found.issuer!r}")
             if not found.jwks_uri:
-                raise FetchError(f"{url}: it has no jwks_uri")
+                raise FetchError(f"{url}: jwks_uri is missing")
         except (FetchError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if not self._keys:
-                self.trouble = str(error)
-            raise FetchError(f"the provider is not found: {error}") from None
+                self.problem = str(error)
+            raise FetchError(f"failed to discover the provider: {error}") from None
         return found.jwks_uri
 
-    def _tell(self, trouble: str) -> None:
+    def _log_change(self, problem: str) -> None:
         """Log a failure once, and the recovery once."""
-        if trouble and trouble != self._told:
-            self._log.warning("failed to reach the token issuer; retrying", error=trouble)
-        elif not trouble and self._told:
+        if problem and problem != self._logged:
+            self._log.warning("failed to reach the token issuer; retrying", error=problem)
+        elif not problem and self._logged:
             self._log.info("token issuer is reachable again")
-        self._told = trouble
+        self._logged = problem
 
 
 def _freshness(cache_control: str) -> float:

@@ -130,7 +130,7 @@ def _check_url(text: str, disallowed: Collection[str], at: FieldPath, errors: Er
     try:
         found = url.parse_reference(text)
     except EvaluationError:
-        errors.invalid(at, text, "it cannot be read as a URL")
+        errors.invalid(at, text, "must be a valid URL")
         return
     wrong = (
         (found.scheme != "https", "URL scheme must be https"),

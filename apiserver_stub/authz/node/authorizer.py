@@ -166,7 +166,7 @@ class NodeAuthorizer:
             return _refused("can only get, create, update, patch, or delete a node lease")
         if of.namespace != _LEASES:
             return _refused(f'can only access leases in the "{_LEASES}" system namespace')
-        if of.verb != "create" and of.name != node:  # the name of a new one is admission's business
+        if of.verb != "create" and of.name != node:  # admission checks the name of a new one
             return _refused("can only access node lease with the same name as the requesting node")
         return ALLOWED
 

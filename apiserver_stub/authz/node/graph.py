@@ -62,7 +62,7 @@ class NodeGraph:
         self._unread: Iterator[Row] | None = None  # None until the first read
         self._duration = Histograms(_DURATION, registry)
         self._edges: dict[tuple[str, str], _Edges] = {}  # by resource and key of the object that creates them
-        self._nodes: dict[Reference, dict[str, int]] = {}  # how many make an object lead to a node
+        self._nodes: dict[Reference, dict[str, int]] = {}  # number of objects that link an object to a node
         self._volumes: dict[str, _Volume] = {}
         self._of_secret: dict[Reference, set[str]] = {}  # the volumes that need a secret
         self._put: Mapping[str, Callable[[Row], None]] = {
@@ -74,7 +74,7 @@ class NodeGraph:
     async def read(self) -> None:
         """Read the existing objects in steps, shared by all waiting callers, and subscribe to changes."""
         if self._unread is None:
-            self._store.subscribe(self._hear)
+            self._store.subscribe(self._on_changes)
             self._unread = chain.from_iterable([self._store.snapshot(resource).items() for resource in self._put])
         while not self.complete:
             await give_way()
@@ -106,7 +106,7 @@ class NodeGraph:
                 self._guarded(self._put[row.resource], row)
         self.complete = len(rows) < _PIECE
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _on_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             row = change.row
             put = self._put.get(row.resource)

@@ -21,7 +21,7 @@ from controller_manager.common.serving.authorization import (
 MOST_REMEMBERED = 200_000
 """The maximum number of cached views, decisions and names; then the caches are cleared."""
 
-_NOBODY: Mapping[str, Authorization] = {}
+_NO_NAMES: Mapping[str, Authorization] = {}
 # The decision on objects of all names, and those on some.
 _Known = tuple[Authorization | None, Mapping[str, Authorization]]
 
@@ -48,10 +48,10 @@ class _View:
         for role, decision in self.grants:
             names = role.names_by(verb, group, resources)
             if names is None:
-                return decision, _NOBODY
+                return decision, _NO_NAMES
             for name in names:
                 named.setdefault(name, decision)
-        return None, named or _NOBODY
+        return None, named or _NO_NAMES
 
 
 _NOTHING = _View(())

@@ -28,8 +28,8 @@ _DECODERS: Mapping[str, Decoder[Any]] = MappingProxyType(
 )
 # Namespace of a binding (empty for the cluster's), kind of a subject, its name.
 _Subject = tuple[str, str, str]
-_REMEMBERED = 256  # as many as are there by default, which servers of tests that start one by one all read
-_NOBODY: Mapping[str, "_Binding"] = MappingProxyType({})
+_REMEMBERED = 256  # cached decoded rows; the default roles fit, which helps tests that start many servers
+_NO_BINDINGS: Mapping[str, "_Binding"] = MappingProxyType({})
 
 
 class Grant(NamedTuple):
@@ -59,14 +59,14 @@ class Bindings:
         self._roles: dict[str, RoleRules] = {}  # by row key; those of cluster roles have no slash
         self._bindings: dict[tuple[str, str], _Binding] = {}  # by resource and key
         self._by_subject: dict[_Subject, dict[str, _Binding]] = {}
-        self._namespaces: dict[str, int] = {}  # how many bindings there are in each
+        self._namespaces: dict[str, int] = {}  # number of bindings in each
 
     def read(self) -> None:
         """Read the existing rows and subscribe to changes."""
         for resource in _DECODERS:
             for row in self._store.snapshot(resource).items():
                 self._put(row)
-        self._store.subscribe(self._hear)
+        self._store.subscribe(self._on_changes)
 
     def is_bound(self, namespace: str) -> bool:
         """Return whether a namespace (empty: the cluster) has any binding."""
@@ -87,7 +87,7 @@ class Bindings:
         """
         found: dict[str, tuple[_Binding, _Subject]] = {}
         for subject in ((namespace, "User", user.name), *((namespace, "Group", group) for group in user.groups)):
-            for key, binding in self._by_subject.get(subject, _NOBODY).items():
+            for key, binding in self._by_subject.get(subject, _NO_BINDINGS).items():
                 found.setdefault(key, (binding, subject))
         for key in sorted(found):
             binding, subject = found[key]
@@ -97,7 +97,7 @@ class Bindings:
             else:
                 yield Grant(role, binding.decisions.get(subject) or _allowed(binding, subject))
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _on_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource in _DECODERS:
                 self._put(change.row, deleted=change.deleted)

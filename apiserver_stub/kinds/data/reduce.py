@@ -158,7 +158,7 @@ _NULLS: Mapping[str, tuple[str, ...]] = {
     "storage.v1.CSINodeSpec": ("drivers",),
 }
 # Lists with a default, whose empty value differs from an absent one.
-_SAID_EMPTY: Mapping[str, frozenset[str]] = {"autoscaling.v2.HPAScalingRules": frozenset({"policies"})}
+_MEANINGFUL_EMPTY: Mapping[str, frozenset[str]] = {"autoscaling.v2.HPAScalingRules": frozenset({"policies"})}
 # Zero equals absent here, and the default depends on other fields (kinds/defaults/).
 _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
@@ -260,7 +260,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
         elif raw.get("type") == "quantity":
             raw["default"] = "0"
         elif field not in presence.get("kept", ()) or name.startswith(_NO_DEFAULT):
-            left_out = raw.get("type") in _LEFT_OUT and field not in _SAID_EMPTY.get(name, ())
+            left_out = raw.get("type") in _LEFT_OUT and field not in _MEANINGFUL_EMPTY.get(name, ())
             if left_out and ("default" not in raw or raw["default"] != empty):
                 raw["omit"] = True
         elif empty is not None:

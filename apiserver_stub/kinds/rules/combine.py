@@ -192,10 +192,12 @@ def one_source(sources: Collection[str], none: str, more: str) -> ValueRule:
     return rule
 
 
-def chosen(rows: Mapping[str, ValueRule], none: str, more: str, told: Mapping[str, str] = _AS_THEY_ARE) -> ValueRule:
+def chosen(
+    rows: Mapping[str, ValueRule], none: str, more: str, spellings: Mapping[str, str] = _AS_THEY_ARE
+) -> ValueRule:
     """Return a rule that an object has exactly one of some fields.
 
-    The first one, in the order of `rows`, is validated. The others are forbidden. `told` renames fields in those
+    The first one, in the order of `rows`, is validated. The others are forbidden. `spellings` renames fields in those
     errors.
     """
     listed = tuple(rows.items())
@@ -209,7 +211,7 @@ def chosen(rows: Mapping[str, ValueRule], none: str, more: str, told: Mapping[st
                 row(tree[name], (at, name), errors)
                 first = False
             else:
-                errors.forbidden((at, told.get(name, name)), more)
+                errors.forbidden((at, spellings.get(name, name)), more)
         if first:
             errors.required(at, none)
 
@@ -286,9 +288,9 @@ def fixed(*paths: str, why: str = IMMUTABLE) -> ChangeRule:
     return change
 
 
-def fixed_as(path: str, told: str) -> ChangeRule:
-    """Return a rule that the value at a dotted path is immutable. The error is reported at the path `told`."""
-    parts, at = tuple(path.split(".")), place(told)
+def fixed_as(path: str, reported_at: str) -> ChangeRule:
+    """Return a rule that the value at a dotted path is immutable. The error is reported at the path `reported_at`."""
+    parts, at = tuple(path.split(".")), place(reported_at)
 
     def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         value = get_in(new, parts)

@@ -46,9 +46,9 @@ def mutating(spec: Any) -> Composition:
     return composition
 
 
-def check_mutation(kind: str, told: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
+def check_mutation(kind: str, mutation: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
     """Report errors in the expression of a mutation of this kind. Messages show it without surrounding spaces."""
-    text = (told.get("expression") or "").strip()
+    text = (mutation.get("expression") or "").strip()
     if text:
         _report(composition.compile(text, _RESULTS[kind]), (at, "expression"), errors)
     else:

@@ -148,7 +148,7 @@ def prefixed(check: NameRule) -> NameRule:
 
 
 _MACRO = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every ([0-9.]+(ns|us|µs|ms|s|m|h))+)")
-_LONGEST_TOLD = 300  # maximum characters of a schedule in a message
+_LONGEST_IN_MESSAGE = 300  # maximum characters of a schedule in a message
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 # Minute, hour, day, month, day of the week: bounds and names of the values, starting with the lowest.
@@ -165,9 +165,9 @@ def schedule(text: str) -> str:
         return "" if _MACRO.fullmatch(text) else f"unrecognized descriptor: {text}"
     parts = text.split()
     if len(parts) != len(_SCHEDULE):
-        return f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)[:_LONGEST_TOLD]}]"
+        return f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)[:_LONGEST_IN_MESSAGE]}]"
     bad = [part for part, row in zip(parts, _SCHEDULE, strict=True) if not _listed(part, *row)]
-    return f"failed to parse: {', '.join(bad)[:_LONGEST_TOLD]}" if bad else ""
+    return f"failed to parse: {', '.join(bad)[:_LONGEST_IN_MESSAGE]}" if bad else ""
 
 
 def _listed(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:

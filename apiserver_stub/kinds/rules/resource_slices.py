@@ -120,11 +120,11 @@ def _size(device: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, values, f"values of attributes must be no more than {_MOST_VALUES}")
 
 
-def _device(*, says_where: bool) -> ValueRule:
+def _device(*, selects_nodes: bool) -> ValueRule:
     """Return the rule for a device. It names its nodes itself if the slice uses per-device node selection."""
 
     def where(device: Any, at: FieldPath, errors: ErrorList) -> None:
-        if says_where:
+        if selects_nodes:
             _one_place(device, _PLACES, at, errors)
         elif not _PLACES.keys().isdisjoint(device):
             errors.invalid(at, None, f"{', '.join(_PLACES)} may only be set with perDeviceNodeSelection")
@@ -154,7 +154,7 @@ def _slice(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if devices is not None and sets is not None:
         errors.invalid(at, "", "only one of sharedCounters and devices is allowed")
     limit = _MOST_SPECIAL if any(map(_lowers_limit, devices or ())) else _MOST_DEVICES
-    device = _device(says_where=spec.get("perDeviceNodeSelection", False))
+    device = _device(selects_nodes=spec.get("perDeviceNodeSelection", False))
     few_distinct(limit, device, name_of)(devices or [], (at, "devices"), errors)
     few_distinct(_SETS, _SET, name_of)(sets or [], (at, "sharedCounters"), errors)
 

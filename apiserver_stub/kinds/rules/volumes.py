@@ -327,11 +327,11 @@ _ORDER = (
     "storageos", "projected", "scaleIO", "csi", "ephemeral", "image",
 )  # fmt: skip
 # The names of surplus sources as kube-apiserver spells them.
-_TOLD = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+_SPELLINGS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 _MORE = "may not specify more than 1 volume type"
 VOLUME = both(
     record({"name": LABEL}),
-    chosen({name: {**SHARED, **_ALONE}[name] for name in _ORDER}, "must specify a volume type", _MORE, _TOLD),
+    chosen({name: {**SHARED, **_ALONE}[name] for name in _ORDER}, "must specify a volume type", _MORE, _SPELLINGS),
 )
 
 

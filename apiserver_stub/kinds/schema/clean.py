@@ -32,7 +32,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({
 })  # fmt: skip
 _CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict, "array": list})
 
-MOST_TOLD = 200
+MOST_REPORTED = 200
 """The maximum number of unknown fields, and of wrong values, in a report."""
 
 
@@ -136,12 +136,12 @@ class _Sweep:
                     sweep.value(item, inner, (where, index), depth + 1)
                 elif node.format:
                     self._complain((where, index), _expected("object", item))
-        self.wrong += sweep.wrong[: MOST_TOLD - len(self.wrong)]
+        self.wrong += sweep.wrong[: MOST_REPORTED - len(self.wrong)]
         is_empty = node.format == "array" and type(value) is not dict and not (value and type(value) is list)
         return None if is_empty else value
 
     def _complain(self, where: FieldPath, why: object) -> None:
-        if len(self.wrong) < MOST_TOLD:
+        if len(self.wrong) < MOST_REPORTED:
             self.wrong.append(f"{render(where, _step)}: {why}")
 
     def object(self, tree: Tree, node: Schema, where: FieldPath, depth: int) -> None:
@@ -153,7 +153,7 @@ class _Sweep:
             if field is None:
                 if not node.preserve:
                     gone.append(name)
-                    if len(self.unknown) < MOST_TOLD:
+                    if len(self.unknown) < MOST_REPORTED:
                         self.unknown.append(render((where, name), _step))
             elif type(value) is field.exact and (value or not field.omits):
                 continue

@@ -9,7 +9,7 @@ from apiserver_stub.kinds.structural.embedded import CheckMetadata, WrongMetadat
 from apiserver_stub.kinds.structural.pruning import prune
 from apiserver_stub.kinds.structural.rules import RuleCheck, check_default_rules
 from apiserver_stub.kinds.structural.schema import INT_OR_STRING, TYPE_META, StructuralSchema
-from apiserver_stub.kinds.structural.values import check, tell
+from apiserver_stub.kinds.structural.values import add_causes, check
 from apiserver_stub.kinds.values.trees import deep_copy
 from controller_manager.common.api.tree import Tree
 
@@ -79,7 +79,7 @@ class DefaultRules:
             except WrongMetadataError as error:
                 found.invalid(at, value, str(error))
         if not found.causes:
-            tell(check(value, _without_types(schema.raw)), found, at)
+            add_causes(check(value, _without_types(schema.raw)), found, at)
         self.errors.causes += found.causes
         if not found.causes:
             check_default_rules(schema, value, at, self.rules)

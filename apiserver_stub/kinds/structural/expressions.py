@@ -22,7 +22,7 @@ MOST_OF_RULE = 10_000_000
 """The cost limit of one rule over all values that it may be evaluated for."""
 MOST_OF_SCHEMA = 100_000_000
 """The cost limit of all rules of a schema together."""
-_TOLD = 4  # the number of most expensive rules in a message
+_MOST_LISTED = 4  # the number of most expensive rules in a message
 _GREATEST = 2**64 - 1
 _SELF, _OLD, _TYPE = "self", "oldSelf", "selfType"
 _NO_TYPE = (
@@ -99,7 +99,7 @@ class Expressions:
             errors.forbidden(at, _exceeding(what, cost, MOST_OF_RULE))
         self.total = min(self.total + cost, _GREATEST)
         if cost >= MOST_OF_SCHEMA // 100:
-            self.expensive = nsmallest(_TOLD, [*self.expensive, (cost, at)], key=lambda one: -one[0])
+            self.expensive = nsmallest(_MOST_LISTED, [*self.expensive, (cost, at)], key=lambda one: -one[0])
 
 
 class _Compiled:

@@ -17,7 +17,7 @@ from apiserver_stub.kinds.structural.lists import report_duplicates
 from apiserver_stub.kinds.structural.pruning import prune, prune_nulls
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.shapes import takes
-from apiserver_stub.kinds.structural.values import check, tell
+from apiserver_stub.kinds.structural.values import add_causes, check
 from controller_manager.common.api.tree import Tree
 
 # Reports other errors of an object, after those in its values and before those in embedded resources.
@@ -64,7 +64,7 @@ def check_object(
     """Report errors of a new object, except in its metadata and CEL rules. Return whether it fits its schema."""
     taken = takes(schema, tree)
     if not taken:
-        tell(check(tree, schema.raw), errors)
+        add_causes(check(tree, schema.raw), errors)
     check_scale(tree, errors)
     check_embedded(tree, schema, check_metadata, errors)
     report_duplicates(tree, schema, errors)
@@ -82,7 +82,7 @@ def check_change(
     new: Tree = correlation.new
     taken = takes(schema, new)
     if not taken:
-        tell(check(new, schema.raw, correlation), errors)
+        add_causes(check(new, schema.raw, correlation), errors)
     check_scale(new, errors)
     check_embedded(new, schema, check_metadata, errors)
     _check_new_duplicates(correlation, schema, errors)
@@ -96,7 +96,7 @@ def check_status(
     new: Tree = correlation.new
     status = schema.properties.get("status")
     if status is not None and "status" in new and not takes(status, new["status"]):
-        tell(check(new["status"], status.raw, correlation.key("status")), errors, place("status"))
+        add_causes(check(new["status"], status.raw, correlation.key("status")), errors, place("status"))
     check_scale(new, errors)
     _check_new_duplicates(correlation, schema, errors)
 

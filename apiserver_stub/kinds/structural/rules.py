@@ -262,7 +262,7 @@ def _rules_of(schema: StructuralSchema) -> _Rules:
 
 def _below(schema: StructuralSchema, raw: Any) -> _Rules | None:
     """Return the rules of a schema, or of one of its branches, for the values of a node. None if it has none."""
-    if not isinstance(raw, Mapping) or not _says_rules(raw):
+    if not isinstance(raw, Mapping) or not _declares_rules(raw):
         return None
     if declared_type(schema.raw, _TYPE, resource=schema.resource) is None:
         return None  # values without a type are not visible to rules, nor are values below them
@@ -270,10 +270,10 @@ def _below(schema: StructuralSchema, raw: Any) -> _Rules | None:
     return None if rules.empty else rules
 
 
-def _says_rules(raw: Raw) -> bool:
+def _declares_rules(raw: Raw) -> bool:
     inner = [*(raw.get("properties") or {}).values(), *(raw.get("allOf") or ())]
     inner += [raw.get("items"), raw.get("additionalProperties")]
-    return bool(raw.get(VALIDATIONS)) or any(isinstance(one, Mapping) and _says_rules(one) for one in inner)
+    return bool(raw.get(VALIDATIONS)) or any(isinstance(one, Mapping) and _declares_rules(one) for one in inner)
 
 
 def _compiled(raw: Raw, declared_rules: Sequence[Raw], of: Type) -> list[_Rule]:

@@ -32,7 +32,7 @@ _MAPS = frozenset({"properties", "definitions", "patternProperties", "dependenci
 _PARTS = _MAPS | {*JUNCTORS, "not", "additionalProperties", "items", "additionalItems"}
 _INTEGER_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _ROOT, _ITEM, _FIELD = "at the root", "for specified array items", "for specified object fields"
-_SAID_EMPTY = frozenset({"default", LIST_TYPE, MAP_TYPE})  # fields whose empty value has a meaning
+_MEANINGFUL_EMPTY = frozenset({"default", LIST_TYPE, MAP_TYPE})  # fields whose empty value has a meaning
 # Fields of the published API that schemas may not use, with their names in messages.
 _UNSUPPORTED = {
     "id": "id", "$schema": "schema", "$ref": "$ref", "patternProperties": "patternProperties",
@@ -209,7 +209,7 @@ def _check_inside(schema: Tree, at: FieldPath, errors: ErrorList, *, of_any: boo
         _check_inside(inner, ((at, "properties"), key(name)), errors)
     for name, why in _FORBIDDEN_INSIDE:
         value = schema.get(name)
-        if value or (value is not None and name in _SAID_EMPTY):
+        if value or (value is not None and name in _MEANINGFUL_EMPTY):
             errors.forbidden((at, name), why)
     if schema.get("additionalProperties") not in (None, False):
         errors.forbidden((at, "additionalProperties"), _UNDEFINED)

@@ -45,18 +45,18 @@ class Result:
     alternatives, the one with most passed checks is reported.
     """
 
-    __slots__ = ("_said", "matches", "problems")
+    __slots__ = ("_messages", "matches", "problems")
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.matches = 0
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
 
     def add(self, *problems: Problem) -> None:
         """Add errors."""
         for problem in problems:
-            if problem.message not in self._said:
-                self._said.add(problem.message)
+            if problem.message not in self._messages:
+                self._messages.add(problem.message)
                 self.problems.append(problem)
 
     def merge(self, other: "Result") -> None:
@@ -70,7 +70,7 @@ def check(value: Any, raw: Raw, correlation: Correlation | None = None, path: st
     return _ratcheted(value, raw, path, correlation).problems
 
 
-def tell(problems: list[Problem], errors: ErrorList, at: FieldPath = None) -> None:
+def add_causes(problems: list[Problem], errors: ErrorList, at: FieldPath = None) -> None:
     """Add the causes for the errors of a value."""
     for sort, path, value, message, limit in problems:
         where: FieldPath = (at, path.removeprefix(".")) if path and path != "." else at or NOWHERE

@@ -18,7 +18,7 @@ from controller_manager.common.api.quantity import parse
 from controller_manager.common.api.tree import Tree
 
 
-def tell(at: FieldPath, text: str) -> str:
+def warning_at(at: FieldPath, text: str) -> str:
     """Return a warning with its field path."""
     return f"{render(at)}: {text}"
 
@@ -33,7 +33,7 @@ def fractional(amounts: Any, names: tuple[str, ...], at: FieldPath) -> list[str]
     if not amounts:
         return []
     return [
-        tell((at, f"[{name}]"), f"{amounts[name]} is a fraction of a byte; use a whole number")
+        warning_at((at, f"[{name}]"), f"{amounts[name]} is a fraction of a byte; use a whole number")
         for name in names
         if name in amounts and _is_fraction(amounts[name])
     ]
@@ -58,7 +58,7 @@ _INSTEAD: Mapping[str, str] = MappingProxyType({
 
 def of_label(name: str, at: FieldPath) -> list[str]:
     """Return warnings for a deprecated label name."""
-    return [tell(at, f"{name} is {_INSTEAD[name]}")] if name in _INSTEAD else []
+    return [warning_at(at, f"{name} is {_INSTEAD[name]}")] if name in _INSTEAD else []
 
 
 def of_labels(labels: Any, at: FieldPath) -> list[str]:
@@ -80,7 +80,7 @@ def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
     for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
         for number, value in enumerate(expression.get("values") or ()):
             if why := names.label_value(value):
-                messages.append(tell((((((at, "matchExpressions"), index), "values"), number)), why))
+                messages.append(warning_at((((((at, "matchExpressions"), index), "values"), number)), why))
     return messages
 
 
@@ -114,8 +114,8 @@ def of_address(text: str, at: FieldPath) -> list[str]:
     if usual == text:
         return []
     if isinstance(found, IPv4Address) or found.ipv4_mapped:
-        return [tell(at, f'non-standard IP address "{text}": use "{usual}"')]
-    return [tell(at, f'the canonical form (RFC 5952) of the IPv6 address "{text}" is "{usual}"')]
+        return [warning_at(at, f'non-standard IP address "{text}": use "{usual}"')]
+    return [warning_at(at, f'the canonical form (RFC 5952) of the IPv6 address "{text}" is "{usual}"')]
 
 
 def of_range(text: str, at: FieldPath) -> list[str]:
@@ -130,11 +130,11 @@ def of_range(text: str, at: FieldPath) -> list[str]:
     whole, messages = found.network, []
     if found.ip != whole.network_address:
         single = f"{found.ip}/{found.ip.max_prefixlen}"
-        messages.append(tell(at, f'ambiguous CIDR "{text}": use "{whole}" or "{single}"'))
+        messages.append(warning_at(at, f'ambiguous CIDR "{text}": use "{whole}" or "{single}"'))
     if _plain(address) != address or length != str(whole.prefixlen) or _unmapped(found.ip) != found.ip:
-        messages.append(tell(at, f'non-standard CIDR "{text}": use "{whole}"'))
+        messages.append(warning_at(at, f'non-standard CIDR "{text}": use "{whole}"'))
     if not messages and text != str(whole):
-        messages.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
+        messages.append(warning_at(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
     return messages
 
 
@@ -163,7 +163,7 @@ def of_secret(secret: Tree, old: Tree | None) -> list[str]:
         return []
     data = secret.get("data") or {}
     why = _mismatch(data.get(_CERTIFICATE, ""), data.get(_KEY, ""))
-    return [tell(place("data"), why)] if why else []
+    return [warning_at(place("data"), why)] if why else []
 
 
 def _mismatch(certificate: str, key: str) -> str:

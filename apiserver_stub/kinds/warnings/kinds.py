@@ -17,7 +17,7 @@ from apiserver_stub.kinds.warnings.common import (
     of_labels,
     of_range,
     of_term,
-    tell,
+    warning_at,
 )
 from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.quantity import parse
@@ -67,7 +67,7 @@ def _job(path: str) -> Warn:
         messages = template(new, old)
         many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
         if many and spec.get("completionMode") == "Indexed" and _is_changed(new, old):
-            messages.append(tell(at, "too many indexes to track all of them if many fail"))
+            messages.append(warning_at(at, "too many indexes to track all of them if many fail"))
         return messages
 
     return warn
@@ -79,7 +79,7 @@ _CRON_JOB = _job("spec.jobTemplate.spec")
 def _cron_job(new: Tree, old: Tree | None) -> list[str]:
     messages = _CRON_JOB(new, old)
     if old is not None and "TZ" in (get_in(new, ("spec", "schedule")) or ""):
-        messages.append(tell(place("spec.schedule"), "TZ and CRON_TZ can't be used: use timeZone"))
+        messages.append(warning_at(place("spec.schedule"), "TZ and CRON_TZ can't be used: use timeZone"))
     return messages
 
 
@@ -91,7 +91,9 @@ def _stateful_set(new: Tree, old: Tree | None) -> list[str]:
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
         messages += pods.claim_spec(claim.get("spec"), (place("spec.volumeClaimTemplates"), index))
     if (spec.get("revisionHistoryLimit") or 0) < 0:
-        messages.append(tell(place("spec.revisionHistoryLimit"), "a negative limit keeps all revisions: use 0 or more"))
+        messages.append(
+            warning_at(place("spec.revisionHistoryLimit"), "a negative limit keeps all revisions: use 0 or more")
+        )
     return messages
 
 
@@ -106,26 +108,28 @@ def _volume(new: Tree, _old: Tree | None) -> list[str]:
     messages = _annotated(new, _OLD_CLASS, 'deprecated since v1.8; use "storageClassName" attribute instead')
     messages += _annotated(new, _OLD_OPTIONS, 'deprecated since v1.31: use the field "mountOptions"')
     if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        messages.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: use dynamic provisioning"))
+        messages.append(
+            warning_at((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: use dynamic provisioning")
+        )
     required = (get_in(spec, ("nodeAffinity", "required", "nodeSelectorTerms"))) or ()
     for index, term in enumerate(required):
         messages += of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
     old_sources = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
-    return messages + [tell((at, name), pods.VOLUMES[name]) for name in old_sources if name in spec]
+    return messages + [warning_at((at, name), pods.VOLUMES[name]) for name in old_sources if name in spec]
 
 
 def _annotated(tree: Tree, name: str, why: str) -> list[str]:
     if annotation(tree, name) is None:
         return []
-    return [tell((place("metadata.annotations"), f"[{name}]"), why)]
+    return [warning_at((place("metadata.annotations"), f"[{name}]"), why)]
 
 
 def _node(new: Tree, _old: Tree | None) -> list[str]:
     spec, messages = new.get("spec") or {}, []
     if "configSource" in spec:
-        messages.append(tell(place("spec.configSource"), "ignored: the feature was removed"))
+        messages.append(warning_at(place("spec.configSource"), "ignored: the feature was removed"))
     if spec.get("externalID"):
-        messages.append(tell(place("spec.externalID"), "deprecated and ignored"))
+        messages.append(warning_at(place("spec.externalID"), "deprecated and ignored"))
     for index, text in enumerate((spec.get("podCIDRs") or [])[:MOST_ADDRESSES]):
         messages += of_range(text, (place("spec.podCIDRs"), index))
     return messages
@@ -158,7 +162,7 @@ def _csi_driver(new: Tree, old: Tree | None) -> list[str]:
     if old is not None and asked == get_in(old, ("spec", "tokenRequests")):
         return []
     at = place("spec.serviceAccountTokenInSecrets")
-    return [tell(at, "set it to true if the driver can read tokens from secrets, so that they are not logged")]
+    return [warning_at(at, "set it to true if the driver can read tokens from secrets, so that they are not logged")]
 
 
 def _quota(new: Tree, old: Tree | None) -> list[str]:
@@ -168,7 +172,7 @@ def _quota(new: Tree, old: Tree | None) -> list[str]:
         asked = f"requests.{name}" if f"requests.{name}" in hard or name == "ephemeral-storage" else name
         limit = f"limits.{name}"
         if asked in hard and limit in hard and parse(hard[asked]).number > parse(hard[limit]).number:
-            messages.append(tell((place("spec.hard"), f"[{asked}]"), f"is more than {limit}"))
+            messages.append(warning_at((place("spec.hard"), f"[{asked}]"), f"is more than {limit}"))
     return messages
 
 
@@ -205,7 +209,7 @@ def _block(block: Any, at: Any) -> list[str]:
 
 def _slice_of_devices(new: Tree, _old: Tree | None) -> list[str]:
     driver: str = get_in(new, ("spec", "driver")) or ""
-    return [] if driver == driver.lower() else [tell(place("spec.driver"), "use a name in lower case")]
+    return [] if driver == driver.lower() else [warning_at(place("spec.driver"), "use a name in lower case")]
 
 
 def _balanced(new: Tree, _old: Tree | None) -> list[str]:
@@ -236,7 +240,7 @@ _ADMISSION = (
 
 def _reserved_name(new: Tree, _old: Tree | None) -> list[str]:
     name = new["metadata"].get("name") or ""
-    return [tell(place("metadata.name"), _RESERVED)] if name.endswith(_STATIC) else []
+    return [warning_at(place("metadata.name"), _RESERVED)] if name.endswith(_STATIC) else []
 
 
 _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from apiserver_stub.common.error_list import FieldPath, render
-from apiserver_stub.kinds.warnings.common import tell
+from apiserver_stub.kinds.warnings.common import warning_at
 from controller_manager.common.api.tree import Tree
 
 _DEEPEST = 64  # maximum number of folders checked in a path
@@ -102,7 +102,9 @@ def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
     if not ports:
         return []
     messages = [
-        tell(at, "hostIP without hostPort") for port, at in ports if port.get("hostIP") and not port.get("hostPort")
+        warning_at(at, "hostIP without hostPort")
+        for port, at in ports
+        if port.get("hostIP") and not port.get("hostPort")
     ]
     messages += _of_numbers(ports)
     return (messages + _of_names(ports))[:_MOST]
@@ -115,7 +117,7 @@ def _of_numbers(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
         others = seen[port.get("containerPort"), port.get("protocol")]
         for other, there in others[:_MOST]:
             if len(messages) < _MOST and (how := _conflict(port, other)):
-                messages.append(tell(at, f"{how} {render(there)}"))
+                messages.append(warning_at(at, f"{how} {render(there)}"))
         others.append((port, at))
     return messages
 
@@ -136,7 +138,9 @@ def _of_names(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
     for port, at in ports:
         name = port.get("name")
         if name and name in first:
-            messages.append(tell(at, f'duplicate port name "{name}": references resolve to {render(first[name])}'))
+            messages.append(
+                warning_at(at, f'duplicate port name "{name}": references resolve to {render(first[name])}')
+            )
         elif name:
             first[name] = at
     return messages

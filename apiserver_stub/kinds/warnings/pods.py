@@ -15,7 +15,7 @@ from apiserver_stub.kinds.warnings.common import (
     of_affinity,
     of_label,
     of_labels,
-    tell,
+    warning_at,
 )
 from apiserver_stub.kinds.warnings.overlaps import of_ports, of_volume
 from controller_manager.common.api.tree import Tree
@@ -62,7 +62,7 @@ def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with i
     """
     metadata = tree.get("metadata", {})
     wrong = names.label(metadata.get("name") or metadata.get("generateName", "")[:_LONGEST_PREFIX] + _DRAWN)
-    return [tell(((None, "metadata"), "name"), f"{why} and should be a DNS label: {wrong}")] if wrong else []
+    return [warning_at(((None, "metadata"), "name"), f"{why} and should be a DNS label: {wrong}")] if wrong else []
 
 
 def of_template(template: Any, at: FieldPath) -> list[str]:
@@ -116,7 +116,7 @@ def _containers(spec: Tree, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:
 def _of_annotations(template: Tree, spec: Tree, at: FieldPath) -> list[str]:
     there = (at, "metadata"), "annotations"
     messages = [
-        tell((there, f"[{name}]"), why) for name, why in _DEAD.items() if annotation(template, name) is not None
+        warning_at((there, f"[{name}]"), why) for name, why in _DEAD.items() if annotation(template, name) is not None
     ]
     if "seccompProfile" not in (spec.get("securityContext") or {}):
         messages += _of_annotation(template, _SECCOMP_OF_POD, there)
@@ -127,7 +127,7 @@ def _of_annotations(template: Tree, spec: Tree, at: FieldPath) -> list[str]:
 
 
 def _of_annotation(template: Tree, name: str, at: FieldPath) -> list[str]:
-    return [] if annotation(template, name) is None else [tell((at, f"[{name}]"), _USE_SECCOMP)]
+    return [] if annotation(template, name) is None else [warning_at((at, f"[{name}]"), _USE_SECCOMP)]
 
 
 def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
@@ -148,7 +148,7 @@ def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
             continue
         if profile_of(text) != whole or whole is None:
             there = (((at, "metadata"), "annotations"), f"[{name}]")
-            messages.append(tell(there, 'deprecated since v1.30: use the field "appArmorProfile"'))
+            messages.append(warning_at(there, 'deprecated since v1.30: use the field "appArmorProfile"'))
     return messages
 
 
@@ -173,7 +173,7 @@ def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
         value, reference = variable.get("value", ""), f"$({name})"
         if "valueFrom" in variable or value == reference or reference not in value:
             why = f'hides previous definition of "{name}", which may be dropped when using apply'
-            messages.append(tell((at, index), why))
+            messages.append(warning_at((at, index), why))
     return messages
 
 
@@ -183,7 +183,7 @@ def _of_spread(constraints: Any, at: FieldPath) -> list[str]:
         here = (at, index)
         messages += of_label(constraint.get("topologyKey", ""), (here, "topologyKey"))
         if "labelSelector" not in constraint:
-            messages.append(tell((here, "labelSelector"), _NO_SELECTOR))
+            messages.append(warning_at((here, "labelSelector"), _NO_SELECTOR))
     return messages
 
 
@@ -194,11 +194,11 @@ def _of_affinity(affinity: Any, at: FieldPath) -> list[str]:
         terms = affinity.get(field) or {}
         for index, term in enumerate(terms.get(required) or ()):
             if "labelSelector" not in term:
-                messages.append(tell(((((at, field), required), index), "labelSelector"), _NO_SELECTOR))
+                messages.append(warning_at(((((at, field), required), index), "labelSelector"), _NO_SELECTOR))
         for index, term in enumerate(terms.get(preferred) or ()):
             if "labelSelector" not in (term.get("podAffinityTerm") or {}):
                 here = ((((at, field), preferred), index), "podAffinityTerm")
-                messages.append(tell((here, "labelSelector"), _NO_SELECTOR))
+                messages.append(warning_at((here, "labelSelector"), _NO_SELECTOR))
     return messages
 
 
@@ -206,7 +206,7 @@ def _of_volumes(volumes: Any, at: FieldPath) -> list[str]:
     messages: list[str] = []
     for index, volume in enumerate(volumes):
         here = (at, index)
-        messages += [tell((here, field), VOLUMES[field]) for field in volume if field in VOLUMES]
+        messages += [warning_at((here, field), VOLUMES[field]) for field in volume if field in VOLUMES]
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim:
             messages += claim_spec(claim.get("spec"), (((here, "ephemeral"), "volumeClaimTemplate"), "spec"))
@@ -224,7 +224,7 @@ def _of_host_aliases(aliases: Any, at: FieldPath) -> list[str]:
 def _of_pull_secrets(secrets: Any, at: FieldPath) -> list[str]:
     messages = _twice(secrets, "name", at)
     empty = [index for index, secret in enumerate(secrets) if not secret.get("name")]
-    return messages + [tell(((at, index), "name"), "the name is empty") for index in empty]
+    return messages + [warning_at(((at, index), "name"), "the name is empty") for index in empty]
 
 
 def _twice(items: Any, field: str, at: FieldPath) -> list[str]:
@@ -233,7 +233,7 @@ def _twice(items: Any, field: str, at: FieldPath) -> list[str]:
     for index, item in enumerate(items):
         value = item.get(field, "")
         if value in seen:
-            messages.append(tell(((at, index), field), f'"{value}" is listed twice'))
+            messages.append(warning_at(((at, index), field), f'"{value}" is listed twice'))
         seen.add(value)
     return messages
 
@@ -244,7 +244,7 @@ def _of_dns(config: Any, at: FieldPath) -> list[str]:
 
 
 def _of_grace(seconds: Any, at: FieldPath) -> list[str]:
-    return [tell(at, "must not be negative; 1 is used")] if seconds < 0 else []
+    return [warning_at(at, "must not be negative; 1 is used")] if seconds < 0 else []
 
 
 _LOOKS: Mapping[str, Callable[[Any, FieldPath], list[str]]] = MappingProxyType({

@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.common.error_list import place
 from apiserver_stub.kinds.strategies.services import EXTERNAL, is_headless, needs_addresses
-from apiserver_stub.kinds.warnings.common import MOST_ADDRESSES, annotation, of_address, of_range, tell
+from apiserver_stub.kinds.warnings.common import MOST_ADDRESSES, annotation, of_address, of_range, warning_at
 from controller_manager.common.api.tree import Tree
 
 _HINTS = "service.kubernetes.io/topology-aware-hints"
@@ -34,7 +34,9 @@ def of_service(service: Tree, _old: Tree | None) -> list[str]:
     if kind != EXTERNAL and spec.get("externalName"):
         messages.append(f"spec.externalName is ignored: the type of the service is not {EXTERNAL}")
     if spec.get("trafficDistribution") == "PreferClose":
-        messages.append(tell(place("spec.trafficDistribution"), '"PreferClose" is deprecated: use "PreferSameZone"'))
+        messages.append(
+            warning_at(place("spec.trafficDistribution"), '"PreferClose" is deprecated: use "PreferSameZone"')
+        )
     return messages
 
 
@@ -66,7 +68,7 @@ def of_slice(endpoint_slice: Tree, old: Tree | None) -> list[str]:
     """Return warnings for FQDN endpoints and addresses that are not canonical, unless a controller wrote them."""
     messages = []
     if old is None and endpoint_slice.get("addressType") == "FQDN":
-        messages.append(tell(place("addressType"), "FQDN is deprecated"))
+        messages.append(warning_at(place("addressType"), "FQDN is deprecated"))
     if _label(endpoint_slice, "endpointslice.kubernetes.io/managed-by") in _SLICES:
         return messages
     for index, endpoint in enumerate(endpoint_slice.get("endpoints") or ()):

@@ -88,7 +88,7 @@ def judge(selections: tuple[EgressSelection, ...], errors: ErrorList) -> None:
     of its name.
     """
     for one in selections:
-        _judge_connection(one.connection, errors)
+        _check_connection(one.connection, errors)
     seen: set[str] = set()
     for at, one in enumerate(selections):
         if one.network in seen:
@@ -98,53 +98,53 @@ def judge(selections: tuple[EgressSelection, ...], errors: ErrorList) -> None:
         seen.add(one.network)
 
 
-def _judge_connection(connection: Connection, errors: ErrorList) -> None:
+def _check_connection(connection: Connection, errors: ErrorList) -> None:
     transport, place = connection.transport, (_CONNECTION, "transport")
     match connection.proxy_protocol:
         case "Direct":
             if transport is not None:
-                errors.invalid(place, "direct", "a direct connection has no transport")
+                errors.invalid(place, "direct", "must not be set for protocol Direct")
         case "HTTPConnect" | "GRPC" if transport is None:
-            errors.required(place, f"{connection.proxy_protocol} needs the place of a proxy")
+            errors.required(place, f"required for protocol {connection.proxy_protocol}")
         case "HTTPConnect":
-            _judge_http_connect(transport or Transport(), errors)
+            _check_http_connect(transport or Transport(), errors)
         case "GRPC":
             if transport is None or transport.uds is None:
-                errors.required((_CONNECTION, "uds"), "GRPC is spoken over Unix sockets only")
+                errors.required((_CONNECTION, "uds"), "required for protocol GRPC")
             else:
-                _judge_uds(transport.uds, errors)
+                _check_uds(transport.uds, errors)
         case protocol:
             errors.unsupported((_CONNECTION, "protocol"), protocol, (DIRECT, HTTP_CONNECT, GRPC))
 
 
-def _judge_http_connect(transport: Transport, errors: ErrorList) -> None:
+def _check_http_connect(transport: Transport, errors: ErrorList) -> None:
     tcp, uds = transport.tcp, transport.uds
     if tcp is not None and uds is not None:
-        errors.invalid((_CONNECTION, "tcp"), tcp.url, "a proxy has one place: tcp or uds")
+        errors.invalid((_CONNECTION, "tcp"), tcp.url, "must not be set together with uds")
     elif tcp is not None:
-        _judge_tcp(tcp, errors)
+        _check_tcp(tcp, errors)
     elif uds is not None:
-        _judge_uds(uds, errors)
+        _check_uds(uds, errors)
     else:
-        errors.required((_CONNECTION, "tcp"), "a proxy has a place: tcp or uds")
+        errors.required((_CONNECTION, "tcp"), "tcp or uds is required")
 
 
-def _judge_uds(uds: UDSTransport, errors: ErrorList) -> None:
+def _check_uds(uds: UDSTransport, errors: ErrorList) -> None:
     if not uds.uds_name:
         errors.invalid((_CONNECTION, "udsName"), "nil", "must name a Unix socket")
 
 
-def _judge_tcp(tcp: TCPTransport, errors: ErrorList) -> None:
+def _check_tcp(tcp: TCPTransport, errors: ErrorList) -> None:
     place = (_CONNECTION, "url")
     if not tcp.url.startswith(("http://", "https://")):
         errors.invalid(place, tcp.url, "must begin with http:// or https://")
         return
     if not _is_place(tcp.url):
-        errors.invalid(place, tcp.url, "must name a host, and a port at most beside it")
+        errors.invalid(place, tcp.url, "must have a host and a valid port")
     if tcp.url.startswith("https://"):
-        _judge_tls(tcp.tls_config, errors)
+        _check_tls(tcp.tls_config, errors)
     elif tcp.tls_config is not None:
-        errors.invalid(_TLS, "nil", "must be absent where the URL begins with http://")
+        errors.invalid(_TLS, "nil", "must not be set if the URL begins with http://")
 
 
 def _is_place(url: str) -> bool:
@@ -155,19 +155,19 @@ def _is_place(url: str) -> bool:
         return False
 
 
-def _judge_tls(tls: TLSConfig | None, errors: ErrorList) -> None:
+def _check_tls(tls: TLSConfig | None, errors: ErrorList) -> None:
     if tls is None:
-        errors.required(_TLS, "must be there where the URL begins with https://")
+        errors.required(_TLS, "required if the URL begins with https://")
         return
     if tls.ca_bundle:
-        _judge_file((_TLS, "caBundle"), tls.ca_bundle, errors)
+        _check_file((_TLS, "caBundle"), tls.ca_bundle, errors)
     for field, file in (("clientCert", tls.client_cert), ("clientKey", tls.client_key)):
         if file:
-            _judge_file((_TLS, field), file, errors)
+            _check_file((_TLS, field), file, errors)
         else:
-            errors.invalid((_TLS, field), "nil", "must name a file: a proxy over TLS knows its clients by certificates")
+            errors.invalid((_TLS, field), "nil", "must be a file: the proxy authenticates clients by certificate")
 
 
-def _judge_file(at: FieldPath, file: str, errors: ErrorList) -> None:
+def _check_file(at: FieldPath, file: str, errors: ErrorList) -> None:
     if not Path(file).exists():
-        errors.invalid(at, file, "there is no such file")
+        errors.invalid(at, file, "no such file")

@@ -1,4 +1,4 @@
-"""The dialers of an EgressSelectorConfiguration, and how many connections were tried and failed."""
+"""The dialers of an EgressSelectorConfiguration, and the numbers of attempted and failed connections."""
 
 import asyncio
 import socket

@@ -45,7 +45,7 @@ class HTTPConnectProxy:
         except TimeoutError:
             raise
         except OSError as error:  # otherwise the error would be attributed to the target
-            raise TransportError(f"the proxy {self._address} can't be reached: {error}") from error
+            raise TransportError(f"failed to connect to the proxy {self._address}: {error}") from error
 
     async def _connect(self) -> SocketStream:
         loop, proxy = asyncio.get_running_loop(), self._address
@@ -76,14 +76,14 @@ class HTTPConnectProxy:
         while _END not in head:
             piece = await connection.read(_PIECE)
             if not piece:
-                raise TransportError(f"the proxy {self._address} hung up on a CONNECT to {address}")
+                raise TransportError(f"the proxy {self._address} closed the connection during a CONNECT to {address}")
             head += piece
             if len(head) > _LONGEST_HEAD:
-                raise TransportError(f"the answer of the proxy {self._address} has too large a head")
+                raise TransportError(f"the response header of the proxy {self._address} is too large")
         answer = _STATUS_LINE.match(head)
         if answer is None:
-            raise TransportError(f"the proxy {self._address} does not speak HTTP: {bytes(head[:_SHOWN])!r}")
+            raise TransportError(f"the proxy {self._address} sent a malformed status line: {bytes(head[:_SHOWN])!r}")
         if answer[1] != b"200":
-            told = f"{answer[1].decode()} {(answer[2] or b'')[:_SHOWN].decode('latin-1')}".strip()
-            raise TransportError(f"the proxy {self._address} answered {told} to a CONNECT to {address}")
+            status = f"{answer[1].decode()} {(answer[2] or b'')[:_SHOWN].decode('latin-1')}".strip()
+            raise TransportError(f"the proxy {self._address} responded {status} to a CONNECT to {address}")
         return bytes(head[head.index(_END) + len(_END) :])

@@ -167,7 +167,7 @@ class KonnectivityProxy:
 
 
 class DialFailed(TransportError):
-    """There is no connection; `reason` is how metrics call why."""
+    """A connection failed; `reason` is its label value in metrics."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -185,7 +185,7 @@ async def _dial(packets: Packets, address: str) -> int:
             raise DialFailed("dialclosed", f"the proxy ended the dial to {address}")
         if kind == Packet.DIAL_RSP and answer.get("random", 0) == random:
             if why := answer.get("error"):
-                raise DialFailed("endpoint", f"the proxy could not reach {address}: {why[:500]}")
+                raise DialFailed("endpoint", f"the proxy failed to connect to {address}: {why[:500]}")
             return int(answer.get("connectID", 0))
     raise DialFailed("tunnelclosed", f"the proxy ended the dial to {address}")
 

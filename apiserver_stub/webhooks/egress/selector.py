@@ -37,7 +37,7 @@ def egress_selector(config_file: str, registry: CollectorRegistry | None, log: L
     if not config_file:
         return DIRECT
     from apiserver_stub.webhooks.egress.configuration import CLUSTER, CONTROL_PLANE, ETCD
-    from apiserver_stub.webhooks.egress.dialers import EgressDialers  # a server without a file does without it
+    from apiserver_stub.webhooks.egress.dialers import EgressDialers  # not imported without a file
 
     made = EgressDialers(Path(config_file), registry, log)
     networks = made.by_network

@@ -34,7 +34,7 @@ ROW = Write("configmaps", "default/a", 0, b"{}")
 
 
 def about(operation: Operation, resource: str = "pods", subresource: str = "") -> Attributes:
-    return Attributes(operation, KINDS[resource], "default", "p", subresource, {}, None, User("somebody"))
+    return Attributes(operation, KINDS[resource], "default", "p", subresource, {}, None, User("alice"))
 
 
 class Log:
@@ -115,14 +115,14 @@ async def test_named_plugins_are_measured_and_notes_go_with_the_request(refuses:
     with pytest.raises(Forbidden) if refuses else nullcontext():
         await Admission(plugins, AdmissionMetrics(registry)).mutate(request)
     assert (list(request.notes.warnings), request.notes.annotations) == (["careful"], {"a": "first"})
-    told = {"operation": "CREATE", "type": "admit", "rejected": str(refuses).lower()}
+    labels = {"operation": "CREATE", "type": "admit", "rejected": str(refuses).lower()}
     name = "apiserver_admission_controller_admission_duration_seconds_count"
-    assert registry.get_sample_value(name, {**told, "name": "Noter"}) == 1
-    assert registry.get_sample_value("apiserver_admission_step_admission_duration_seconds_count", told) == 1
+    assert registry.get_sample_value(name, {**labels, "name": "Noter"}) == 1
+    assert registry.get_sample_value("apiserver_admission_step_admission_duration_seconds_count", labels) == 1
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--enable-admission-plugins=Nonsense"], "there is no admission plugin 'Nonsense'"),
         (["--disable-admission-plugins=Priority,Nonsense"], "there is no admission plugin 'Nonsense'"),
@@ -132,8 +132,8 @@ async def test_named_plugins_are_measured_and_notes_go_with_the_request(refuses:
         ),
     ],
 )
-def test_flags_name_plugins_that_there_are_once(flags: list[str], said: str) -> None:
-    with pytest.raises(FlagError, match=said):
+def test_flags_name_plugins_that_there_are_once(flags: list[str], message: str) -> None:
+    with pytest.raises(FlagError, match=message):
         FLAGS.parse(flags)
 
 
@@ -171,9 +171,9 @@ def test_plugins_of_others_are_asked_behind_those_of_the_server_and_before_webho
     names = [plugin.name for plugin in enabled(parts, {"B": make, "A": make})]
     assert names.index("CertificateSubjectRestriction") < names.index("B") < names.index("A")
     assert names.index("A") < names.index("MutatingAdmissionWebhook") < names.index("ResourceQuota")
-    with pytest.raises(ValueError, match="the admission plugin C cannot be used: it calls itself 'B'"):
+    with pytest.raises(ValueError, match="the admission plugin C is invalid: it is named 'B'"):
         enabled(parts, {"C": lambda _: AdmissionPlugin("B")})
-    with pytest.raises(ValueError, match="it has rules of allocation"):
+    with pytest.raises(ValueError, match="it has allocation rules"):
         enabled(parts, {"C": lambda _: AdmissionPlugin("C", allocation=[Rule(_never, ("create",))])})
 
 

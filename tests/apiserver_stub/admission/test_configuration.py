@@ -1,4 +1,4 @@
-"""Files of --admission-control-config-file: which are taken, as recorded of kube-apiserver 1.36, and what is said of
+"""Files of --admission-control-config-file: which are accepted by kube-apiserver 1.36 (recorded), and the messages for
 the others.
 """
 
@@ -18,7 +18,7 @@ RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data" / "conf
 STRICTER = {
     "doc/multi": "what comes behind a document would not be read",
     "doc/multi-second-bad": "the same",
-    "doc/path-empty-file": "a file that is empty says no kind",
+    "doc/path-empty-file": "an empty file has no kind",
     "EventRateLimit/qps-whole-float": "a number with a fraction, if only of zero, is no count",
     **dict.fromkeys(
         [
@@ -60,7 +60,7 @@ def test_the_same_files_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("plugins", "said"),
+    ("plugins", "message"),
     [
         ("[{name: PodSecurity, path: b.yaml}]", "a.yaml: plugins[0].path: {}/b.yaml can't be read: No such file"),
         ("[{}, {name: PodSecurity, configuration: {a: 1}}]", "a.yaml: plugins[1].configuration.kind: must be PodSec"),
@@ -70,19 +70,17 @@ def test_the_same_files_are_taken(
         ("[{names: a}]", "a.yaml: plugins[0]: Object contains unknown field"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_file_and_field(
-    plugins: str, said: str, parts: AdmissionParts, tmp_path: Path
-) -> None:
+def test_config_errors_name_file_and_field(plugins: str, message: str, parts: AdmissionParts, tmp_path: Path) -> None:
     head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
     with pytest.raises(ConfigFileError) as refusal:
         start(
             parts, tmp_path, {"a.yaml": f"{head}plugins: {plugins}"}, ["--admission-control-config-file=@DIR@/a.yaml"]
         )
-    assert said.format(tmp_path) in str(refusal.value)
+    assert message.format(tmp_path) in str(refusal.value)
 
 
 class Lenient(ConfigDocument, forbid_unknown_fields=False):
-    """A document that may hold more than it says."""
+    """A document that allows unknown fields."""
 
     api_version: str = "v"
     kind: str = "Lenient"
@@ -117,5 +115,5 @@ def test_the_old_flag_names_all_plugins(parts: AdmissionParts) -> None:
     assert names("--admission-control=") == []
     with pytest.raises(FlagError, match="--admission-control names all plugins"):
         FLAGS.parse(["--admission-control=Priority", "--enable-admission-plugins=Priority"])
-    with pytest.raises(FlagError, match="there is no admission plugin 'Nobody'"):
-        FLAGS.parse(["--admission-control=Nobody"])
+    with pytest.raises(FlagError, match="there is no admission plugin 'Nonsense'"):
+        FLAGS.parse(["--admission-control=Nonsense"])

@@ -15,7 +15,7 @@ def pod(requests: Any = None, limits: Any = None) -> Any:
     return {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
 
 
-def test_containers_get_the_defaults_they_do_not_say_themselves() -> None:
+def test_containers_get_missing_defaults() -> None:
     tree = pod(requests={"cpu": "1"})
     tree["spec"]["initContainers"] = [{"name": "i"}]
     shared = tree["spec"]

@@ -36,7 +36,7 @@ def about(
 ) -> Attributes:
     assert info is not None
     within = namespace if info.namespaced else ""
-    return Attributes(operation, info, within, name, subresource, new, old, User("somebody"))
+    return Attributes(operation, info, within, name, subresource, new, old, User("alice"))
 
 
 def rule(resource: str, group: str = "", version: str = "v1", operation: str = "*", **more: Any) -> Tree:
@@ -241,7 +241,7 @@ def test_an_index_looks_at_labels_when_it_is_the_turn_of_each(store: WatchCache)
     assert found == ["a", "c"]
 
 
-def test_an_index_hears_of_new_resources(store: WatchCache) -> None:
+def test_index_includes_new_resources(store: WatchCache) -> None:
     kinds = ResourceRegistry(info for info in KINDS.all() if info is not V2)
     criteria = MatchCriteria.of_webhook(
         {

@@ -9,7 +9,7 @@ from apiserver_stub.admission.metrics import ConditionMetrics
 @pytest.mark.parametrize(
     ("phase", "excluding"), [("admit", "admit"), ("validating", "validate"), ("validate", "validate")]
 )
-def test_exclusions_are_told_by_phase(phase: str, excluding: str) -> None:
+def test_exclusions_are_counted_by_phase(phase: str, excluding: str) -> None:
     registry = CollectorRegistry()
     ConditionMetrics(registry).evaluated("webhook", "w", phase, "CREATE", 0.001, failed=True, excluded=True)
     labels = {"kind": "webhook", "name": "w", "operation": "CREATE"}

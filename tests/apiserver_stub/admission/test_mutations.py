@@ -101,7 +101,7 @@ OPERATIONS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(OPERATIONS, max_size=4))
-def test_whatever_a_patch_says_is_done_or_refused(operations: list[PatchOperation]) -> None:
+def test_any_patch_is_applied_or_rejected(operations: list[PatchOperation]) -> None:
     before = json.dumps(POD)
     with suppress(MutationError):
         json.dumps(patched(POD, operations))

@@ -1,4 +1,4 @@
-"""Tolerations in annotations, selectors as text, and pulls that somebody changed back."""
+"""Tolerations in annotations, selectors as text, and pull policies changed by other plugins."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from controller_manager.common.serving.authentication import User
 
 @pytest.mark.parametrize("text", ["{}", "a", '[{"key":1}]', '[{"tolerationSeconds":"3"}]', "[1]", '"a"', "[" * 10000])
 def test_annotations_that_are_no_tolerations(text: str) -> None:
-    with pytest.raises(ValueError, match="no list of tolerations"):
+    with pytest.raises(ValueError, match="not a list of tolerations"):
         tolerations_of(text)
 
 

@@ -18,7 +18,7 @@ def admitted(admission: Admission) -> Any:
     """What a write makes of the taints of an object."""
 
     async def ask(tree: dict[str, Any], kind: str = "nodes", operation: Any = "create", subresource: str = "") -> Any:
-        user = User(name="somebody")
+        user = User(name="alice")
         await admission.mutate(Attributes(operation, KINDS[kind], "default", "n", subresource, tree, {}, user))
         return tree.get("spec", {}).get("taints")
 
@@ -39,7 +39,7 @@ async def test_a_new_node_is_tainted_once(admitted, own: list[dict[str, Any]], a
     assert await admitted({"spec": {"taints": [*own]}}) == [*own, *added]
 
 
-async def test_a_node_may_say_nothing_of_itself_but_that_it_is_ready(admitted) -> None:
+async def test_ready_node_gets_the_not_ready_taint(admitted) -> None:
     assert await admitted({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}) == [READY]
 
 

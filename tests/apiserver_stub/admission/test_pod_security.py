@@ -34,7 +34,7 @@ HOST_PID = "host namespaces (hostPID=true)"
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
 def test_every_check_in_every_version(row: Any) -> None:
-    """Of each level the row tells since which of the versions there is another answer."""
+    """A row has, for each level, the versions at which the result changes."""
     tree = {"kind": "Pod", "apiVersion": "v1", **row["pod"]}
     apply_defaults(tree, KINDS["pods"])
     sync_app_armor(tree)
@@ -63,7 +63,7 @@ def about(
     subresource: str = "",
     name: str = "p",
     namespace: str = "n",
-    user: str = "somebody",
+    user: str = "alice",
 ) -> Attributes:
     operation: Operation = "create" if old is None else "update"
     return Attributes(operation, KINDS[resource], namespace, name, subresource, tree, old, User(user))
@@ -185,7 +185,7 @@ async def test_users_namespaces_and_runtime_classes_may_be_exempt(
     assert registry.get_sample_value("pod_security_exemptions_total", counted) == 1
 
 
-async def test_pods_of_namespaces_that_say_nothing_are_let_in(store: WatchCache) -> None:
+async def test_pods_of_namespaces_without_labels_are_admitted(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": {"kubernetes.io/metadata.name": "n"}})
     attributes = about(pod(HOST))
     await Admission([PodSecurity(store).plugin()]).validate(attributes)
@@ -226,7 +226,7 @@ def test_a_configuration_is_held_to_its_rules() -> None:
     ]
 
 
-async def test_labels_that_are_none_count_as_the_strictest_and_are_told(store: WatchCache) -> None:
+async def test_invalid_labels_enforce_restricted_and_are_reported(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="tight", warn="tight")})
     registry = CollectorRegistry()
     attributes = about(pod(HOST))
@@ -241,13 +241,13 @@ async def test_labels_that_are_none_count_as_the_strictest_and_are_told(store: W
 
 async def test_a_namespace_that_is_not_there_is_an_error_of_pods_only(store: WatchCache) -> None:
     admission = Admission([PodSecurity(store).plugin()])
-    refused, told = about(pod(PLAIN)), about({"spec": {}}, resource="deployments.apps")
+    refused, accepted = about(pod(PLAIN)), about({"spec": {}}, resource="deployments.apps")
     with pytest.raises(InternalError):
         await admission.validate(refused)
-    await admission.validate(told)
+    await admission.validate(accepted)
     why = 'failed to lookup namespace "n": namespaces "n" not found'
     assert refused.notes.annotations == {f"{LABEL}error": f"Internal error occurred: {why}"}
-    assert told.notes.annotations == {f"{LABEL}error": why}
+    assert accepted.notes.annotations == {f"{LABEL}error": why}
 
 
 def namespace(old: dict[str, str] | None, new: dict[str, str]) -> Attributes:
@@ -295,8 +295,8 @@ async def test_a_stricter_level_warns_of_pods_that_are_there(store: WatchCache) 
     await put(store, "pods", "n/sealed", {}, {**PLAIN, "hostNetwork": True, "runtimeClassName": "sealed"})
     await put(store, "pods", "n2/elsewhere", {}, {**PLAIN, "hostNetwork": True})
     first = 'existing pods in namespace "n" violate the new PodSecurity enforce level "baseline:latest"'
-    told = [first, "a (and 4 other pods): host namespaces"]
-    assert await warnings(store, {}, {"enforce": "baseline"}, runtimeClasses=["sealed"]) == told
+    expected = [first, "a (and 4 other pods): host namespaces"]
+    assert await warnings(store, {}, {"enforce": "baseline"}, runtimeClasses=["sealed"]) == expected
     assert await warnings(store, {}, {"enforce": "baseline"}) == [first, "a (and 5 other pods): host namespaces"]
     for old, new in (
         ({"enforce": "restricted"}, {"enforce": "baseline"}),
@@ -313,22 +313,22 @@ async def test_no_more_than_some_thousands_of_pods_are_looked_at(store: WatchCac
     for number in range(3000):
         await put(store, "pods", f"n/p{number:04}", owner, PLAIN)
     await put(store, "pods", "n/z", {}, HOST)
-    told = await warnings(store, {}, {"enforce": "baseline"})
-    assert told[0] == "new PodSecurity enforce level only checked against the first 3000 of 3001 existing pods"
-    assert told[2] == "z: host namespaces", "those that others stand for come last"
+    reported = await warnings(store, {}, {"enforce": "baseline"})
+    assert reported[0] == "new PodSecurity enforce level only checked against the first 3000 of 3001 existing pods"
+    assert reported[2] == "z: host namespaces", "those that others stand for come last"
 
 
 async def test_looking_at_pods_ends_in_time(store: WatchCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(existing, "_LONGEST", -1.0)
     for name in ("a", "b"):
         await put(store, "pods", f"n/{name}", {}, PLAIN)
-    told = ["new PodSecurity enforce level only checked against the first 1 of 2 existing pods"]
-    assert await warnings(store, {}, {"enforce": "baseline"}) == told
+    expected = ["new PodSecurity enforce level only checked against the first 1 of 2 existing pods"]
+    assert await warnings(store, {}, {"enforce": "baseline"}) == expected
 
 
-async def test_labels_of_exempt_namespaces_are_said_to_be_ignored(store: WatchCache) -> None:
+async def test_labels_of_exempt_namespaces_get_a_warning(store: WatchCache) -> None:
     await put(store, "pods", "n/a", {}, HOST)
     policy = "enforce=baseline:latest, warn=restricted:v1.30"
-    told = f'namespace "n" is exempt from Pod Security, and the policy ({policy}) will be ignored'
+    expected = f'namespace "n" is exempt from Pod Security, and the policy ({policy}) will be ignored'
     labels = {"enforce": "baseline", "warn": "restricted", "warn_version": "v1.30"}
-    assert await warnings(store, {}, labels, namespaces=["n"]) == [told]
+    assert await warnings(store, {}, labels, namespaces=["n"]) == [expected]

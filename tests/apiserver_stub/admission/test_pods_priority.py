@@ -31,12 +31,12 @@ def test_of_two_defaults_the_lower_one_counts() -> None:
         ({}, a_class("", 0, "Never"), {"priority": 0, "preemptionPolicy": "Never"}),
     ],
 )
-def test_a_pod_is_given_what_its_class_says(spec: dict[str, Any], of: PriorityClass, given: dict[str, Any]) -> None:
+def test_pod_gets_the_fields_of_its_class(spec: dict[str, Any], of: PriorityClass, given: dict[str, Any]) -> None:
     assert prioritized(spec, of) == given
 
 
 @pytest.mark.parametrize("spec", [{"priority": 6}, {"preemptionPolicy": "PreemptLowerPriority"}])
-def test_what_a_pod_says_itself_must_be_what_its_class_says(spec: dict[str, Any]) -> None:
+def test_conflicting_priority_is_rejected(spec: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must not be provided in pod spec; priority admission controller computed"):
         prioritized(spec, a_class("c", 5, "Never"))
 

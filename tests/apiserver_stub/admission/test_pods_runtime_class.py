@@ -22,12 +22,12 @@ CLASS: dict[str, Any] = {
     "own",
     [{}, {"overhead": {"cpu": "0.1"}}, {"nodeSelector": {"a": "b"}, "tolerations": [TOLERATED]}],
 )
-def test_a_pod_is_given_what_its_class_says(own: dict[str, Any]) -> None:
+def test_pod_gets_the_fields_of_its_class(own: dict[str, Any]) -> None:
     spec = with_class(own, CLASS)
     assert spec == {"overhead": {"cpu": "100m"}, "nodeSelector": {"a": "b"}, "tolerations": [TOLERATED]}
 
 
-def test_what_a_pod_says_besides_stays() -> None:
+def test_other_pod_fields_are_unchanged() -> None:
     spec = with_class({"nodeSelector": {"c": "d"}, "tolerations": [{"key": "own"}]}, CLASS)
     assert spec["nodeSelector"] == {"a": "b", "c": "d"}
     assert spec["tolerations"] == [{"key": "own"}, TOLERATED]
@@ -41,7 +41,7 @@ def test_what_a_pod_says_besides_stays() -> None:
         ({"nodeSelector": {"a": "c"}}, r"nodeSelector\[a\] = b; pod.spec.nodeSelector\[a\] = c"),
     ],
 )
-def test_a_pod_that_says_otherwise_is_refused(own: dict[str, Any], why: str) -> None:
+def test_conflicting_pod_is_rejected(own: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         with_class(own, CLASS)
 

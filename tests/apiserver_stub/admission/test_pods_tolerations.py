@@ -25,7 +25,7 @@ def admitted(admission: Admission) -> Any:
     """What a write makes of the tolerations of an object."""
 
     async def ask(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
-        user = User(name="somebody")
+        user = User(name="alice")
         await admission.mutate(Attributes(operation, KINDS[kind], "default", "p", subresource, tree, {}, user))
         return tree.get("spec", {}).get("tolerations")
 
@@ -46,7 +46,7 @@ def admitted(admission: Admission) -> Any:
         ([{"operator": "Exists", "effect": "NoSchedule"}], [READY, REACH]),
     ],
 )
-async def test_a_pod_is_given_what_it_does_not_say_itself(admitted, own: Tolerations, added: list[str]) -> None:
+async def test_missing_tolerations_are_added(admitted, own: Tolerations, added: list[str]) -> None:
     expected = [*own, *map(given, added)]
     for operation in ("create", "update"):
         assert await admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
@@ -65,9 +65,9 @@ async def test_nothing_else_is_touched(admitted) -> None:
     assert await admitted({"spec": {}}, subresource="status") is None
 
 
-async def test_flags_say_for_how_long(parts: AdmissionParts) -> None:
+async def test_flags_set_toleration_seconds(parts: AdmissionParts) -> None:
     flags = ["--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=-1"]
     admission = Admission([default_toleration_seconds(replace(parts, options=FLAGS.parse(flags)))])
     tree: dict[str, Any] = {"spec": {}}
-    await admission.mutate(Attributes("create", KINDS["pods"], "default", "p", "", tree, None, User(name="somebody")))
+    await admission.mutate(Attributes("create", KINDS["pods"], "default", "p", "", tree, None, User(name="alice")))
     assert [each["tolerationSeconds"] for each in tree["spec"]["tolerations"]] == [30, -1]

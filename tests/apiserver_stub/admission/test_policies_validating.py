@@ -55,7 +55,7 @@ async def apply(store: WatchCache, name: str, *actions: str, bindings: tuple[str
 
 def request(name: str = "one", **data: str) -> Attributes:
     tree = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n"}, "data": data}
-    return Attributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("somebody"))
+    return Attributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("alice"))
 
 
 class Remembering:
@@ -67,7 +67,7 @@ class Remembering:
     async def authorize(self, attributes: Question) -> Authorization:
         self.asked.append(attributes)
         if attributes.path:
-            raise ServiceUnavailable("nobody knows")
+            raise ServiceUnavailable("unavailable")
         return ALLOWED
 
     async def rules_for(self, _user: Any, _namespace: str) -> Any:
@@ -77,7 +77,7 @@ class Remembering:
 class Policies:
     def __init__(self, store: WatchCache, authorizer: Any = None) -> None:
         self.registry = Registry()
-        self.moved = 0  # evaluations that were moved to where they hold up nobody
+        self.moved = 0  # evaluations in the worker thread
         self.plugin = ValidatingPolicies(store, KINDS, authorizer or AlwaysAllow(), self.registry, self.run)
         self.plugin.plugin().read()
 
@@ -122,8 +122,8 @@ async def test_warnings_and_annotations(store: WatchCache, policies: Policies) -
     await apply(store, "p", "Warn", "Audit", validations=validations, auditAnnotations=annotations)
     attributes = request("a1")
     assert not await policies.refusal(attributes)
-    told = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p-b': "
-    assert list(attributes.notes.warnings) == [f'{told}a <b> & "c"', f"{told}no"]
+    prefix = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p-b': "
+    assert list(attributes.notes.warnings) == [f'{prefix}a <b> & "c"', f"{prefix}no"]
     failure = (
         '[{"message":"a \\u003cb\\u003e \\u0026 \\"c\\"","policy":"p","binding":"p-b","expressionIndex":0,'
         '"validationActions":["Warn","Audit"]}]'
@@ -144,7 +144,7 @@ async def test_what_cannot_be_annotated_refuses(store: WatchCache, policies: Pol
     assert policies.counted()["p-b", "invalid_error", "allow"] == 1
 
 
-async def test_values_are_cut_and_told_once(store: WatchCache, policies: Policies) -> None:
+async def test_annotation_values_are_truncated_and_deduplicated(store: WatchCache, policies: Policies) -> None:
     long = [{"key": "l", "valueExpression": "string(object.data.a)"}]
     await apply(store, "p", bindings=("a", "b"), validations=[{"expression": "true"}], auditAnnotations=long)
     attributes = request(a="é" * 9000)
@@ -213,7 +213,7 @@ async def test_the_authorizer_is_asked_each_question_once(store: WatchCache) -> 
     pods = "authorizer.group('').resource('pods').namespace('n').check('list').allowed()"
     account = "authorizer.serviceAccount('n', 'a').group('').resource('pods').labelSelector('a in (b)').check('get')"
     own = "authorizer.requestResource.check('create').allowed()"
-    failed = "authorizer.path('/x').check('get').error() == 'nobody knows'"
+    failed = "authorizer.path('/x').check('get').error() == 'unavailable'"
     texts = (pods, f"{pods} && {account}.allowed()", own, failed)
     await apply(store, "p", validations=[{"expression": text} for text in texts])
     await apply(store, "q", validations=[{"expression": pods}])
@@ -222,10 +222,10 @@ async def test_the_authorizer_is_asked_each_question_once(store: WatchCache) -> 
     assert not await policies.refusal(request())
     asked = [(one.user.name, one.verb, one.resource, one.name, one.path) for one in authorizer.asked]
     assert asked == [
-        ("somebody", "list", "pods", "", ""),
+        ("alice", "list", "pods", "", ""),
         ("system:serviceaccount:n:a", "get", "pods", "", ""),
-        ("somebody", "create", "configmaps", "one", ""),
-        ("somebody", "get", "", "", "/x"),
+        ("alice", "create", "configmaps", "one", ""),
+        ("alice", "get", "", "", "/x"),
     ]
     assert authorizer.asked[1].user.groups == ("system:serviceaccounts", "system:serviceaccounts:n")
     assert str(authorizer.asked[1].selectors.labels.requirements[0]) == "a=b"

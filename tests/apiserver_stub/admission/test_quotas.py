@@ -56,7 +56,7 @@ async def test_a_name_that_is_taken_costs_nothing() -> None:
         assert await used(api) == {"count/configmaps": "1"}
 
 
-async def test_a_quota_that_nobody_has_counted_yet_lets_nothing_through() -> None:
+async def test_quota_without_status_rejects_requests() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "5"}, {})
         refused = await api.ask("POST", CONFIGS, {"metadata": {"name": "one"}})

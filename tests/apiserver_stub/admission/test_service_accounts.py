@@ -43,9 +43,9 @@ def test_a_volume_of_that_sort_is_used_again() -> None:
     ("pod", "account", "mounted"),
     [(None, None, True), (None, False, False), (True, False, True), (False, True, False), (False, None, False)],
 )
-def test_the_pod_says_first_whether_it_wants_a_token(pod: bool | None, account: bool | None, mounted: bool) -> None:
-    said = {} if pod is None else {"automountServiceAccountToken": pod}
-    spec = given(said, **({} if account is None else {"automountServiceAccountToken": account}))
+def test_automount_of_pod_overrides_account(pod: bool | None, account: bool | None, mounted: bool) -> None:
+    fields = {} if pod is None else {"automountServiceAccountToken": pod}
+    spec = given(fields, **({} if account is None else {"automountServiceAccountToken": account}))
     assert ("volumes" in spec) is mounted
 
 

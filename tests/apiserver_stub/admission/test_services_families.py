@@ -62,7 +62,7 @@ def test_a_new_service(allot, spec: dict[str, Any], ranges: str, policy: str, fa
         ),
     ],
 )
-def test_what_can_t_be_had_is_told(allot, spec: dict[str, Any], ranges: str, problem: str) -> None:
+def test_unavailable_families_are_reported(allot, spec: dict[str, Any], ranges: str, problem: str) -> None:
     _, problems = allot(spec, ranges=ranges)
     assert [found[: len(problem)] for found in problems] == [problem]
 

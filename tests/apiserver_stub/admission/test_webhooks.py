@@ -1,4 +1,4 @@
-"""Admission webhooks beyond what is recorded: rounds, failures, what audit and metrics are told, and bounds."""
+"""Admission webhooks, without recorded cases: rounds, failures, audit annotations, metrics and limits."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ ROUND = "webhook.admission.k8s.io/round_"
 
 
 class Bench:
-    """Both plugins on a store, and webhooks that answer as `answers` say, by the last part of their paths."""
+    """Both plugins with a store, and webhooks with the responses in `answers`, by the last part of their paths."""
 
     def __init__(self, store: WatchCache, hook: Webhook) -> None:
         self.store = store
@@ -141,7 +141,7 @@ def annotate(key: str, value: str = "1") -> Tree:
     return patch({"op": "add", "path": "/metadata/annotations", "value": {key: value}})
 
 
-async def test_without_configurations_nobody_is_asked(bench: Bench) -> None:
+async def test_without_configurations_no_webhook_is_called(bench: Bench) -> None:
     attributes = about()
     await bench.admission.mutate(attributes)
     await bench.admission.validate(attributes)
@@ -219,7 +219,7 @@ async def test_who_wants_to_is_asked_again_when_a_plugin_changed_something_in_th
     assert attributes.tree["data"] == {"seen": "yes"}
 
 
-async def test_what_the_audit_is_told(bench: Bench) -> None:
+async def test_audit_annotations_of_webhooks(bench: Bench) -> None:
     bench.answers = {
         "one": annotate("x") | {"auditAnnotations": {"key": "value"}, "warnings": ["careful"]},
         "two": lambda _: web.Response(status=500),
@@ -230,11 +230,11 @@ async def test_what_the_audit_is_told(bench: Bench) -> None:
     attributes = about()
     await bench.admission.mutate(attributes)
     await bench.admission.validate(attributes)
-    told = attributes.notes.annotations
+    annotations = attributes.notes.annotations
     first, second = f"mutation.{ROUND}0_index_0", f"mutation.{ROUND}0_index_1"
-    assert json.loads(told.pop(first)) == {"configuration": "a", "webhook": "one.h.test", "mutated": True}
-    assert json.loads(told.pop(second)) == {"configuration": "a", "webhook": "two.h.test", "mutated": False}
-    assert told == {
+    assert json.loads(annotations.pop(first)) == {"configuration": "a", "webhook": "one.h.test", "mutated": True}
+    assert json.loads(annotations.pop(second)) == {"configuration": "a", "webhook": "two.h.test", "mutated": False}
+    assert annotations == {
         "one.h.test/key": "value",
         f"failed-open.mutation.{ROUND}0_index_1": "two.h.test",
         f"failed-open.validating.{ROUND}0_index_0": "three.h.test",
@@ -271,7 +271,7 @@ async def test_what_is_counted(bench: Bench) -> None:
     }
 
 
-async def test_all_validating_webhooks_are_asked_at_once_and_the_first_refusal_is_told(bench: Bench) -> None:
+async def test_validating_webhooks_run_in_parallel_first_rejection_wins(bench: Bench) -> None:
     both = asyncio.Event()
 
     async def slow(review: Tree) -> Tree:
@@ -300,7 +300,7 @@ LIES: Sequence[tuple[str, Any, str]] = (
     ("no patch", {"patchType": "JSONPatch"}, "response.patchType but not response.patch"),
     ("a patch that is no JSON", {"patch": b64encode(b"{").decode(), "patchType": "JSONPatch"}, "undecodable patch"),
     ("operations that are none", patch(1), "json: cannot unmarshal number into Go value of type jsonpatch.Operation"),
-    ("fields of other types", {"allowed": "yes"}, "the answer is no AdmissionReview"),
+    ("fields of other types", {"allowed": "yes"}, "the response is not a valid AdmissionReview"),
     ("no JSON", lambda _: web.Response(body=b"<html>"), "couldn't get version/kind"),
     ("megabytes", lambda _: web.Response(body=b" " * (3 << 20)), "failed to call webhook"),
     ("many values", lambda _: web.Response(body=b"[" + b"0," * 200_000 + b"0]"), "failed to call webhook"),
@@ -309,10 +309,10 @@ LIES: Sequence[tuple[str, Any, str]] = (
 )
 
 
-@pytest.mark.parametrize(("what", "answer", "told"), LIES, ids=[lie[0] for lie in LIES])
+@pytest.mark.parametrize(("what", "answer", "message"), LIES, ids=[lie[0] for lie in LIES])
 @pytest.mark.parametrize("ignored", [False, True])
 async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
-    bench: Bench, what: str, answer: Any, told: str, ignored: bool
+    bench: Bench, what: str, answer: Any, message: str, ignored: bool
 ) -> None:
     bench.answers = {"liar": answer}
     await bench.configure(MUTATING, "a", [bench.webhook("liar", failurePolicy="Ignore" if ignored else "Fail")])
@@ -322,7 +322,7 @@ async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
     else:
         with pytest.raises(InternalError) as refused:
             await bench.admission.mutate(attributes)
-        assert told in refused.value.message
+        assert message in refused.value.message
     assert attributes.tree["metadata"] == {"name": "a", "namespace": "n"}
 
 
@@ -334,7 +334,7 @@ async def test_what_has_no_object_cannot_be_changed(bench: Bench, operation: Ope
         await bench.admission.mutate(about(operation))
 
 
-async def test_a_webhook_that_hangs_holds_up_nobody_else(bench: Bench) -> None:
+async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> None:
     asked = asyncio.Event()
 
     async def hangs(_review: Tree) -> Tree:

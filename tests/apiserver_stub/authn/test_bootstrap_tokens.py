@@ -1,4 +1,4 @@
-"""Bootstrap tokens: which secrets let somebody in, and with which groups (upstream: plugin/pkg/auth, 1.36)."""
+"""Bootstrap tokens: which secrets authenticate, and with which groups (upstream: plugin/pkg/auth, 1.36)."""
 
 import base64
 import json

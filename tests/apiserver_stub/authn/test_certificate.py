@@ -72,7 +72,7 @@ async def test_it_ends_with_the_certificate(path: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/stream", "/upgrade"])
-async def test_what_ends_before_it_is_followed_says_nothing(path: str) -> None:
+async def test_followed_response_of_revoked_certificate_ends(path: str) -> None:
     streams = Streams()
     response = await streams.ask(path)
     streams.trust.set(CLIENTS, OTHER)

@@ -76,8 +76,8 @@ class Program:
         signature = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256).sign(
             f"{encoded}.{message['claims']}".encode(), key
         )
-        told = base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
-        return {"header": encoded, "signature": told if self.signature is None else self.signature}
+        encoded_signature = base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+        return {"header": encoded, "signature": encoded_signature if self.signature is None else self.signature}
 
     async def metadata(self, _message: Any) -> Any:
         await self._begin("Metadata")
@@ -152,7 +152,7 @@ async def test_keys_that_are_gone_verify_nothing_more(program: Program, ask: Ask
     assert await ask.who(f"{header}.{body}.{signature[:-4]}AAAA") == ""
 
 
-async def test_names_that_nobody_knows_are_asked_about_once_a_second(program: Program, ask: Asker) -> None:
+async def test_unknown_key_ids_are_fetched_once_per_second(program: Program, ask: Asker) -> None:
     head = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":"unknown%d"}').rstrip(b"=").decode()
     _, body, signature = (await ask.token()).split(".")
     forged = [f"{head.replace('d', 'd')}.{body}.{signature}{number:03}" for number in range(50)]
@@ -183,7 +183,7 @@ BAD_SIGNATURES: dict[str, dict[str, Any]] = {
     "no signature": {"signature": ""},
     "a key that is not published": {"excluded": {"one"}},
     "a refusal": {"refuse": {"Sign": grpc.StatusCode.PERMISSION_DENIED}},
-    "nobody there": {"refuse": {"Sign": grpc.StatusCode.UNAVAILABLE}},
+    "signer unavailable": {"refuse": {"Sign": grpc.StatusCode.UNAVAILABLE}},
 }
 
 
@@ -233,7 +233,7 @@ async def test_a_program_that_cannot_be_used_ends_the_start(program: Program, tm
 async def test_a_program_that_is_not_there_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_signer, "_START", 0.5)
     server = made(tmp_path / "absent.sock")
-    with pytest.raises(CannotStart, match="did not tell its keys"):
+    with pytest.raises(CannotStart, match="did not return its keys"):
         await server.start()
     await server.stop()
 

@@ -192,14 +192,14 @@ async def test_an_account_is_no_other_node(case: str) -> None:
     assert isinstance(await outcome(Impersonation(ByRules(OWN_NODE), CollectorRegistry()), step, user), Forbidden)
 
 
-async def test_an_authorizer_that_cannot_say_allows_nothing() -> None:
+async def test_failing_authorizer_denies_impersonation() -> None:
     class Away(ByRules):
         async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-            raise ServiceUnavailable("nobody answers")
+            raise ServiceUnavailable("unavailable")
 
     refused = await outcome(Impersonation(Away([]), CollectorRegistry()), JANE)
     assert isinstance(refused, Forbidden)
-    assert refused.message.endswith(": nobody answers")
+    assert refused.message.endswith(": unavailable")
 
 
 async def test_many_groups_are_asked_about_at_once_where_a_mode_is_constrained() -> None:

@@ -89,7 +89,7 @@ def test_the_servers_own_key_is_made_once_and_for_its_eyes_only(tmp_path: Path) 
     assert [key.name for key in read_verifying_keys(folder / "sa.pub", FLAG)] == [made.verifying.name]
 
 
-def test_without_a_folder_nobody_keeps_it() -> None:
+def test_key_without_a_folder_is_not_stored() -> None:
     assert own_key(None).verifying.name != own_key(None).verifying.name
 
 

@@ -1,4 +1,4 @@
-"""The first authenticator that knows the caller decides; nobody knowing it is a refusal."""
+"""The first authenticator that knows the caller decides; a caller that none knows is rejected."""
 
 import pytest
 

@@ -108,7 +108,7 @@ async def test_a_key_goes_by_its_name_or_by_none(tokens: ServiceAccountTokens) -
         await tokens.find(signed_with("another name"), [ISSUER])
 
 
-async def test_what_it_is_bound_to_is_told(store: Store, tokens: ServiceAccountTokens) -> None:
+async def test_bound_object_is_reported(store: Store, tokens: ServiceAccountTokens) -> None:
     store["pods", "ns/p"] = row("pods", "ns/p", "u2")
     bound = claims(wall_seconds(), pod=Reference("p", "u2"), node=Reference("n", "u3"))
     found = await tokens.find(Signer(KEY).sign(bound), [ISSUER])

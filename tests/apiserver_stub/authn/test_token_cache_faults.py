@@ -2,8 +2,8 @@
 
 What must hold whatever goes wrong:
 
-- nobody is let in by a token that was not accepted within the last ten seconds, or while the caller waited;
-- nobody waits longer than the patience of two questions, one of them begun by another who left;
+- no user is authenticated by a token that was not accepted within the last ten seconds, or while the caller waited;
+- no caller waits longer than the timeout of two lookups, one of them started by a canceled caller;
 - a token that is accepted always lets in, unless too many are asked about at once or a question failed meanwhile;
 - when all is over, nothing is waited for any more.
 """

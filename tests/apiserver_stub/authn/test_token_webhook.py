@@ -62,7 +62,7 @@ async def test_the_older_version(hook: Webhook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted", "meant"),
+    ("audiences", "wanted", "meant"),
     [
         (None, ("us",), ("us",)),
         (None, ("you", "also us"), ("also us",)),
@@ -74,9 +74,13 @@ async def test_the_older_version(hook: Webhook) -> None:
     ],
 )
 async def test_audiences(
-    hook: Webhook, tokens: WebhookTokens, told: list[str] | None, wanted: tuple[str, ...], meant: tuple[str, ...] | None
+    hook: Webhook,
+    tokens: WebhookTokens,
+    audiences: list[str] | None,
+    wanted: tuple[str, ...],
+    meant: tuple[str, ...] | None,
 ) -> None:
-    more = {} if told is None else {"audiences": told}
+    more = {} if audiences is None else {"audiences": audiences}
     hook.answer = saying(authenticated=True, user=JANE, **more)
     found = await tokens.find("secret", wanted)
     assert (found.audiences if found else None) == meant
@@ -104,33 +108,33 @@ BROKEN: dict[str, Any] = {
     "it fails": lambda _: web.Response(status=500),
     "it refuses us": lambda _: web.Response(status=401),
     "it leads elsewhere": lambda _: web.Response(status=307, headers={"location": "https://127.0.0.1:1/"}),
-    "it says nothing": b"",
-    "it says what is no JSON": b"<html>",
-    "it says an endless list": b"[" * 50_000,
-    "it says too much": b'{"kind":"TokenReview","x":"' + b"x" * 200_000 + b'"}',
+    "empty response": b"",
+    "not JSON": b"<html>",
+    "deeply nested list": b"[" * 50_000,
+    "too large": b'{"kind":"TokenReview","x":"' + b"x" * 200_000 + b'"}',
     "it answers another kind": lambda _: {"apiVersion": "v1", "kind": "Status", "status": "Success"},
     "it answers another version": lambda r: {
         **r,
         "apiVersion": "authentication.k8s.io/v2",
         "status": {"authenticated": True, **USER},
     },
-    "it accepts nobody": saying(authenticated=True),
+    "authenticated without a user": saying(authenticated=True),
     "it accepts a user without a name": saying(authenticated=True, user={"groups": ["system:masters"]}),
-    "it says yes as text": saying(authenticated="true", **USER),
-    "it says yes as a number": saying(authenticated=1, **USER),
+    "authenticated is a string": saying(authenticated="true", **USER),
+    "authenticated is a number": saying(authenticated=1, **USER),
     "its user is a list": saying(authenticated=True, user=["jane"]),
     "its groups are text": saying(authenticated=True, user={"username": "jane", "groups": "system:masters"}),
     "its status is text": lambda r: {**r, "status": "authenticated"},
     "it has a reason": saying(authenticated=False, error="expired", **USER),
-    "it says no with a user": saying(authenticated=False, **USER),
-    "it says nothing of it": saying(**USER),
+    "not authenticated but with a user": saying(authenticated=False, **USER),
+    "authenticated is missing": saying(**USER),
     "it has no status": lambda r: {name: value for name, value in r.items() if name != "status"},
     "it hands the question back": lambda r: r,
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_broken_webhook_lets_nobody_in(hook: Webhook, tokens: WebhookTokens, case: str) -> None:
+async def test_broken_webhook_authenticates_no_user(hook: Webhook, tokens: WebhookTokens, case: str) -> None:
     answer = BROKEN[case]
     if answer is cut_off:
         answer = cut_off(hook)
@@ -145,7 +149,7 @@ async def test_a_broken_webhook_lets_nobody_in(hook: Webhook, tokens: WebhookTok
 async def test_a_webhook_that_is_gone(hook: Webhook, tokens: WebhookTokens) -> None:
     await tokens.find("secret", US)
     await hook.__aexit__()
-    with pytest.raises(TokenRefused, match="could not be asked"):
+    with pytest.raises(TokenRefused, match="the token webhook failed"):
         await tokens.find("secret", US)
 
 

@@ -69,7 +69,7 @@ async def test_who_does_not_accept_a_token_leaves_it_to_the_others() -> None:
     assert found.name == "jane"
 
 
-async def test_a_refusal_is_told_to_who_reviews_tokens_and_not_to_who_shows_one() -> None:
+async def test_token_error_is_shown_to_reviewers_only() -> None:
     tokens = TokenAuthenticatorChain([refuse], ["us"])
     assert await tokens.authenticate_token("mine") is None
     with pytest.raises(TokenRefused, match="too old"):
@@ -85,7 +85,7 @@ async def test_anything_else_is_no_token(authorization: str) -> None:
 @pytest.mark.parametrize(
     "authorization", ["Bearer forged", "Bearer tok", "Bearer token2", "Bearer token more", "Bearer \udcff"]
 )
-async def test_a_token_that_nobody_knows_is_refused(authorization: str) -> None:
+async def test_unknown_token_is_rejected(authorization: str) -> None:
     with pytest.raises(Unauthorized):
         await static({"token": User("jane")}).authenticate(request(authorization))
 

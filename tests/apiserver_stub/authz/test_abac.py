@@ -16,7 +16,7 @@ from controller_manager.common.serving.authorization import (
 
 ALICE = User("alice", groups=("system:authenticated",))
 BOB = User("bob", groups=("ops", "system:authenticated"))
-NOBODY = User("system:anonymous", groups=("system:unauthenticated",))
+ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
 V1 = '{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":%s}'
 
 
@@ -50,7 +50,7 @@ def asked(user: User, verb: str, what: str, namespace: str = "ns") -> Authorizer
         (V1 % '{"group":"ops","namespace":"*","resource":"pods"}', ALICE, "create", "pods", False),
         (V1 % '{"user":"alice","group":"ops","namespace":"*","resource":"pods"}', ALICE, "get", "pods", False),
         (V1 % '{"user":"*","namespace":"*","resource":"pods"}', ALICE, "get", "pods", True),
-        (V1 % '{"user":"*","namespace":"*","resource":"pods"}', NOBODY, "get", "pods", False),
+        (V1 % '{"user":"*","namespace":"*","resource":"pods"}', ANONYMOUS, "get", "pods", False),
         (V1 % '{"group":"*","namespace":"*","resource":"pods"}', BOB, "get", "pods", True),
         (V1 % '{"namespace":"*","resource":"*","apiGroup":"*"}', ALICE, "get", "pods", False),
         (V1 % '{"user":"alice","nonResourcePath":"*"}', ALICE, "get", "/any/path", True),
@@ -64,7 +64,7 @@ def asked(user: User, verb: str, what: str, namespace: str = "ns") -> Authorizer
         ('{"user":"alice","resource":"pods"}', ALICE, "get", "/version", False),
         ('{"user":"alice","resource":"pods"}', ALICE, "get", "apps/pods", True),
         ('{"readonly":true,"namespace":"ns"}', BOB, "list", "apps/x", True),
-        ('{"readonly":true,"namespace":"ns"}', NOBODY, "list", "apps/x", False),
+        ('{"readonly":true,"namespace":"ns"}', ANONYMOUS, "list", "apps/x", False),
         ('{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob"}', BOB, "get", "pods", True),
     ],
 )

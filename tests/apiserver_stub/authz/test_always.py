@@ -1,4 +1,4 @@
-"""Whoever is known may do everything, and strangers may read what is public; or nobody may do anything."""
+"""AlwaysAllow with public paths for anonymous users, and AlwaysDeny."""
 
 import pytest
 
@@ -36,7 +36,7 @@ async def is_allowed(user: User, verb: str, path: str, resource: str = "") -> bo
         (User("", groups=("system:unauthenticated",)), False),
     ],
 )
-async def test_whoever_is_known_may_do_everything(user: User, allowed: bool) -> None:
+async def test_authenticated_users_may_do_everything(user: User, allowed: bool) -> None:
     assert await is_allowed(user, "list", "/api/v1/namespaces/a/pods", "pods") == allowed
     assert await is_allowed(user, "get", "/metrics") == allowed
 
@@ -62,7 +62,7 @@ async def test_what_they_may_do_at_all() -> None:
     assert await AlwaysAllow().rules_for(ANONYMOUS_USER, "a") == Rules(non_resource_rules=(public,))
 
 
-async def test_nobody_may_do_anything() -> None:
+async def test_always_deny_denies_all_requests() -> None:
     attributes = AuthorizerAttributes(User("jane"), "get", "/version")
     assert (await AlwaysDeny().authorize(attributes))[:2] == (Decision.NO_OPINION, "Everything is forbidden.")
     assert await AlwaysDeny().rules_for(User("jane"), "a") == Rules()

@@ -68,10 +68,10 @@ def test_a_file_is_judged_as_by_a_real_server(row: Any, tmp_path: Path) -> None:
         return
     with pytest.raises(ConfigFileError, match=r"authorization\.yaml") as refusal:
         ConfigurationFile(path)
-    told = str(refusal.value).partition(": ")[2]
+    message = str(refusal.value).partition(": ")[2]
     for field in row["fields"] or ():
-        assert f"{field}: " in told
-    assert row["fields"] is None or told.count("authorizers") >= len(row["fields"])
+        assert f"{field}: " in message
+    assert row["fields"] is None or message.count("authorizers") >= len(row["fields"])
 
 
 def test_the_neutral_names_are_taken_too(tmp_path: Path) -> None:

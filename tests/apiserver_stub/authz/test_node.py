@@ -84,7 +84,7 @@ def pod(name: str, node: str, secret: str = "", uid: str = "1", **metadata: Any)
     return {"kind": "Pod", "metadata": {"namespace": "ns", "name": name, "uid": uid, **metadata}, "spec": spec}
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["read", "heard"])
+@pytest.mark.parametrize("late", [False, True], ids=["read", "watched"])
 async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool) -> None:
     if late:
         await cluster.graph.read()
@@ -324,7 +324,7 @@ def test_the_graph_is_what_the_objects_are(changes: list[Any]) -> None:
                 continue
             objects[kind, name] = tree
         row = Row(RESOURCES[kind], f"ns/{name}" if kind == "Pod" else name, revision, json.dumps(tree).encode())
-        graph._hear([Change(row, None, change[0] == "gone", 0.0)])
+        graph._on_changes([Change(row, None, change[0] == "gone", 0.0)])
         expected = _expected(objects)
         for reference in {each[:3] for each in expected} | {
             ("pods", "ns", "a"),
@@ -358,7 +358,7 @@ _SPECS: dict[str, Tree] = {
 
 @pytest.mark.parametrize("more", [{}, {"annotations": {MIRROR: "x"}}], ids=["", "mirror"])
 @pytest.mark.parametrize("name", _SPECS)
-def test_the_bytes_of_a_pod_say_what_it_needs_as_all_of_it_does(name: str, more: Tree) -> None:
+def test_references_from_bytes_equal_those_from_the_tree(name: str, more: Tree) -> None:
     for each in ("token", "map", "another account", name):  # what one needs is not taken for what another does
         tree = {"metadata": {"uid": "u", **more}, "spec": {"nodeName": "n1", **_SPECS[each]}}
         state = PodState(json.dumps(tree, separators=(",", ":")).encode())

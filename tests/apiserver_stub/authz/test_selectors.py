@@ -1,4 +1,4 @@
-"""What an authorizer sees of selectors, of requests and of questions, as kube-apiserver 1.36 told a webhook."""
+"""What an authorizer sees of selectors, of requests and of questions, as kube-apiserver 1.36 sent to a webhook."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tests.http_api.conftest import started
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.jsonl").read_text().splitlines()]
 
 
-def told(fields: FieldSelector | None, labels: LabelSelector | None) -> dict[str, Any]:
+def requirements_of(fields: FieldSelector | None, labels: LabelSelector | None) -> dict[str, Any]:
     """The selectors as questions have them."""
     found = {"fieldSelector": field_requirements(fields), "labelSelector": label_requirements(labels)}
     return {name: {"requirements": requirements} for name, requirements in found.items() if requirements}
@@ -49,7 +49,7 @@ def test_of_requests(row: Any) -> None:
     attributes = info.attributes(User("joe"))
     asked = row["asked"]
     assert (attributes.verb, attributes.name) == (asked["verb"], asked.get("name", ""))
-    assert told(attributes.selectors.fields, attributes.selectors.labels) == recorded(asked)
+    assert requirements_of(attributes.selectors.fields, attributes.selectors.labels) == recorded(asked)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_of_questions(row: Any) -> None:
     fields, labels, ignored = read_selectors(of)
     assert "; ".join(ignored) == row["evaluationError"]
     if "asked" in row:
-        assert in_order(told(fields, labels)) == in_order(recorded(row["asked"]))
+        assert in_order(requirements_of(fields, labels)) == in_order(recorded(row["asked"]))
 
 
 def test_what_has_no_selector_is_as_it_was() -> None:

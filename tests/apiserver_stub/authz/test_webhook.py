@@ -40,11 +40,11 @@ GET = AuthorizerAttributes(JOE, "get", "/ignored", "g", "v1", "things", "", "ns"
 
 @pytest.fixture
 async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
-    async with Webhook(tmp_path, says(allowed=True)) as found:
+    async with Webhook(tmp_path, answering(allowed=True)) as found:
         yield found
 
 
-def says(**status: Any) -> Callable[[Tree], Any]:
+def answering(**status: Any) -> Callable[[Tree], Any]:
     return lambda review: {**review, "status": status}
 
 
@@ -223,7 +223,7 @@ async def test_answers_are_remembered_for_the_seconds_of_their_sort(setting: Set
     for _ in range(3):
         assert (await authorizer.authorize(GET)).decision is ALLOW
     assert len(setting.hook.take()) == 1
-    setting.hook.answer = says(allowed=False)
+    setting.hook.answer = answering(allowed=False)
     other = AuthorizerAttributes(JOE, "delete", "", "g", "v1", "things", "", "ns", "n")
     await authorizer.authorize(other)
     await asyncio.sleep(0.05)
@@ -240,7 +240,7 @@ async def test_what_is_long_is_not_remembered(setting: Setting) -> None:
     long = AuthorizerAttributes(JOE, "get", "", "g", "v1", "things", "", "ns", "n" * 10_000)
     for _ in range(2):
         await authorizer.authorize(long)
-    setting.hook.answer = says(allowed=True, reason="r" * 20_000)
+    setting.hook.answer = answering(allowed=True, reason="r" * 20_000)
     for _ in range(2):
         await authorizer.authorize(GET)
     assert len(setting.hook.take()) == 4
@@ -251,7 +251,7 @@ async def test_who_asks_the_same_at_the_same_time_asks_once(setting: Setting) ->
 
     async def answer(review: Tree) -> Any:
         await release.wait()
-        return says(allowed=True)(review)
+        return answering(allowed=True)(review)
 
     setting.hook.answer = answer
     authorizer = setting.authorizer()

@@ -37,6 +37,6 @@ def test_what_becomes_of_an_edit(
 ) -> None:
     before = found(spec, annotation, generation)
     result = revised(before, OURS, mandatory=mandatory)
-    told = None if result is None else (result["spec"], result["metadata"]["annotations"][KEY])
-    assert told == expected
+    written = None if result is None else (result["spec"], result["metadata"]["annotations"][KEY])
+    assert written == expected
     assert before == found(spec, annotation, generation)

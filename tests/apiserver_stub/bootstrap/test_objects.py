@@ -59,6 +59,6 @@ async def test_what_another_server_writes_meanwhile_is_corrected(api: ApiServer,
     assert found["metadata"].get("labels", {}) == ({"rival": "0"} if wins else {})
 
 
-async def test_a_server_that_always_comes_too_late_says_so(api: ApiServer) -> None:
+async def test_repeated_conflicts_are_reported(api: ApiServer) -> None:
     with pytest.raises(Conflict):
         await Objects(Rival(api, 100).handle).ensure(CONFIGS, wanted())

@@ -1,4 +1,4 @@
-"""Proxies between this server and others: programs of Debian, and ones that behave as a test says."""
+"""Proxies between this server and others: Debian packages, and fakes that a test controls."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Egress selections in files: which are used, and what is told of those that are wrong."""
+"""Egress selections in files: which are used, and the causes of invalid ones."""
 
 import subprocess
 import sys
@@ -30,8 +30,8 @@ def problems(folder: Path, selections: list[dict[str, Any]]) -> set[tuple[str, s
     """Return field and kind of each problem."""
     with pytest.raises(ConfigFileError) as caught:
         egress_selector(written(folder, selections), None, LOG)
-    told = str(caught.value).removeprefix(f"{folder}/egress.yaml: ").split("; ")
-    return {(one.split(":")[0], one.split(":")[1].strip()) for one in told}
+    causes = str(caught.value).removeprefix(f"{folder}/egress.yaml: ").split("; ")
+    return {(one.split(":")[0], one.split(":")[1].strip()) for one in causes}
 
 
 def over(protocol: str, **transport: object) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def over(protocol: str, **transport: object) -> dict[str, Any]:
 
 
 NO_FILE = "/nowhere/at/all"
-# As kube-apiserver 1.36 tells of them, so many as one connection has.
+# The causes that kube-apiserver 1.36 reports for each connection.
 WRONG: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
     ({}, {("service.connection.protocol", "Unsupported value")}),
     ({"proxyProtocol": "direct"}, {("service.connection.protocol", "Unsupported value")}),
@@ -82,19 +82,19 @@ WRONG: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("connection", "told"), WRONG)
-def test_what_is_wrong_with_a_connection_is_told_by_field(
-    tmp_path: Path, connection: dict[str, Any], told: set[tuple[str, str]]
+@pytest.mark.parametrize(("connection", "expected"), WRONG)
+def test_connection_errors_name_the_field(
+    tmp_path: Path, connection: dict[str, Any], expected: set[tuple[str, str]]
 ) -> None:
-    assert problems(tmp_path, [{"name": "cluster", "connection": connection}]) == told
+    assert problems(tmp_path, [{"name": "cluster", "connection": connection}]) == expected
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     names = ["cluster", "Cluster", "elsewhere", "master", "controlplane", "datastore", "etcd"]
     connections = [over("GRPC"), *[UDS] * 6]
     selections = [{"name": name, "connection": one} for name, one in zip(names, connections, strict=True)]
-    told = problems(tmp_path, selections)
-    assert told == {
+    causes = problems(tmp_path, selections)
+    assert causes == {
         ("service.connection.uds", "Required value"),
         ("service.connection[1]", "Duplicate value"),
         ("service.connection", "Unsupported value"),
@@ -124,12 +124,12 @@ def test_without_a_file_all_is_direct_and_nothing_is_loaded() -> None:
         "import sys, apiserver_stub.process.build; "
         "print([m for m in sys.modules if m.startswith('apiserver_stub.webhooks.egress.')])"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == "['apiserver_stub.webhooks.egress.selector']\n"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "['apiserver_stub.webhooks.egress.selector']\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("kind: EgressSelectorConfiguration\napiVersion: apiserver.k8s.io/v1\n", "apiVersion"),
         ("kind: TracingConfiguration\napiVersion: apiserver.k8s.io/v1beta1\n", "kind"),
@@ -140,11 +140,11 @@ def test_without_a_file_all_is_direct_and_nothing_is_loaded() -> None:
         ("- a", "holds no EgressSelectorConfiguration"),
     ],
 )
-def test_what_is_no_such_document_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_no_such_document_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "f").write_text(text)
     with pytest.raises(ConfigFileError, match="f") as caught:
         egress_selector(str(tmp_path / "f"), None, LOG)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ async def through(egress: Egress) -> AsyncIterator[Through]:
         yield start
 
 
-def told(egress: Egress, name: str, **labels: str) -> float | None:
+def sample(egress: Egress, name: str, **labels: str) -> float | None:
     return egress.registry.get_sample_value(CLIENT + name, labels)
 
 
@@ -103,16 +103,16 @@ async def test_requests_reach_a_server_and_connections_are_closed_in_order(egres
     )
     await transport.close()
     for _ in range(100):
-        if len(proxy.closed) == 2 and not told(egress, "client_connections", status="ok"):
+        if len(proxy.closed) == 2 and not sample(egress, "client_connections", status="ok"):
             break
         await asyncio.sleep(0.02)
     assert proxy.closed == [1, 2]
     assert proxy.dialed == [f"localhost:{port}"] * 2
-    assert told(egress, "stream_packets_total", segment="from_client", packet_type="DIAL_REQ") == 2
-    assert told(egress, "stream_packets_total", segment="to_client", packet_type="DIAL_RSP") == 2
-    assert told(egress, "stream_packets_total", segment="from_client", packet_type="CLOSE_REQ") == 2
+    assert sample(egress, "stream_packets_total", segment="from_client", packet_type="DIAL_REQ") == 2
+    assert sample(egress, "stream_packets_total", segment="to_client", packet_type="DIAL_RSP") == 2
+    assert sample(egress, "stream_packets_total", segment="from_client", packet_type="CLOSE_REQ") == 2
     statuses = ("created", "dialing", "ok")
-    assert [told(egress, "client_connections", status=status) for status in statuses] == [0, 0, 0]
+    assert [sample(egress, "client_connections", status=status) for status in statuses] == [0, 0, 0]
     assert egress.counted("start_total", **LABELS) == 2
     assert egress.counted("duration_seconds_count", **LABELS) == 2
 
@@ -156,10 +156,10 @@ async def test_many_connections_at_a_time(egress: Egress, through: Through) -> N
 
 async def test_a_server_that_cannot_be_reached(egress: Egress, through: Through) -> None:
     selector = await through(Konnectivity())
-    with pytest.raises(TransportError, match="could not reach localhost:1"):
+    with pytest.raises(TransportError, match="failed to connect to localhost:1"):
         await get(selector, ConnectionTarget("localhost", 1))
     assert egress.counted("failure_count", **LABELS, stage="proxy") == 1
-    assert told(egress, "dial_failure_total", reason="endpoint") == 1
+    assert sample(egress, "dial_failure_total", reason="endpoint") == 1
 
 
 async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
@@ -220,9 +220,9 @@ async def test_a_proxy_that_opens_no_connection(
 ) -> None:
     with pytest.raises(TransportError, match=why):
         await get(await through(talk), ConnectionTarget("localhost", 1))
-    assert told(egress, "dial_failure_total", reason=reason) == 1
-    assert told(egress, "client_connections", status="dialing") == 0
-    errors = told(egress, "stream_errors_total", segment="to_client", code="PermissionDenied", packet_type="Unknown")
+    assert sample(egress, "dial_failure_total", reason=reason) == 1
+    assert sample(egress, "client_connections", status="dialing") == 0
+    errors = sample(egress, "stream_errors_total", segment="to_client", code="PermissionDenied", packet_type="Unknown")
     assert errors == (1 if talk is refuse else None)
 
 
@@ -230,7 +230,7 @@ async def test_a_proxy_that_hangs_or_answers_another_dial_is_given_up(egress: Eg
     selector = await through(answering(lambda random: accepted(random + 1)))
     with pytest.raises(TimeoutError):
         await get(selector, ConnectionTarget("localhost", 1), seconds=0.3)
-    assert told(egress, "dial_failure_total", reason="context") == 1
+    assert sample(egress, "dial_failure_total", reason="context") == 1
 
 
 async def test_packets_of_other_connections_and_kinds_are_passed_over(through: Through) -> None:
@@ -251,7 +251,7 @@ async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(through: Throug
 
 
 async def test_what_came_before_a_close_is_kept_for_who_reads_late(through: Through) -> None:
-    heard: list[Tree | None] = []
+    packets: list[Tree | None] = []
 
     async def talk(conversation: Conversation) -> None:
         first = await conversation.read()
@@ -259,7 +259,7 @@ async def test_what_came_before_a_close_is_kept_for_who_reads_late(through: Thro
         for _ in range(10):
             await conversation.write(data(bytes(25_000))(0))
         await conversation.write(closed(0))
-        heard.append(await conversation.read())
+        packets.append(await conversation.read())
 
     selector = await through(talk)
     assert selector.cluster is not None
@@ -267,4 +267,4 @@ async def test_what_came_before_a_close_is_kept_for_who_reads_late(through: Thro
     await asyncio.sleep(0.3)
     assert len(await reader.read()) == 250_000
     writer.close()
-    assert not any(heard)  # what is closed need not be closed
+    assert not any(packets)  # no CLOSE_REQ for a closed connection

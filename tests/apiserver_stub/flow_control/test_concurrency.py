@@ -46,7 +46,7 @@ def test_limits_are_those_of_kube_apiserver() -> None:
     assert limits_of(SUGGESTED, 600) == {name: SeatLimits(*found[:3]) for name, found in OBSERVED.items()}
 
 
-def test_seats_that_nobody_needs_are_divided_as_by_kube_apiserver() -> None:
+def test_unused_seats_are_divided_like_kube_apiserver() -> None:
     needs = {
         name: Need(limits, int(name == "exempt"), 0.0, name == "exempt")
         for name, limits in limits_of(SUGGESTED, 600).items()
@@ -145,7 +145,7 @@ LEVEL_NEEDS = st.builds(_need, SEATS, SEATS, st.integers(0, 600), st.integers(0,
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), LEVEL_NEEDS, min_size=1, max_size=8))
-def test_nobody_gets_less_than_it_always_has_nor_more_than_it_may(needs: dict[str, Need]) -> None:
+def test_seats_stay_within_minimum_and_maximum(needs: dict[str, Need]) -> None:
     seats = divide(needs).seats
     for name, need in needs.items():
         assert need.limits.lower <= seats[name] <= need.limits.upper

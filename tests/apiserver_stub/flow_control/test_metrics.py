@@ -9,21 +9,21 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
 from controller_manager.common.base.metrics import Shown, bound_text
 
-# Families of a kube-apiserver 1.36: name, type, stability, labels and buckets, as far as it had anything to tell.
+# Families of a kube-apiserver 1.36: name, type, stability, labels and buckets, if they had samples.
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "data/metric_families.jsonl").read_text().splitlines()
 ]
-# How many requests read and write, as a part of what there may be: told by apiserver_current_inflight_requests too.
-NOT_TOLD = {"apiserver_flowcontrol_read_vs_write_current_requests"}
+# Fraction of the limits used by reading and writing requests; apiserver_current_inflight_requests has the same data.
+NOT_COLLECTED = {"apiserver_flowcontrol_read_vs_write_current_requests"}
 
 
 @pytest.mark.virtual
 async def test_families_have_the_names_labels_and_buckets_that_dashboards_query() -> None:
     control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
     families = {shown.family.name: shown.family for shown in control.metrics.describe() if isinstance(shown, Shown)}
-    assert {name for name, *_ in RECORDED} - families.keys() == NOT_TOLD
+    assert {name for name, *_ in RECORDED} - families.keys() == NOT_COLLECTED
     for name, type_, stability, labels, buckets in RECORDED:
-        if name in NOT_TOLD:
+        if name in NOT_COLLECTED:
             continue
         family = families[name]
         assert (family.type, family.stability) == (type_, stability), name
@@ -34,5 +34,5 @@ async def test_families_have_the_names_labels_and_buckets_that_dashboards_query(
 @pytest.mark.virtual
 async def test_all_that_is_declared_can_be_collected() -> None:
     control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
-    told = {shown.family.name for shown in control.metrics.collect() if isinstance(shown, Shown)}
-    assert told == {shown.family.name for shown in control.metrics.describe() if isinstance(shown, Shown)}
+    collected = {shown.family.name for shown in control.metrics.collect() if isinstance(shown, Shown)}
+    assert collected == {shown.family.name for shown in control.metrics.describe() if isinstance(shown, Shown)}

@@ -109,7 +109,7 @@ async def test_requests_wait_for_seats_and_are_executed_in_order() -> None:
     assert server.value("current_executing_requests", **TENANTS) == 0
 
 
-async def test_who_waits_for_too_long_is_told_to_come_again() -> None:
+async def test_request_timed_out_in_queue_gets_retry_after() -> None:
     server = Server()
     async with Tasks() as tasks:
         for _ in range(2):
@@ -296,7 +296,7 @@ async def test_seats_are_lent_by_demand_and_given_back() -> None:
         assert control.levels.all["busy"].queues.limit >= 10
 
 
-async def test_the_time_seats_were_used_is_told_in_nanoseconds() -> None:
+async def test_seat_usage_is_sampled_in_nanoseconds() -> None:
     server = Server()
     await asyncio.sleep(3)
     await server.ask(seconds=1)

@@ -12,7 +12,7 @@ from apiserver_stub.flow_control.seat_requests import Queue, SeatRequest, WorkEs
 
 
 class Level:
-    """A queue set with a clock, that notes who is woken; it has turns without end, unless said otherwise."""
+    """A queue set with a clock that records the woken requests; its turns are unlimited by default."""
 
     def __init__(self, limit: int, queues: int = 8, length: int = 50, turns: int = 1 << 30) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ class Level:
         return len(self.set.executing), self.set.waiting, self.set.seats
 
 
-def test_whoever_finds_seats_is_executed_and_others_wait_in_the_order_they_came() -> None:
+def test_requests_without_free_seats_wait_in_order() -> None:
     level = Level(limit=2)
     (a, _), (b, _), (c, _), (d, _) = (level.start(0) for _ in range(4))
     assert [each.executing for each in (a, b, c, d)] == [True, True, False, False]
@@ -54,7 +54,7 @@ def test_a_queue_holds_so_many_and_then_requests_are_rejected() -> None:
     assert level.state() == (1, 3, 1)
 
 
-def test_without_queues_whoever_finds_no_seats_is_rejected() -> None:
+def test_without_queues_requests_without_seats_are_rejected() -> None:
     level = Level(limit=2, queues=0)
     assert [level.start()[1] for _ in range(3)] == [None, None, Rejection.CONCURRENCY_LIMIT]
 
@@ -150,7 +150,7 @@ def test_a_raised_limit_is_used_at_once() -> None:
     level.set.set_limit(3, 0.0)
     assert level.state() == (3, 1, 3)
     level.set.set_limit(1, 0.0)
-    assert level.state() == (3, 1, 3), "nobody is thrown out"
+    assert level.state() == (3, 1, 3), "no executing request is ended"
 
 
 def test_queues_that_are_too_many_are_emptied_first() -> None:
@@ -171,7 +171,7 @@ def test_turns_bound_what_is_begun_at_a_time() -> None:
     assert [each.executing for each in requests] == [True, True, False, False, False]
     assert level.renewals == 1
     level.finish(requests[0])
-    assert not requests[2].executing, "seats are free, but it is nobody's turn"
+    assert not requests[2].executing, "seats are free, but no request may start in this turn"
     level.set.renew_turns(lambda: 1.0)
     assert [each.executing for each in requests[2:]] == [True, True, False]
     level.set.renew_turns(lambda: 2.0)
@@ -261,7 +261,7 @@ WIDTHS = st.sampled_from([WorkEstimate(1), WorkEstimate(2), WorkEstimate(1, 3, 0
 
 
 class QueueSetMachine(RuleBasedStateMachine):
-    """Whatever comes and goes, no request is lost, no seat given twice, none free while somebody could have it."""
+    """No request is lost, no seat is used twice, and no seat is free while a request could use it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,7 +310,7 @@ class QueueSetMachine(RuleBasedStateMachine):
         self.level.set.set_limit(limit, self.level.now)
 
     @invariant()
-    def nobody_is_lost(self) -> None:
+    def no_request_is_lost(self) -> None:
         queues, found = self.level.set.queues, self.level.set
         assert set(self.all) == set(found.requests())
         assert found.waiting == sum(len(queue.waiting) for queue in queues)

@@ -1,12 +1,12 @@
-"""After how many seconds clients are told to come again."""
+"""The Retry-After seconds of rejected requests."""
 
 import pytest
 
 from apiserver_stub.flow_control.retry_after import Rejected, RetryAfter
 
 
-def told(rejected: list[int]) -> list[int]:
-    """Return what the last client of each second is told, when so many are rejected in it."""
+def retry_after_seconds(rejected: list[int]) -> list[int]:
+    """Return the Retry-After seconds at the end of each second with this number of rejected requests."""
     retry_after, found = RetryAfter(), []
     for second, count in enumerate(rejected, start=1000):
         for _ in range(count):
@@ -26,7 +26,7 @@ def told(rejected: list[int]) -> list[int]:
     ],
 )
 def test_seconds_double_while_many_are_rejected(rejected: list[int], expected: list[int]) -> None:
-    assert told(rejected)[: len(expected)] == expected
+    assert retry_after_seconds(rejected)[: len(expected)] == expected
 
 
 def test_a_rejected_request_is_answered_in_plain_text() -> None:

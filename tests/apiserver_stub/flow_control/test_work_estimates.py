@@ -55,7 +55,7 @@ def test_what_is_served_elsewhere_takes_one_seat() -> None:
         (1000, 50, WorkEstimate(1, 10, 0.05)),
     ],
 )
-def test_writes_keep_seats_for_what_watches_are_told(watches: int, most: int, estimate: WorkEstimate) -> None:
+def test_writes_hold_seats_for_watch_events(watches: int, most: int, estimate: WorkEstimate) -> None:
     assert write_estimate(watches, most) == estimate
 
 

@@ -1,4 +1,4 @@
-"""Objects of any kind with only what a test is about, and what is said of them."""
+"""Minimal objects of any kind, and their reported causes."""
 
 import copy
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.schema.clean import DEEPEST, MOST_TOLD, Report, clean, clean_tree
+from apiserver_stub.kinds.schema.clean import DEEPEST, MOST_REPORTED, Report, clean, clean_tree
 from apiserver_stub.kinds.schema.schema import Schemas
 
 KINDS = built_in()
@@ -99,7 +99,7 @@ def test_empty_values_go_where_they_mean_nothing(spec: dict[str, Any], kept: Any
         ("apps", "controllerrevisions", {"data": {"a": [], "b": None}, "revision": 0}),
     ],
 )  # fmt: skip
-def test_empty_values_stay_where_they_say_something(group: str, plural: str, tree: dict[str, Any]) -> None:
+def test_meaningful_empty_values_are_kept(group: str, plural: str, tree: dict[str, Any]) -> None:
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
     tree = {"metadata": {}, **tree}
@@ -108,7 +108,7 @@ def test_empty_values_stay_where_they_say_something(group: str, plural: str, tre
     assert tree == before
 
 
-def test_what_other_clients_find_in_a_deployment_nobody_filled_in() -> None:
+def test_defaults_of_a_minimal_deployment() -> None:
     deployments = KINDS.find("apps", "v1", "deployments")
     assert deployments is not None
     tree: dict[str, Any] = {"spec": {"template": {"metadata": {"creationTimestamp": None}, "spec": {}}}, "status": {}}
@@ -262,10 +262,10 @@ def test_no_more_is_reported_than_anybody_would_read() -> None:
         }
     }
     report = _cleaned(pod)[1]
-    assert len(report.unknown) == MOST_TOLD
+    assert len(report.unknown) == MOST_REPORTED
     assert report.wrong[0] == f"spec.overhead[{'k' * 256}...]: expected quantity, got array"
     pod = {"spec": {"containers": [{"name": 1} for _ in range(1000)]}}
-    assert len(_cleaned(pod)[1].wrong) == MOST_TOLD
+    assert len(_cleaned(pod)[1].wrong) == MOST_REPORTED
 
 
 def test_depth_is_bounded() -> None:

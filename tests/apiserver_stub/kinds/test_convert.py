@@ -121,7 +121,7 @@ INGRESS = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "i"}
         ),
     ],
 )  # fmt: skip
-def test_metrics_in_annotations_are_told_as_old_clients_tell_them(old: Any, new: Any) -> None:
+def test_metrics_in_annotations_keep_the_old_form(old: Any, new: Any) -> None:
     scaler = autoscaler_from_v2({"apiVersion": "autoscaling/v2", "spec": {"metrics": [new]}})
     annotation = scaler["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"]
     assert json.loads(annotation) == [old]
@@ -129,8 +129,8 @@ def test_metrics_in_annotations_are_told_as_old_clients_tell_them(old: Any, new:
 
 
 def test_an_object_s_average_stands_beside_a_value_of_zero() -> None:
-    told = {"metricName": "q", "target": INGRESS, "targetValue": "0", "averageValue": "7"}
-    text = json.dumps([{"type": "Object", "object": told}])
+    metric = {"metricName": "q", "target": INGRESS, "targetValue": "0", "averageValue": "7"}
+    text = json.dumps([{"type": "Object", "object": metric}])
     old = {"metadata": {"annotations": {"autoscaling.alpha.kubernetes.io/metrics": text}}}
     (metric,) = autoscaler_to_v2(old)["spec"]["metrics"]
     assert metric["object"]["target"] == {"type": "AverageValue", "averageValue": "7"}

@@ -18,7 +18,7 @@ from controller_manager.common.api.tree import Tree
 KINDS = built_in()
 DIGEST = f"sha256:{'0' * 64}"
 
-# What there is of a template that nobody gave.
+# The defaults of a missing template.
 TEMPLATE = {
     "metadata": {},
     "spec": {

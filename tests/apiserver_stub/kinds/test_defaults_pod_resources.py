@@ -1,4 +1,4 @@
-"""What Pods and containers ask for when they only say their limits."""
+"""Requests of pods and containers that only set limits."""
 
 import copy
 from typing import Any
@@ -13,7 +13,7 @@ def _container(requests: Any = None, limits: Any = None, **more: Any) -> dict[st
     return {"name": "c", "resources": {name: value for name, value in resources.items() if value}, **more}
 
 
-def test_a_container_asks_for_its_limits_unless_it_says_less() -> None:
+def test_requests_default_to_limits() -> None:
     spec = {
         "containers": [_container({"cpu": "100m"}, {"cpu": "1", "memory": "1Gi"}), _container(), {"name": "d"}],
         "initContainers": [_container(None, {"cpu": "2"})],
@@ -26,7 +26,7 @@ def test_a_container_asks_for_its_limits_unless_it_says_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "resources"),
+    ("given", "resources"),
     [
         ({"limits": {"cpu": "2", "memory": "1Gi"}},
          {"limits": {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "4Mi"},
@@ -35,12 +35,12 @@ def test_a_container_asks_for_its_limits_unless_it_says_less() -> None:
          {"limits": {"cpu": "2"}, "requests": {"cpu": "1800m", "hugepages-2Mi": "2Mi"}}),
     ],
 )  # fmt: skip
-def test_a_pod_asks_for_what_its_containers_ask_or_for_its_own_limits(said: Any, resources: Any) -> None:
+def test_a_pod_asks_for_what_its_containers_ask_or_for_its_own_limits(given: Any, resources: Any) -> None:
     """KEP-2837, defaulting."""
     pages = {"hugepages-2Mi": "4Mi"}
     spec = {
         "containers": [_container({"cpu": "500m", **pages}, pages), _container({"cpu": "1"})],
-        "resources": copy.deepcopy(said),
+        "resources": copy.deepcopy(given),
     }
     complete_resources(spec)
     once = copy.deepcopy(spec)

@@ -52,7 +52,7 @@ def test_the_price(found: Tree, budgets: list[Tree], expected: Price) -> None:
     assert price(found, budgets) == expected
 
 
-def test_no_selector_means_nobody() -> None:
+def test_missing_selector_selects_no_pods() -> None:
     without = budget()
     del without["spec"]["selector"]
     assert price(pod(), [without]) == FREE
@@ -72,7 +72,7 @@ def test_the_budget_pays() -> None:
     assert before["status"]["disruptionsAllowed"] == 2
 
 
-def test_the_last_of_a_budget_is_told_in_its_conditions() -> None:
+def test_last_disruption_updates_the_conditions() -> None:
     known = [{"type": "Other"}, {"type": "DisruptionAllowed", "status": "True", "lastTransitionTime": "then"}]
     conditions = charge(budget(conditions=known), "p", NOW)["status"]["conditions"]
     assert conditions[0] == {"type": "Other"}
@@ -96,8 +96,8 @@ def test_a_budget_that_can_t_pay(status: Tree, refusal: type, message: str, seco
     with pytest.raises(refusal) as caught:
         charge(budget(**status), "p", NOW)
     details = caught.value.details
-    told = caught.value.message + "".join(cause.message for cause in details.causes)
-    assert message in told
+    text = caught.value.message + "".join(cause.message for cause in details.causes)
+    assert message in text
     assert details.retry_after_seconds == seconds
     if refusal is errors.TooManyRequests:
         assert [cause.reason for cause in details.causes] == ["DisruptionBudget"]

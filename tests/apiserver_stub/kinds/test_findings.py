@@ -1,4 +1,4 @@
-"""What is found of specs: what is said of one is the same, whatever was looked at before it."""
+"""The findings of a spec do not depend on the specs checked before it."""
 
 import itertools
 from typing import Any
@@ -67,9 +67,9 @@ JUDGED: dict[str, Any] = {
 
 
 def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
-    """Return a spec with a container more that says this."""
-    told = {"name": "more", "image": "i:1", "command": ["a"], "args": ["b"], "env": [{"name": "A", "value": "y"}]}
-    container = {name: value for name, value in (told | texts).items() if value is not None}
+    """Return a spec with another container that has these fields."""
+    fields = {"name": "more", "image": "i:1", "command": ["a"], "args": ["b"], "env": [{"name": "A", "value": "y"}]}
+    container = {name: value for name, value in (fields | texts).items() if value is not None}
     made = spec()
     return made | {field: [*made.get(field, ()), container]}
 
@@ -83,9 +83,9 @@ def test_free_texts_make_no_difference(field: str) -> None:
 
 
 def test_free_texts_are_left_out_of_a_copy() -> None:
-    told = saying(**FREE)
-    data = without_free_text(told)
-    assert told == saying(**FREE)
+    tree = saying(**FREE)
+    data = without_free_text(tree)
+    assert tree == saying(**FREE)
     assert all(text not in data for text in (b"other:2", b"-v", b"$(A)", b"z"))
 
 
@@ -127,10 +127,10 @@ def found_of(tree: dict[str, Any]) -> Any:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": deep_copy(tree)}
     before = deep_copy(pod)
     causes = [(cause.reason, cause.field) for cause in validate(POD, pod, None)]
-    told = warnings_of(POD, pod, None)
+    warnings = warnings_of(POD, pod, None)
     _SOUND._findings.clear()
     assert pod == before
-    return causes, told, type_of(POD.schema).initial(pod)
+    return causes, warnings, type_of(POD.schema).initial(pod)
 
 
 @pytest.mark.parametrize("name", ["x7k2", "x7k2pp", "X7k2p", "x7-2p", "x7k2\u00fc", "", 'x"', "another"])
@@ -148,7 +148,7 @@ def test_a_mount_of_another_volume_is_noticed() -> None:
     assert [field for field, _ in problems(broken)] == ["spec.containers[0].volumeMounts[0].name"]
 
 
-def test_what_is_not_sound_is_told_each_time() -> None:
+def test_invalid_spec_is_reported_each_time() -> None:
     broken = spec(activeDeadlineSeconds=0, hostname="No Name")
     assert problems(broken) == problems(broken)
     assert {field for field, _ in problems(broken)} == {"spec.activeDeadlineSeconds", "spec.hostname"}
@@ -171,11 +171,11 @@ def test_nothing_is_sound_because_no_more_problems_are_collected() -> None:
     assert [field for field, _ in problems(broken)] == ["spec.activeDeadlineSeconds"]
 
 
-def test_warnings_are_told_each_time() -> None:
+def test_warnings_are_returned_each_time() -> None:
     pod = {"metadata": {}, "spec": spec(hostAliases=[{"ip": "010.0.0.1"}], terminationGracePeriodSeconds=-1)}
-    told = of_template(pod, at := (None, "template"))
-    assert len(told) == 2
-    assert of_template(pod, at) == told
+    warnings = of_template(pod, at := (None, "template"))
+    assert len(warnings) == 2
+    assert of_template(pod, at) == warnings
     assert of_template({"metadata": {}, "spec": spec()}, at) == of_template({"metadata": {}, "spec": spec()}, at)
 
 

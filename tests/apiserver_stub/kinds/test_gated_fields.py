@@ -73,7 +73,7 @@ def test_they_are_dropped(kind: str, sent: Tree, kept: Tree) -> None:
     assert sent_again == sent
 
 
-def test_the_configuration_of_nodes_is_nobody_s_any_more() -> None:
+def test_node_config_source_is_removed() -> None:
     node = {"spec": {"configSource": {"configMap": {}}, "unschedulable": True}, "status": {"config": {"assigned": {}}}}
     drop_gated(gated_fields("nodes", lambda _: True), node)
     assert node == {"spec": {"unschedulable": True}, "status": {}}

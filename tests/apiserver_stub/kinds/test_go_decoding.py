@@ -1,4 +1,4 @@
-"""What decoders in Go say of values that are not of their type."""
+"""Error messages of Go decoders for values of the wrong type."""
 
 from typing import Any
 

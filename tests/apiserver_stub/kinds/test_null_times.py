@@ -1,4 +1,4 @@
-"""Times that nobody gave, as a real server answers them: null where Go's type has them always."""
+"""Unset times as a real server returns them: null where Go's type always has the field."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def name(row: Any) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
-def test_a_time_that_nobody_gave_is_null(row: Any) -> None:
+def test_unset_time_is_null(row: Any) -> None:
     """What is answered is right as it is: it needs no cleaning when it is sent back."""
     group, _, version = row["apiVersion"].rpartition("/")
     kind = KINDS.find(group, version, row["resource"])

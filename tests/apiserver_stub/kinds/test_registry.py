@@ -104,8 +104,8 @@ def test_resources_come_change_and_go(kinds: ResourceRegistry) -> None:
     lease = kinds.find("coordination.k8s.io", "v1", "leases")
     assert lease is not None
     other = replace(lease, short_names=("ls",))
-    own, told = ResourceRegistry(), list[ResourceChange]()
-    own.subscribe(told.append)
+    own, changes = ResourceRegistry(), list[ResourceChange]()
+    own.subscribe(changes.append)
     for step in (own.add, own.add, own.remove, own.remove):
         step(lease)
     assert own.groups() == ()
@@ -114,8 +114,8 @@ def test_resources_come_change_and_go(kinds: ResourceRegistry) -> None:
     assert (own.serves(lease), own.serves(other)) == (False, True)
     own.remove(lease)  # whatever is served under its names
     assert own.find("coordination.k8s.io", "v1", "leases") is None
-    assert told == [(None, lease), (lease, None), (None, lease), (lease, other), (other, None)]
-    assert [change.info for change in told] == [lease, lease, lease, other, other]
+    assert changes == [(None, lease), (lease, None), (None, lease), (lease, other), (other, None)]
+    assert [change.info for change in changes] == [lease, lease, lease, other, other]
     assert own.generation == 5
 
 
@@ -123,7 +123,7 @@ NAMES = st.tuples(st.sampled_from(["", "a.io", "b.io"]), st.sampled_from(["v1", 
 
 
 @given(st.lists(st.tuples(st.booleans(), NAMES, st.integers(0, 1))))
-def test_who_hears_of_each_change_knows_what_is_served(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
+def test_subscribers_can_track_the_served_kinds(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
     known: dict[tuple[str, str, str], ResourceInfo] = {}
     seen: list[int] = []
 
@@ -208,7 +208,7 @@ def test_selectable_fields_are_fields_of_their_kind(kinds: ResourceRegistry) -> 
 
 
 def test_every_row_of_a_table_is_of_a_resource(kinds: ResourceRegistry) -> None:
-    """What tables by name say of a kind that there is none of would be lost."""
+    """Every entry of the tables by name is of an existing kind."""
     infos = tuple(kinds.all())
     names = {info.name for info in infos}
     qualified = {f"{info.api_version}/{info.kind}" for info in infos}

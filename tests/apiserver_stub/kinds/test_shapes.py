@@ -1,4 +1,4 @@
-"""A shape takes only what the code that looks closer has nothing to say about."""
+"""A shape accepts only values that the full checks accept."""
 
 import copy
 from collections.abc import Mapping

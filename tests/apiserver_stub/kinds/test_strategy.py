@@ -166,7 +166,7 @@ def test_a_new_limit_range_without_a_name_gets_one() -> None:
 
 
 def test_a_new_object_has_no_status_of_its_sender() -> None:
-    """Of the kinds with a status subresource only nodes keep what their creator says."""
+    """Of the kinds with a status subresource, only nodes keep the status of a create."""
     kept = set()
     for kind in KINDS.all():
         new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": [{"type": "Mine"}]}}

@@ -1,4 +1,4 @@
-"""Rules of Pods, workloads and other kinds broken together: which fields are told of."""
+"""Several violated rules of Pods, workloads and other kinds: which fields are reported."""
 
 from typing import Any
 

@@ -360,7 +360,7 @@ async def test_unreadable_bootstrap_object_is_created_again(
         async with started() as api:
             after = msgspec.json.decode(api.server.store.get(resource, key).data)
             assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
-    told = [line for line in lines if line["event"] == "stored object cannot be read; creating it again"]
+    told = [line for line in lines if line["event"] == "failed to decode stored object; creating it again"]
     assert [(line["resource"], line["key"]) for line in told] == [(resource, key)]
     varying = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
     for tree in (before, after):
@@ -378,4 +378,4 @@ async def test_encrypted_bootstrap_object_without_its_key_is_kept(started: Any, 
     with structlog.testing.capture_logs() as lines:
         async with started() as api:
             assert api.server.store.get(resource, BOOTSTRAP[resource]).is_encrypted
-    assert "stored object cannot be decrypted; skipping it" in [line["event"] for line in lines]
+    assert "failed to decrypt stored object; skipping it" in [line["event"] for line in lines]

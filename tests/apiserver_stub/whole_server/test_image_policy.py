@@ -53,10 +53,10 @@ class Policy:
         image = review["spec"]["containers"][0]["image"]
         what, is_first = image.partition(":")[0], image not in self._asked
         self._asked.add(image)
-        told = {**review, "status": STATUSES.get(what, {"allowed": True})}
+        answer = {**review, "status": STATUSES.get(what, {"allowed": True})}
         match what:
             case "code201":
-                return web.json_response(told, status=201)
+                return web.json_response(answer, status=201)
             case "once500" | "once429" if is_first:
                 return web.Response(status=int(what[4:]), headers={"retry-after": "0"} if what == "once429" else {})
             case "status403":
@@ -64,17 +64,17 @@ class Policy:
             case "otherkind":
                 return {"kind": "Pod", "apiVersion": "v1"}
             case "otherversion":
-                return {**told, "apiVersion": "imagepolicy.k8s.io/v1"}
+                return {**answer, "apiVersion": "imagepolicy.k8s.io/v1"}
             case "nostatus" | "nokind":
                 left_out = ("status",) if what == "nostatus" else ("kind", "apiVersion")
-                return {name: value for name, value in told.items() if name not in left_out}
+                return {name: value for name, value in answer.items() if name not in left_out}
             case "specchanged":
-                return {**told, "spec": {"containers": [{"image": "other"}], "namespace": "other"}}
+                return {**answer, "spec": {"containers": [{"image": "other"}], "namespace": "other"}}
             case "notjson" | "list" | "empty":
                 return {"notjson": b"allowed", "list": b"[]", "empty": b""}[what]
             case _ if what.startswith("code"):
                 return web.Response(status=int(what[4:]), content_type="application/json")
-        return told
+        return answer
 
     async def respond(self, request: web.BaseRequest, review: Tree) -> Any:
         if review["spec"]["containers"][0]["image"].startswith("hangup"):
@@ -119,9 +119,9 @@ async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webh
                 if reviews and reviews[0]["spec"] != step["spec"]:
                     wrong.append(f"{where}: {reviews[0]['spec']}, expected {step['spec']}")
                 event = json.loads(log.read_text().splitlines()[-1])
-                told = {key: value for key, value in event["annotations"].items() if "image-policy" in key}
-                if step["path"] != "/api/v1/namespaces" and told != step.get("annotations", {}):
-                    wrong.append(f"{where}: annotations {told}, expected {step.get('annotations', {})}")
+                annotations = {key: value for key, value in event["annotations"].items() if "image-policy" in key}
+                if step["path"] != "/api/v1/namespaces" and annotations != step.get("annotations", {}):
+                    wrong.append(f"{where}: annotations {annotations}, expected {step.get('annotations', {})}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -167,10 +167,10 @@ async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook
 
     hook.answer_request = hang
     closed, opens = opened(IMPATIENT), opened(IMPATIENT, default_allow=True)
-    with refused("could not be asked: no answer within 0.1 seconds"):
+    with refused("failed: no response within 0.1 seconds"):
         await closed.check_pod(about("slow"))
-    await opens.check_pod(told := about("slow"))
-    assert told.notes.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
+    await opens.check_pod(attributes := about("slow"))
+    assert attributes.notes.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
     await opened().check_pod(about("quick"))
 
 
@@ -185,7 +185,7 @@ async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opene
     plugin = opened(IMPATIENT)
     checks = [asyncio.ensure_future(plugin.check_pod(about(f"i{number}"))) for number in range(20)]
     outcomes = await asyncio.gather(*checks, return_exceptions=True)
-    assert sum("questions wait for the server already" in str(one) for one in outcomes) == 8
+    assert sum("too many reviews are waiting" in str(one) for one in outcomes) == 8
     assert all(isinstance(one, Forbidden) for one in outcomes)
 
 
@@ -193,7 +193,7 @@ async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Make) ->
     plugin = opened(allow_ttl=-1)
     await plugin.check_pod(about())
     await hook.stop()
-    with refused("could not be asked"):
+    with refused("image policy webhook failed"):
         await plugin.check_pod(about())
     await hook.start()
     await plugin.check_pod(about())
@@ -206,7 +206,7 @@ async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Make) ->
 async def test_nonsense_allows_nothing(answer: bytes, hook: Webhook, opened: Make) -> None:
     hook.answer = lambda _: answer
     plugin = opened()
-    with refused("could not be asked"):
+    with refused("image policy webhook failed"):
         await plugin.check_pod(about())
     hook.answer = lambda review: {**review, "status": {"allowed": True}}
     await plugin.check_pod(about())

@@ -114,29 +114,29 @@ async def test_without_the_flag_it_is_off(started: Callable[..., Any], install: 
 
 
 @pytest.mark.parametrize(
-    ("code", "entry", "said"),
+    ("code", "entry", "message"),
     [
-        ("", "broken:missing", "of the package broken (broken:missing) cannot be used: AttributeError"),
-        ("1 / 0", "broken:make", "of the package broken (broken:make) cannot be used: ZeroDivisionError: division"),
-        ("import nowhere", "broken:make", "cannot be used: ModuleNotFoundError: No module named 'nowhere'"),
-        ("def make(context): raise KeyError('x')", "broken:make", "cannot be used: KeyError: 'x'"),
-        ("def make(context): return 1", "broken:make", "it is made as a int, and not as an AdmissionPlugin"),
+        ("", "broken:missing", "of the package broken (broken:missing): AttributeError"),
+        ("1 / 0", "broken:make", "of the package broken (broken:make): ZeroDivisionError: division"),
+        ("import nowhere", "broken:make", "(broken:make): ModuleNotFoundError: No module named 'nowhere'"),
+        ("def make(context): raise KeyError('x')", "broken:make", "(broken:make): KeyError: 'x'"),
+        ("def make(context): return 1", "broken:make", "its factory returned a int, expected an AdmissionPlugin"),
         (
             "from apiserver_stub.admission import AdmissionPlugin\ndef make(context): return AdmissionPlugin('Other')",
             "broken:make",
-            "the admission plugin Broken cannot be used: it calls itself 'Other'",
+            "the admission plugin Broken is invalid: it is named 'Other'",
         ),
     ],
 )
 async def test_what_cannot_be_used_ends_the_start(
-    code: str, entry: str, said: str, started: Callable[..., Any], install: Install, monkeypatch: pytest.MonkeyPatch
+    code: str, entry: str, message: str, started: Callable[..., Any], install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "broken", raising=False)
     install("broken", code, entry, "Broken")
     with pytest.raises(ValueError, match="admission plugin Broken") as refusal:
         async with started("--enable-admission-plugins=Broken"):
             pass
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 async def test_a_name_is_that_of_one_package(started: Callable[..., Any], install: Install) -> None:
@@ -193,8 +193,8 @@ async def test_what_fails_is_one_request() -> None:
         for name, why in (
             ("fails", "the admission plugin Careless failed: KeyError$"),
             ("late", "the admission plugin Careless failed: ZeroDivisionError$"),
-            ("number", "the admission plugin Careless made a wrong object"),
-            ("thing", "the admission plugin Careless made an object that is none"),
+            ("number", "the admission plugin Careless produced an invalid object"),
+            ("thing", "the admission plugin Careless produced an invalid object"),
         ):
             with pytest.raises(InternalError, match=why):
                 await cluster.client.create(CONFIG_MAPS, config_map(name))

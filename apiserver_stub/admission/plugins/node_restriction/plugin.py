@@ -145,7 +145,7 @@ def _check_node_update(who: str, attributes: Attributes) -> None:
 
 
 def check_claim(node: str, attributes: Attributes) -> None:
-    """Raises `Forbidden` unless what volumes of the node report is all that changes."""
+    """Raises `Forbidden` if other fields than the volume status reported by the node change."""
     if attributes.subresource != "status":
         raise attributes.refused("may only update PVC status")
     if _besides(attributes.tree) != _besides(attributes.old_object or {}):
@@ -154,7 +154,7 @@ def check_claim(node: str, attributes: Attributes) -> None:
 
 
 def _besides(claim: Tree) -> Any:
-    """Return all of a claim but what nodes may change, and empty values."""
+    """Return a claim without empty values and the fields that nodes may change."""
     metadata = {name: value for name, value in claim["metadata"].items() if value and name not in _OF_METADATA}
     status = {name: value for name, value in (claim.get("status") or {}).items() if value and name not in _OF_STATUS}
     return metadata, status, claim.get("spec")

@@ -22,11 +22,13 @@ def check_pod_certificate(node: str, attributes: Attributes, store: WatchCache) 
         named = f"PodCertificateRequest.Spec.NodeName={quote(spec.get('nodeName') or '')}"
         raise attributes.refused(f"{named}, which is not the requesting node {quote(node)}")
     uid = _found(store, "nodes", node, "node").field("metadata.uid")
-    if (said := spec.get("nodeUID") or "") != uid:
-        raise UnknownError(f"{about} names node UID {quote(said)}, inconsistent with the running node ({quote(uid)})")
+    if (named_uid := spec.get("nodeUID") or "") != uid:
+        raise UnknownError(
+            f"{about} names node UID {quote(named_uid)}, inconsistent with the running node ({quote(uid)})"
+        )
     row = _found(store, "pods", pod_key, "pod")
-    if (said := spec.get("podUID") or "") != (uid := row.field("metadata.uid")):
-        raise UnknownError(f"{about} contains pod UID ({quote(said)}) which differs from running pod {quote(uid)}")
+    if (named_uid := spec.get("podUID") or "") != (uid := row.field("metadata.uid")):
+        raise UnknownError(f"{about} contains pod UID ({quote(named_uid)}) which differs from running pod {quote(uid)}")
     pod = orjson.loads(row.data)
     if get_in(pod, ("spec", "nodeName")) != node:
         why = f"pod {quote(pod_key)} is not running on node {quote(node)} named in the PodCertificateRequest"
@@ -38,9 +40,9 @@ def check_pod_certificate(node: str, attributes: Attributes, store: WatchCache) 
         differs = f"that differs from running pod ({quote(runs_as)})"
         raise attributes.refused(f"{about} contains serviceAccountName ({quote(account)}) {differs}")
     uid = _found(store, "serviceaccounts", f"{namespace}/{account}", "service account").field("metadata.uid")
-    if (said := spec.get("serviceAccountUID") or "") != uid:
+    if (named_uid := spec.get("serviceAccountUID") or "") != uid:
         differs = f"which differs from the running service account ({quote(uid)})"
-        raise UnknownError(f"{about} names service account UID {quote(said)}, {differs}")
+        raise UnknownError(f"{about} names service account UID {quote(named_uid)}, {differs}")
 
 
 def _found(store: WatchCache, resource: str, key: str, what: str) -> Row:

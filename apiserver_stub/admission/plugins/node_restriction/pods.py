@@ -53,9 +53,9 @@ def check_mirror(node: str, attributes: Attributes, row: Row | None) -> None:
         raise attributes.refused(f"{who} {why}")
     if row is None:
         raise not_found("", "node", node)
-    told, found = owners[0].get("uid", ""), row.field("metadata.uid")
-    if told != found:
-        raise attributes.refused(f"node {node} UID mismatch: expected {told} got {found}")
+    expected, found = owners[0].get("uid", ""), row.field("metadata.uid")
+    if expected != found:
+        raise attributes.refused(f"node {node} UID mismatch: expected {expected} got {found}")
     if what := reference_of(pod.get("spec") or {}):
         raise attributes.refused(f"{who} can not create pods that reference {what}")
 
@@ -111,5 +111,5 @@ def check_status(node: str, attributes: Attributes) -> None:
 
 
 def _claims(pod: Tree) -> list[Any]:
-    told = get_in(pod, ("status", "resourceClaimStatuses")) or []
-    return [(each.get("name"), each.get("resourceClaimName")) for each in told]
+    statuses = get_in(pod, ("status", "resourceClaimStatuses")) or []
+    return [(each.get("name"), each.get("resourceClaimName")) for each in statuses]

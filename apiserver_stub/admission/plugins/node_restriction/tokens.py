@@ -37,7 +37,7 @@ _MIGRATED: Mapping[str, str] = MappingProxyType(
 
 
 class NodeTokens:
-    """The check of token requests; reads pods, and what their volumes are, from the store."""
+    """The check of token requests; reads pods and their volumes from the store."""
 
     def __init__(self, store: WatchCache, authorizer: Authorizer) -> None:
         self._store = store

@@ -94,8 +94,8 @@ def host_ports(pod: CheckedPod) -> Violation | None:
             ports.update(found)
     if not names:
         return None
-    told = f"{uses(names)} {plural('hostPort', len(ports))} {', '.join(sorted(ports))}"
-    return Violation("hostPort", f"{named('container', names)} {told}")
+    detail = f"{uses(names)} {plural('hostPort', len(ports))} {', '.join(sorted(ports))}"
+    return Violation("hostPort", f"{named('container', names)} {detail}")
 
 
 def host_probes_and_lifecycle(pod: CheckedPod) -> Violation | None:
@@ -107,8 +107,8 @@ def host_probes_and_lifecycle(pod: CheckedPod) -> Violation | None:
     if not names:
         return None
     containers = sorted(names)
-    told = f"{uses(containers)} {named('probe or lifecycle host', sorted(hosts))}"
-    return Violation("probe or lifecycle host", f"{named('container', containers)} {told}")
+    detail = f"{uses(containers)} {named('probe or lifecycle host', sorted(hosts))}"
+    return Violation("probe or lifecycle host", f"{named('container', containers)} {detail}")
 
 
 def _hosts(container: Tree) -> Iterator[str]:
@@ -161,9 +161,9 @@ def se_linux_options(allowed: frozenset[str]) -> Look:
         if not bad:
             return None
         types = sorted({options.get("type", "") for options in bad} - allowed)
-        told = [named("type", types)] if types else []
-        told += [f"{field} may not be set" for field in ("user", "role") if any(map(_getter(field), bad))]
-        return Violation("seLinuxOptions", f"{who} set forbidden securityContext.seLinuxOptions: {'; '.join(told)}")
+        details = [named("type", types)] if types else []
+        details += [f"{field} may not be set" for field in ("user", "role") if any(map(_getter(field), bad))]
+        return Violation("seLinuxOptions", f"{who} set forbidden securityContext.seLinuxOptions: {'; '.join(details)}")
 
     return look
 

@@ -62,14 +62,14 @@ _ENFORCED, _VIOLATED = f"{PREFIX}enforce-policy", f"{PREFIX}audit-violations"
 _REQUEST = ("request_operation", "resource", "subresource")
 _EVALUATIONS = Family(
     "pod_security_evaluations_total",
-    "How often pods were held to a policy, by decision; requests that are exempt or of no concern do not count.",
+    "Number of policy evaluations, by decision, not counting ignored or exempt requests.",
     "counter",
     ("decision", "policy_level", "policy_version", "mode", *_REQUEST),
 )
 _EXEMPTIONS = Family("pod_security_exemptions_total", "Number of exempt requests.", "counter", _REQUEST)
 _ERRORS = Family(
     "pod_security_errors_total",
-    "Requests that could not be judged as usual; where that was not fatal, by the latest restricted policy.",
+    "Number of errors that prevented a normal evaluation; nonfatal ones may use the latest restricted policy.",
     "counter",
     ("fatal", *_REQUEST),
 )
@@ -171,12 +171,12 @@ class PodSecurity:
         attributes.notes.annotate(_EXEMPT, why)
         return True
 
-    def _lost(self, attributes: Attributes, told: str = "") -> str:
+    def _lost(self, attributes: Attributes, prefix: str = "") -> str:
         """Record that the namespace of a request does not exist; return the message."""
-        said = f'{told}failed to lookup namespace "{attributes.namespace}"'
-        attributes.notes.annotate(_ERROR, f'{said}: namespaces "{attributes.namespace}" not found')
+        message = f'{prefix}failed to lookup namespace "{attributes.namespace}"'
+        attributes.notes.annotate(_ERROR, f'{message}: namespaces "{attributes.namespace}" not found')
         self._errors.add("true", *_about(attributes))
-        return said
+        return message
 
     def _judge(self, attributes: Attributes, found: Found, tree: Tree, *, enforces: bool) -> None:
         """Check a pod or pod template against each mode of a policy."""
@@ -187,21 +187,21 @@ class PodSecurity:
         if found.problems:
             notes.annotate(_ERROR, f"Failed to parse policy: {_listed(found)}")
             self._errors.add("false", *_about(attributes))
-        told: dict[LevelVersion, str] = {}
+        messages: dict[LevelVersion, str] = {}
         if enforces:
             notes.annotate(_ENFORCED, str(policy.enforce))
-            told[policy.enforce] = _told(policy.enforce, pod)
-            self._count("deny" if told[policy.enforce] else "allow", policy.enforce, "enforce", attributes)
-        if policy.audit not in told:
-            told[policy.audit] = _told(policy.audit, pod)
-        if why := told[policy.audit]:
+            messages[policy.enforce] = _message(policy.enforce, pod)
+            self._count("deny" if messages[policy.enforce] else "allow", policy.enforce, "enforce", attributes)
+        if policy.audit not in messages:
+            messages[policy.audit] = _message(policy.audit, pod)
+        if why := messages[policy.audit]:
             notes.annotate(_VIOLATED, f"would violate {why}")
             self._count("deny", policy.audit, "audit", attributes)
-        if enforces and (why := told[policy.enforce]):
+        if enforces and (why := messages[policy.enforce]):
             raise forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, f"violates {why}")
-        if policy.warn not in told:
-            told[policy.warn] = _told(policy.warn, pod)
-        if why := told[policy.warn]:
+        if policy.warn not in messages:
+            messages[policy.warn] = _message(policy.warn, pod)
+        if why := messages[policy.warn]:
             notes.warn(f"would violate {why}")
             self._count("deny", policy.warn, "warn", attributes)
 
@@ -229,7 +229,7 @@ def _is_tightened(old: LevelVersion, new: LevelVersion) -> bool:
     return new.version != old.version or is_stricter(new.level, old.level)
 
 
-def _told(asked: LevelVersion, pod: CheckedPod) -> str:
+def _message(asked: LevelVersion, pod: CheckedPod) -> str:
     """Return the violations of a level by a pod as a message; empty without violations."""
     found = violations(asked, pod)
     return f'PodSecurity "{asked}": {", ".join(map(str, found))}' if found else ""

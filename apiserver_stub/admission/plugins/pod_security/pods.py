@@ -84,10 +84,10 @@ def named(word: str, values: Collection[str]) -> str:
 
 def setters(by_pod: bool, containers: Collection[str]) -> str:
     """Return what sets a field: the pod, containers, or both; an empty string for neither."""
-    told = ["pod"] if by_pod else []
+    names = ["pod"] if by_pod else []
     if containers:
-        told.append(named("container", containers))
-    return " and ".join(told)
+        names.append(named("container", containers))
+    return " and ".join(names)
 
 
 def uses(names: Sequence[str]) -> str:

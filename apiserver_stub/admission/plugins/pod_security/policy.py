@@ -108,32 +108,32 @@ def policy_of(labels: Mapping[str, str], default: Found) -> Found:
 
 @lru_cache(_MOST_REMEMBERED)
 def _parsed(values: tuple[str | None, ...], defaults: Policy) -> Found:
-    errors, policy, said = ErrorList(), defaults, dict(zip(_KEYS, values, strict=True))
+    errors, policy, labels = ErrorList(), defaults, dict(zip(_KEYS, values, strict=True))
     for mode in _MODES:
         found: LevelVersion = getattr(policy, mode)
-        if (text := said[f"{PREFIX}{mode}"]) is not None:
+        if (text := labels[f"{PREFIX}{mode}"]) is not None:
             level = _level(text)
             if level is None:
                 errors.invalid((_LABELS, f"[{PREFIX}{mode}]"), text, _NO_LEVEL)
                 level = "restricted" if mode == "enforce" else "privileged"
             found = found._replace(level=level)
-        if (text := said[f"{PREFIX}{mode}-version"]) is not None:
+        if (text := labels[f"{PREFIX}{mode}-version"]) is not None:
             if minor_of(text) is None:
                 errors.invalid((_LABELS, f"[{PREFIX}{mode}-version]"), text, _NO_VERSION)
                 text = LATEST
             found = found._replace(version=text)
         policy = policy._replace(**{mode: found})
-    return Found(_warned(policy, said), tuple(errors.causes))
+    return Found(_warned(policy, labels), tuple(errors.causes))
 
 
-def _warned(policy: Policy, said: Mapping[str, str | None]) -> Policy:
+def _warned(policy: Policy, labels: Mapping[str, str | None]) -> Policy:
     """Return the policy with warnings at the enforced level, if the enforce label is set and the warn label is not."""
     enforce, warn = policy.enforce, policy.warn
-    if said[f"{PREFIX}warn"] is not None or _level(said[f"{PREFIX}enforce"]) is None:
+    if labels[f"{PREFIX}warn"] is not None or _level(labels[f"{PREFIX}enforce"]) is None:
         return policy
     if not is_stricter(enforce.level, warn.level):
         return policy
-    version = enforce.version if said[f"{PREFIX}warn-version"] is None else warn.version
+    version = enforce.version if labels[f"{PREFIX}warn-version"] is None else warn.version
     return policy._replace(warn=LevelVersion(enforce.level, version))
 
 
@@ -143,12 +143,12 @@ def _level(text: str | None) -> Level | None:
 
 def described(policy: Policy, labels: Mapping[str, str]) -> str:
     """Return the policy of a namespace for messages: the modes set by labels that are not privileged."""
-    told = [
+    modes = [
         f"{mode}={chosen}"
         for mode, chosen in zip(_MODES, policy, strict=True)
         if chosen.level != "privileged" and (f"{PREFIX}{mode}" in labels or f"{PREFIX}{mode}-version" in labels)
     ]
-    return ", ".join(told)
+    return ", ".join(modes)
 
 
 class PodSecurityDefaults(ConfigModel):

@@ -21,13 +21,13 @@ def capabilities_restricted(pod: CheckedPod) -> Violation | None:
         for one in pod.containers
         if "ALL" not in ((one.security.get("capabilities") or NOTHING).get("drop") or ())
     ]
-    told = []
+    details = []
     if undropped:
-        told.append(f'{named("container", undropped)} must set securityContext.capabilities.drop=["ALL"]')
+        details.append(f'{named("container", undropped)} must set securityContext.capabilities.drop=["ALL"]')
     names, found = added(pod, ("NET_BIND_SERVICE",))
     if names:
-        told.append(forbidden_addition(names, found))
-    return Violation("unrestricted capabilities", "; ".join(told)) if told else None
+        details.append(forbidden_addition(names, found))
+    return Violation("unrestricted capabilities", "; ".join(details)) if details else None
 
 
 def restricted_volumes(pod: CheckedPod) -> Violation | None:
@@ -55,11 +55,11 @@ _SOURCES = (
 
 def run_as_non_root(pod: CheckedPod) -> Violation | None:
     by_pod = pod.security.get("runAsNonRoot")
-    said = [(one.name, one.security.get("runAsNonRoot")) for one in pod.containers]
-    who = setters(by_pod is False, [name for name, value in said if value is False])
+    values = [(one.name, one.security.get("runAsNonRoot")) for one in pod.containers]
+    who = setters(by_pod is False, [name for name, value in values if value is False])
     if who:
         return Violation("runAsNonRoot != true", f"{who} must not set securityContext.runAsNonRoot=false")
-    silent = [name for name, value in said if value is None] if by_pod is None else ()
+    silent = [name for name, value in values if value is None] if by_pod is None else ()
     if not silent:
         return None
     detail = f"pod or {named('container', silent)} must set securityContext.runAsNonRoot=true"

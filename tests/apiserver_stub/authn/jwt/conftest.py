@@ -57,7 +57,7 @@ class Judge:
         self.authentication = JWTAuthentication(options, terms, runtime, self.offload)
 
     async def user(self, token: str, audiences: Sequence[str] = ("api",)) -> User | None:
-        """The user of a token; None if it is nobody's here, or refused."""
+        """The user of a token; None if it is unknown or rejected."""
         try:
             found = await self.authentication.authenticators.find(token, audiences)
         except TokenRefused as refused:

@@ -37,7 +37,7 @@ def b64(data: bytes | str) -> str:
 
 @dataclass
 class Issuer:
-    """Publishes `keys` by their names, and answers what `answers` say in their place; notes what it is asked for."""
+    """Publishes `keys` by name, or the responses in `answers` instead; records the requests."""
 
     keys: dict[str, Any] = field(default_factory=lambda: {"one": RSA_KEYS[0]})
     answers: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Files of authentication configurations, right and wrong ones: what a real API server said of each."""
+"""Files of authentication configurations, valid and invalid ones, with the recorded results of a real API server."""
 
 import json
 from pathlib import Path

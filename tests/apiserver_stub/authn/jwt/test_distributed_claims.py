@@ -1,4 +1,4 @@
-"""Groups that a token leaves to others to tell (OpenID Connect Core 1.0, section 5.6.2)."""
+"""Distributed claims: groups from other issuers (OpenID Connect Core 1.0, section 5.6.2)."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ WITH_GROUPS = document(rules(claimMappings__groups={"claim": "groups", "prefix":
 
 
 def pointing(**source: Any) -> dict[str, Any]:
-    """Claims that say who tells the groups."""
+    """Claims with the source of the groups."""
     return {"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": SOURCE, **source}}}
 
 
-def telling(issuer: Issuer, **claims: Any) -> bytes:
-    """What the source answers."""
+def source_token(issuer: Issuer, **claims: Any) -> bytes:
+    """The token that the source returns."""
     return issuer.token(RSA_KEYS[1], kid="teller", **{"iss": TELLER, "groups": ["a", "b"], **claims}).encode()
 
 
@@ -30,8 +30,8 @@ def teller(issuer: Issuer) -> None:
     issuer.answers[f"{TELLER}/keys"] = {"keys": [jwk(RSA_KEYS[1], "teller")]}
 
 
-async def test_groups_are_asked_for_where_the_token_says(issuer: Issuer, judging: Judging) -> None:
-    issuer.answers[SOURCE] = lambda: telling(issuer)
+async def test_groups_are_fetched_from_the_endpoint_in_the_token(issuer: Issuer, judging: Judging) -> None:
+    issuer.answers[SOURCE] = lambda: source_token(issuer)
     async with judging(WITH_GROUPS) as judge:
         user = await judge.user(issuer.token(**pointing(access_token="for the source")))
         assert user is not None, judge.why
@@ -39,7 +39,7 @@ async def test_groups_are_asked_for_where_the_token_says(issuer: Issuer, judging
         assert (SOURCE, "for the source") in issuer.asked
 
 
-async def test_groups_in_the_token_itself_count_and_nobody_is_asked(issuer: Issuer, judging: Judging) -> None:
+async def test_groups_in_the_token_need_no_fetch(issuer: Issuer, judging: Judging) -> None:
     async with judging(WITH_GROUPS) as judge:
         user = await judge.user(issuer.token(groups=["own"], **pointing()))
         assert user is not None
@@ -52,7 +52,7 @@ async def test_groups_in_the_token_itself_count_and_nobody_is_asked(issuer: Issu
     [document(rules()), document(rules(claimMappings__groups={"expression": "claims.?groups.orValue([])"}))],
     ids=["no groups", "an expression"],
 )
-async def test_nobody_is_asked_where_groups_are_no_claim(issuer: Issuer, judging: Judging, text: str) -> None:
+async def test_no_fetch_if_groups_are_not_a_claim(issuer: Issuer, judging: Judging, text: str) -> None:
     async with judging(text) as judge:
         user = await judge.user(issuer.token(**pointing()))
         assert user is not None
@@ -77,18 +77,18 @@ REFUSED = {
     "nothing": lambda _: FetchError("connection refused"),
     "no token": lambda _: b"<html>",
     "no UTF-8": lambda _: b"\xff.\xff.\xff",
-    "expired": lambda i: telling(i, exp=1),
-    "another audience": lambda i: telling(i, aud="other"),
-    "no groups": lambda i: telling(i, groups=None),
-    "groups that are numbers": lambda i: telling(i, groups=[1]),
+    "expired": lambda i: source_token(i, exp=1),
+    "another audience": lambda i: source_token(i, aud="other"),
+    "no groups": lambda i: source_token(i, groups=None),
+    "groups that are numbers": lambda i: source_token(i, groups=[1]),
     "the key of another": lambda i: i.token(RSA_KEYS[0], kid="teller", iss=TELLER, groups=["a"]).encode(),
-    "an issuer that is not found": lambda i: telling(i, iss="https://nowhere.example"),
-    "no algorithm": lambda i: telling(i).replace(telling(i).split(b".")[0], b"eyJhbGciOiJub25lIn0"),
+    "an issuer that is not found": lambda i: source_token(i, iss="https://nowhere.example"),
+    "no algorithm": lambda i: source_token(i).replace(source_token(i).split(b".")[0], b"eyJhbGciOiJub25lIn0"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_a_token_whose_groups_are_not_told_is_refused(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_token_with_unavailable_groups_is_rejected(what: str, issuer: Issuer, judging: Judging) -> None:
     issuer.answers[SOURCE] = lambda: REFUSED[what](issuer)
     async with judging(WITH_GROUPS) as judge:
         assert await judge.user(issuer.token(**pointing())) is None
@@ -98,7 +98,7 @@ async def test_a_token_whose_groups_are_not_told_is_refused(what: str, issuer: I
 async def test_issuers_of_distributed_claims_are_sixteen_at_most(issuer: Issuer, judging: Judging) -> None:
     async with judging(WITH_GROUPS) as judge:
         for number in range(20):
-            issuer.answers[SOURCE] = telling(issuer, iss=f"https://evil{number}.example")
+            issuer.answers[SOURCE] = source_token(issuer, iss=f"https://evil{number}.example")
             assert await judge.user(issuer.token(**pointing())) is None
         asked = {url for url, _ in issuer.asked if "evil" in url}
         assert len(asked) == 16

@@ -41,9 +41,7 @@ def username(*arguments: str) -> tuple[str, str | None]:
         (("--oidc-username-prefix=p:", "--oidc-username-claim=email"), ("email", "p:")),
     ],
 )
-def test_the_prefix_of_names_is_as_the_claim_and_the_flag_say(
-    arguments: tuple[str, ...], expected: tuple[str, str]
-) -> None:
+def test_username_prefix_by_claim_and_flag(arguments: tuple[str, ...], expected: tuple[str, str]) -> None:
     assert username(*arguments) == expected
 
 
@@ -72,7 +70,7 @@ def test_all_flags_together_are_one_authenticator(tmp_path: Path) -> None:
     assert found.anonymous is None
 
 
-def test_without_flags_nobody_is_asked() -> None:
+def test_without_flags_there_is_no_authenticator() -> None:
     assert from_flags(options()).jwt == ()
     assert not options().names_issuers
 
@@ -118,9 +116,9 @@ def test_a_file_that_cannot_be_used_keeps_the_server_from_starting(tmp_path: Pat
     file = tmp_path / "authentication.yaml"
     assert "can't be read" in refused(f"--authentication-config={file}")
     file.write_text(document({}, rules(issuer__url="http://a.b")))
-    told = refused(f"--authentication-config={file}")
+    message = refused(f"--authentication-config={file}")
     for field in ("jwt[0].issuer.url", "jwt[0].issuer.audiences", "jwt[0].claimMappings.username", "jwt[1].issuer.url"):
-        assert f"{field}: " in told
+        assert f"{field}: " in message
     file.write_text(document(rules(issuer__egressSelectorType="controlplane")))
     assert "jwt[0].issuer.egressSelectorType" in refused(f"--authentication-config={file}")
     direct = [{"name": "controlplane", "connection": {"proxyProtocol": "Direct"}}]
@@ -167,7 +165,7 @@ async def test_who_may_stay_anonymous_and_where(
     assert tuple([await who(path, *more) for path in ("/livez", "/readyz", "/api")]) == statuses
 
 
-def test_the_flag_and_the_file_do_not_both_say_who_may_stay_anonymous(tmp_path: Path) -> None:
+def test_anonymous_in_flag_and_file_is_rejected(tmp_path: Path) -> None:
     for value in ({"enabled": False}, {"enabled": True}, {}):
         assert "--anonymous-auth" in refused(anonymous(tmp_path, value), "--anonymous-auth=true")
     file = tmp_path / "authentication.yaml"

@@ -1,4 +1,4 @@
-"""Tokens that nobody should be let in with: each is refused, or is nobody's; beside them those that are good."""
+"""Forged tokens are rejected or unknown; valid ones are accepted."""
 
 import hashlib
 import hmac
@@ -218,7 +218,7 @@ def publish(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("what", FORGED)
-async def test_nobody_is_let_in_with_it(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_forged_token_is_rejected(what: str, issuer: Issuer, judging: Judging) -> None:
     publish(issuer)
     async with judging() as judge:
         assert await judge.user(issuer.token()) is not None
@@ -244,7 +244,7 @@ GOOD: dict[str, Forge] = {
         i, '{"alg":"RS256","kid":"one"}', json.dumps(i.claims(sub="root"))[:-1] + ',"sub":"jane"}'
     ),
     "an odd type": lambda i: i.token(header={"typ": "at+jwt"}),
-    "keys in the header that nobody looks at": lambda i: i.token(header={"jku": "https://evil.example/keys"}),
+    "a key URL in the header, which is ignored": lambda i: i.token(header={"jku": "https://evil.example/keys"}),
 }
 
 
@@ -260,7 +260,7 @@ async def test_jane_is_let_in_with_it(what: str, issuer: Issuer, judging: Judgin
 
 async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judging: Judging) -> None:
     weak = rsa.generate_private_key(65537, 1024)
-    private = {**jwt.algorithms.RSAAlgorithm.to_jwk(STRANGER, as_dict=True), "kid": "told"}
+    private = {**jwt.algorithms.RSAAlgorithm.to_jwk(STRANGER, as_dict=True), "kid": "private"}
     issuer.answers["https://issuer.example/keys"] = {
         "keys": [
             jwk(weak, "weak"),
@@ -277,7 +277,7 @@ async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judgi
     }
     async with judging() as judge:
         assert await judge.user(issuer.token()) is not None
-        for key, kid in ((weak, "weak"), (STRANGER, "told"), (STRANGER, "sealing"), (STRANGER, "bound")):
+        for key, kid in ((weak, "weak"), (STRANGER, "private"), (STRANGER, "sealing"), (STRANGER, "bound")):
             assert await judge.user(issuer.token(key, kid=kid)) is None
         assert await judge.user(issuer.token(STRANGER, "PS256", kid="bound")) is not None
         assert await judge.user(issuer.token(algorithm="RS512")) is None

@@ -192,7 +192,7 @@ async def test_keys_that_move_are_found(issuer: Issuer, judging: Judging) -> Non
         assert await judge.user(issuer.token(NEW, kid="two")) is not None
 
 
-async def test_discovery_elsewhere_must_tell_of_the_same_issuer(issuer: Issuer, judging: Judging) -> None:
+async def test_discovery_url_must_return_the_same_issuer(issuer: Issuer, judging: Judging) -> None:
     place = "https://inside.example/discovery"
     issuer.answers = {place: {"issuer": "https://inside.example", "jwks_uri": KEYS}}
     async with judging(document(rules(issuer__discoveryURL=place))) as judge:
@@ -210,9 +210,7 @@ async def test_a_set_of_very_many_keys_is_bounded(issuer: Issuer, judging: Judgi
         assert await judge.user(issuer.token(EC_KEYS["ES256"], "ES256", kid="last")) is None
 
 
-async def test_a_token_is_for_this_server_whatever_it_is_called_and_for_nobody_else(
-    issuer: Issuer, judging: Judging
-) -> None:
+async def test_audience_must_be_of_this_server(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         find = judge.authentication.authenticators.find
         end = int(wall_seconds()) + 60
@@ -224,12 +222,12 @@ async def test_a_token_is_for_this_server_whatever_it_is_called_and_for_nobody_e
         assert len(issuer.asked) == asked
 
 
-async def test_metrics_tell_of_tokens_and_of_fetches(issuer: Issuer, judging: Judging) -> None:
+async def test_metrics_of_tokens_and_key_fetches(issuer: Issuer, judging: Judging) -> None:
     name = "apiserver_authentication_jwt_authenticator"
     async with judging() as judge:
         await judge.user(issuer.token())
         await judge.user(issuer.token(exp=1))
-        await judge.user("nobody's")
+        await judge.user("unknown")
         await judge.user(issuer.token(iss="https://evil.example"))
         assert judge.sample(f"{name}_latency_seconds_count", result="success") == 1
         assert judge.sample(f"{name}_latency_seconds_count", result="failure") == 1

@@ -138,7 +138,7 @@ async def test_other_authorities_of_an_issuer_make_another_connection(issuer: Is
         assert await name(judge, issuer.token()) == "jane"
 
 
-async def test_a_file_may_name_nobody_at_first(issuer: Issuer, judging: Judging) -> None:
+async def test_file_may_start_without_issuers(issuer: Issuer, judging: Judging) -> None:
     async with judging(document()) as judge:
         assert await name(judge, issuer.token()) == ""
         judge.file.write_text(document(rules()))

@@ -75,7 +75,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     await found.store.close()
 
 
-async def test_a_binding_says_who_may_do_what_and_why(cluster: Cluster) -> None:
+async def test_binding_grants_with_reason(cluster: Cluster) -> None:
     await cluster.put(ROLES, "a/r", {"rules": [READ_PODS]})
     assert cluster.asks(JANE, "list", "pods", "a") == (Decision.NO_OPINION, "")
     await cluster.bind("a/b", "r", subject("User", "jane"), kind="Role")
@@ -106,7 +106,7 @@ async def test_a_service_account_without_a_namespace_is_of_that_of_the_binding(c
     assert not cluster.may(ROBOT, "get", "pods", "b")
 
 
-async def test_a_role_that_there_is_none_of_is_told(cluster: Cluster) -> None:
+async def test_missing_role_is_reported(cluster: Cluster) -> None:
     await cluster.bind("one", "gone", subject("User", "jane"))
     missing = 'clusterrole.rbac.authorization.k8s.io "gone" not found'
     assert cluster.asks(JANE, "get", "pods", "a") == (Decision.NO_OPINION, f"RBAC: {missing}")
@@ -191,7 +191,6 @@ class Changes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Any] = []
         self.rbac = RBACAuthorizer(self)
         self.rbac.read()
         self.objects: dict[tuple[str, str], Any] = {}
@@ -200,7 +199,7 @@ class Changes(RuleBasedStateMachine):
         return {}
 
     def subscribe(self, subscriber: Any) -> None:
-        self.tell = subscriber
+        self.notify = subscriber
 
     def change(self, resource: str, key: str, tree: Any) -> None:
         deleted = tree is None
@@ -208,7 +207,7 @@ class Changes(RuleBasedStateMachine):
             self.objects.pop((resource, key), None)
         else:
             self.objects[resource, key] = tree
-        self.tell([Change(Row(resource, key, 1, json.dumps(tree or {}).encode()), None, deleted, 0.0)])
+        self.notify([Change(Row(resource, key, 1, json.dumps(tree or {}).encode()), None, deleted, 0.0)])
 
     @rule(place=PLACES, name=NAMES, rules=st.none() | RULES)
     def role(self, place: str, name: str, rules: Any) -> None:

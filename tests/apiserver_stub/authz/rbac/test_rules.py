@@ -1,4 +1,4 @@
-"""What rules of roles allow, which parts of others they cover, and how those are told."""
+"""What the rules of roles allow, which rules they cover, and how missing rules are shown."""
 
 import pytest
 from hypothesis import given
@@ -121,7 +121,7 @@ _rules = st.lists(
 
 
 @given(_rules, _rules)
-def test_whoever_holds_all_holds_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
+def test_holding_all_rules_covers_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
     role, found = RoleRules(held), list(parts(wanted))
     assert count_parts(wanted) == len(found)
     assert all(RoleRules(wanted).covers(part) for part in found)

@@ -1,4 +1,4 @@
-"""Good objects of every kind, changed at one place, and what is said of them."""
+"""Valid objects of every kind, changed in one field, and the reported causes."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from apiserver_stub.kinds.schema.clean import clean
 from apiserver_stub.kinds.validate import validate
 from controller_manager.common.api.tree import Tree
 
-Said = list[tuple[str, str]]
+Reported = list[tuple[str, str]]
 GONE = "<gone>"
 
 
@@ -45,14 +45,14 @@ class Judge:
         apply_defaults(tree, self._kinds[name])
         return tree
 
-    def __call__(self, name: str, changes: Mapping[str, Any]) -> Said:
-        """What is said of a new object: fields with reasons, sorted."""
-        return told(validate(self._kinds[name], self.tree(name, changes), None))
+    def __call__(self, name: str, changes: Mapping[str, Any]) -> Reported:
+        """The causes of a new object: fields with reasons, sorted."""
+        return reported(validate(self._kinds[name], self.tree(name, changes), None))
 
-    def change(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any], part: str = "") -> Said:
-        """What is said of an update from one changed object to another, which begins as the first."""
+    def change(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any], part: str = "") -> Reported:
+        """The causes of an update from one changed object to another, which has the changes of the first."""
         old, new = self.tree(name, before), self.tree(name, {**before, **after})
-        return told(validate(self._kinds[name], new, old, part))
+        return reported(validate(self._kinds[name], new, old, part))
 
 
 def put(tree: Any, path: str, value: Any) -> None:
@@ -68,10 +68,10 @@ def put(tree: Any, path: str, value: Any) -> None:
         tree[place] = value
 
 
-def told(causes: list[Any]) -> Said:
+def reported(causes: list[Any]) -> Reported:
     return sorted((cause.field, cause.reason.removeprefix("FieldValue")) for cause in causes)
 
 
 @pytest.fixture(scope="session")
-def judge() -> Callable[..., Said]:
+def judge() -> Callable[..., Reported]:
     return Judge()

@@ -188,7 +188,7 @@ def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, 
     assert judge(kind, changes) == sorted(causes)
 
 
-SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
+EVENT_FIELDS = ("action", "reason", "type", "reportingController", "reportingInstance")
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
     [
         (
             EVENT,
-            dict.fromkeys(SAID, ""),
+            dict.fromkeys(EVENT_FIELDS, ""),
             [
                 ("reportingController", I),
                 ("reportingController", I),
-                *((name, I if name == "type" else R) for name in SAID),
+                *((name, I if name == "type" else R) for name in EVENT_FIELDS),
             ],
         ),
         (EVENT, {"action": "x" * 129, "reason": "x" * 129}, [("action", I), ("reason", I)]),
@@ -223,7 +223,7 @@ SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
     ],
 )
 def test_events(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    """API concepts, Event resource: what new events say, and within which limits."""
+    """API concepts, Event resource: fields of new events, and their limits."""
     assert judge(kind, changes) == sorted(causes)
 
 

@@ -1,7 +1,7 @@
-"""What a real API server of Kubernetes 1.36 said of changes of the status of claims to devices.
+"""Results of a real API server of Kubernetes 1.36 for changes of the status of claims to devices.
 
 A line of `device_claim_status.jsonl` has the status there was, a merge patch of it, and whether the claim is being
-deleted, with the code of the answer, the fields that were told of with reasons, and what was told of devices then,
+deleted, with the code of the answer, the reported fields with reasons, and the reported devices,
 without nulls.
 """
 

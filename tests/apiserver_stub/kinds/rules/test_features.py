@@ -22,7 +22,7 @@ def tree(name: str, policy: str | None) -> dict[str, Any]:
     return found
 
 
-def said(kinds: Any, name: str, policy: str, before: str | None = None) -> list[str]:
+def reasons(kinds: Any, name: str, policy: str, before: str | None = None) -> list[str]:
     """The reasons of causes that name the policy, for a new object or an update of one with the policy `before`."""
     old = None if before is None else tree(name, before)
     causes = validate(kinds[name], copy.deepcopy(tree(name, policy)), old)
@@ -31,7 +31,7 @@ def said(kinds: Any, name: str, policy: str, before: str | None = None) -> list[
 
 @pytest.mark.parametrize("name", POD_SPECS)
 def test_the_mount_policy_needs_its_feature_or_a_stored_policy(name: str) -> None:
-    assert said(ON, name, "MountOption") == []
-    assert said(OFF, name, "MountOption") == ["FieldValueNotSupported"]
-    assert said(OFF, name, "Recursive") == []
-    assert said(OFF, name, "MountOption", "Recursive") == []
+    assert reasons(ON, name, "MountOption") == []
+    assert reasons(OFF, name, "MountOption") == ["FieldValueNotSupported"]
+    assert reasons(OFF, name, "Recursive") == []
+    assert reasons(OFF, name, "MountOption", "Recursive") == []

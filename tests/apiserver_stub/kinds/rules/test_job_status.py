@@ -1,7 +1,7 @@
-"""What a real API server of Kubernetes 1.36 said of changes of the status of jobs.
+"""Results of a real API server of Kubernetes 1.36 for changes of the status of jobs.
 
 A line of `job_status.jsonl` has fields of a spec, the status there was, and a merge patch of it, with the code of the
-answer, and the fields that were told of with reasons.
+answer, and the reported fields with reasons.
 """
 
 import copy

@@ -73,7 +73,7 @@ PLAIN = {
         (SLICE, {"endpoints.0.addresses.0": "10.0.0.1"}, [("endpoints[0].addresses", I)]),
         (SLICE, {"endpoints.0.hostname": "A"}, [("endpoints[0].hostname", I)]),
         (SLICE, {"ports.1.name": ""}, [("ports[1].name", D)]),
-        (SLICE, {"ports.0.port": 65536}, []),  # nobody looks
+        (SLICE, {"ports.0.port": 65536}, []),  # not checked
         (SLICE, {"endpoints.0.hints.forZones.0.name": "A b"}, [("endpoints[0].hints.forZones[0].name", I)]),
         (SLICE, {"addressType": "MAC"}, [("addressType", N)]),
         (INGRESS, {"spec": {}}, [("spec", I)]),

@@ -1,4 +1,4 @@
-"""Each rule of Pods, broken alone in a Pod that says much, is told at its place and with its reason."""
+"""Each violated rule of Pods is reported with its field and reason."""
 
 from typing import Any
 
@@ -251,13 +251,13 @@ def test_what_depends_on_two_fields(judge: Any) -> None:
 
 
 def test_a_pod_for_windows_asks_for_nothing_of_linux(judge: Any) -> None:
-    said = judge(POD, {"spec.os.name": "windows", "spec.hostPID": True})
-    assert ("spec.hostPID", F) in said
-    assert ("spec.securityContext.fsGroup", F) in said
-    assert (f"{AT}securityContext.seccompProfile", F) in said
+    causes = judge(POD, {"spec.os.name": "windows", "spec.hostPID": True})
+    assert ("spec.hostPID", F) in causes
+    assert ("spec.securityContext.fsGroup", F) in causes
+    assert (f"{AT}securityContext.seccompProfile", F) in causes
 
 
-def test_all_problems_are_told_at_once(judge: Any) -> None:
+def test_all_problems_are_reported_together(judge: Any) -> None:
     changes = {
         "metadata.name": "A", "metadata.labels": {"a b": "c"}, "spec.hostname": "-", f"{MAIN}image": "",
         f"{MAIN}ports.0.hostPort": -1, "spec.volumes.3.emptyDir": {}, "spec.tolerations.1.value": "x",
@@ -392,7 +392,7 @@ def rule(operator: str, *codes: int, action: str = "Restart") -> dict[str, Any]:
           "spec.initContainers.0.restartPolicyRules": [rule("In", 9, action="RestartAllContainers")]}, 0, True),
     ],
 )  # fmt: skip
-def test_an_ended_container_restarts_as_its_policy_says(judge: Any, spec: Any, exit_code: int, allowed: bool) -> None:
+def test_ended_container_restarts_by_policy(judge: Any, spec: Any, exit_code: int, allowed: bool) -> None:
     before = {
         **spec,
         "status.containerStatuses": [{**ENDED, "name": "main", "state": {"terminated": {"exitCode": exit_code}}}],

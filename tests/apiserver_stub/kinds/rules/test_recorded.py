@@ -1,8 +1,8 @@
-"""What a real API server of Kubernetes 1.36 said of good objects of every kind that were changed in one place.
+"""What a real API server of Kubernetes 1.36 reported for valid objects of every kind, changed in one field.
 
 A line of `recorded.jsonl` is a kind, the path of the change, the value put there (`<gone>` takes away, and `~` in a
-text stands for fifty times `x`), the fields with reasons the real server told of, and how many warnings it gave. An
-object of which nothing was told was accepted.
+text stands for fifty times `x`), the fields with reasons that the real server reported, and how many warnings it gave.
+An object without reported fields was accepted.
 """
 
 import copy
@@ -27,7 +27,7 @@ for line in (Path(__file__).parent / "recorded.jsonl").read_text().replace("~", 
     RECORDED[name].append(row)
 
 
-def said(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
+def reported(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
     """Fields with reasons, and the number of warnings, of a new object in its normal form and with its defaults."""
     warnings = warnings_of(kind, tree, None)
     tree["metadata"] |= {"uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z"}
@@ -42,7 +42,7 @@ def test_answers_are_those_of_a_real_server(judge: Any, name: str) -> None:
     found = []
     for path, value, causes, warnings in RECORDED[name]:
         tree = judge.tree(name, {_dotted(path): copy.deepcopy(value)} if path else {})
-        if (now := said(judge.kind(name), tree)) != (causes, warnings):
+        if (now := reported(judge.kind(name), tree)) != (causes, warnings):
             found.append((path, value, now, (causes, warnings)))
     assert found == []
 

@@ -24,8 +24,8 @@ def tree(kind: str, *tolerations: Any) -> dict[str, Any]:
     return found
 
 
-def said(kinds: Any, kind: str, new: Any, old: Any = None) -> list[tuple[str, str]]:
-    """Return field and message of what is said of tolerations."""
+def causes_of(kinds: Any, kind: str, new: Any, old: Any = None) -> list[tuple[str, str]]:
+    """Return fields and messages of the causes about tolerations."""
     causes = validate(kinds[kind], copy.deepcopy(new), old)
     return [(cause.field, cause.message) for cause in causes if "tolerations" in cause.field]
 
@@ -34,12 +34,12 @@ def said(kinds: Any, kind: str, new: Any, old: Any = None) -> list[tuple[str, st
 def test_where_the_feature_is_off_only_objects_that_compare_already_may(kind: str) -> None:
     field = ".".join(POD_TOLERATIONS[kind]) + "[1].operator"
     compares, equals = tree(kind, EQUALS, COMPARES), tree(kind, EQUALS)
-    assert said(ON, kind, compares) == []
-    assert said(OFF, kind, compares) == [(field, UNSUPPORTED)]
-    assert said(OFF, kind, equals) == []
+    assert causes_of(ON, kind, compares) == []
+    assert causes_of(OFF, kind, compares) == [(field, UNSUPPORTED)]
+    assert causes_of(OFF, kind, equals) == []
     if kind != "pods":  # whose tolerations are only added to
-        assert said(OFF, kind, compares, equals) == [(field, UNSUPPORTED)]
-    assert said(OFF, kind, compares, tree(kind, COMPARES)) == said(ON, kind, compares, tree(kind, COMPARES))
+        assert causes_of(OFF, kind, compares, equals) == [(field, UNSUPPORTED)]
+    assert causes_of(OFF, kind, compares, tree(kind, COMPARES)) == causes_of(ON, kind, compares, tree(kind, COMPARES))
     assert get_in(compares, POD_TOLERATIONS[kind])[1] == COMPARES
 
 
@@ -51,5 +51,5 @@ def test_where_the_feature_is_off_only_objects_that_compare_already_may(kind: st
     ],
 )
 def test_numbers_are_whole_and_of_64_bits(value: str, good: bool) -> None:
-    found = said(ON, "pods", tree("pods", COMPARES | {"value": value}))
+    found = causes_of(ON, "pods", tree("pods", COMPARES | {"value": value}))
     assert [field for field, _ in found] == ([] if good else ["spec.tolerations[0].value"])

@@ -220,6 +220,6 @@ def test_secrets_whose_key_is_that_of_another_certificate(judge: Any) -> None:
     assert (warned("", ""), warned(certificate, ""), warned("aGk=", key)) == (1, 1, 1)
 
 
-def test_kinds_that_nobody_should_use_any_more(judge: Any) -> None:
+def test_deprecated_kinds_get_a_warning(judge: Any) -> None:
     assert "v1.33" in deprecated_kind(judge.kind("v1/Endpoints"))
     assert deprecated_kind(judge.kind(SERVICE)) == ""

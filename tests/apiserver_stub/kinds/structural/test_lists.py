@@ -1,4 +1,4 @@
-"""What lists of the types set and map have twice (KEP-555): values that are the same in JSON, whatever Python says."""
+"""Duplicates in lists of the types set and map (KEP-555): values are compared as JSON, not as Python values."""
 
 from typing import Any
 
