@@ -63,9 +63,9 @@ class WatchStream(AsyncIterator[bytes]):
         self._left: bytes | None = None  # the part of a pushed chunk left for the reader
         self._initialized: Callable[[], None] | None = None
 
-    def when_initialized(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, after the initial state has been sent."""
-        self._initialized = tell
+    def when_initialized(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, after the initial state has been sent."""
+        self._initialized = callback
 
     @property
     def target(self) -> WatchTarget:

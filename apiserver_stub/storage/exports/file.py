@@ -107,9 +107,9 @@ class ExportWriter:
 
     def _end_part(self) -> None:
         self.parts += 1
-        told = {"part": self.parts, "records": self.records, "sha256": self._digest.hexdigest()}
+        end_of_part = {"part": self.parts, "records": self.records, "sha256": self._digest.hexdigest()}
         self._of_part = self._size = 0
-        self._write(msgspec.json.encode(told))
+        self._write(msgspec.json.encode(end_of_part))
 
     def _write(self, line: bytes) -> None:
         self._file.write(line + b"\n")
@@ -198,8 +198,8 @@ def _sealed(line: bytes) -> bytes:
 
 
 def _is_sealed(line: bytes) -> bool:
-    told, _, checksum = line.rpartition(_CRC)
-    return checksum == b"%d}" % crc32(told)
+    content, _, checksum = line.rpartition(_CRC)
+    return checksum == b"%d}" % crc32(content)
 
 
 def _decoded(line: bytes) -> _Line | None:
