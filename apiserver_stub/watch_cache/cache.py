@@ -33,7 +33,7 @@ from controller_manager.common.base.runtime import return_freed_memory
 
 Subscriber = Callable[[Sequence[Change]], None]
 
-_NOTHING = ("", "revision")  # resource and key of a row that is written to advance the revision; it is no object
+_NOTHING = ("", "revision")  # resource and key of a row that is written to advance the revision; it is not an object
 _EMPTY = b'{"kind":"","apiVersion":"","metadata":{"resourceVersion":"","name":"","uid":""}}'
 _NAMED = 20  # corrupt rows listed in the log
 _PACKED = 20  # rows packed before other tasks run; each takes about 10 µs

@@ -33,8 +33,9 @@ class Copy(Protocol):
 
 
 class PendingCommit:
-    """Pending writes of `rows`, and their waiters: the writer, who gets the `row` of the last write, and writers of the
-    same rows. `done` is the storage's answer, `received` the rows received since.
+    """Pending writes of `rows`, and their waiters: the writer and writers of the same rows.
+
+    The writer gets the `row` of the last write. `done` is the storage's answer, `received` the rows received since.
     """
 
     __slots__ = ("done", "others", "received", "row", "rows", "settled", "size", "writes")

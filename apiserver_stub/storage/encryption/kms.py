@@ -109,7 +109,7 @@ class EncryptedObject(Struct, frozen=True):
         try:
             _READER.fill(tree, data, FieldBudget(1000))
         except (ValueError, RequestEntityTooLarge):
-            raise TransformError("the stored data is no message of KMS v2") from None
+            raise TransformError("the stored data is not a KMS v2 message") from None
         found = cls(
             tree.get("data", b""), tree.get("key_id", ""), tree.get("source", b""), tree.get("annotations", {}),
             tree.get("type", _DATA_KEY),
@@ -131,9 +131,12 @@ class EncryptedObject(Struct, frozen=True):
             (self.type not in (_DATA_KEY, _SEED_KEY), f"the type of the encrypted key is unknown: {self.type}"),
             (not self.source, "the encrypted key is empty"),
             (len(self.source) > _LONGEST_SOURCE, f"the encrypted key has more than {_LONGEST_SOURCE} bytes"),
-            (bool(_key_id_problem(self.key_id)), f"the name of the key is {_key_id_problem(self.key_id)}"),
+            (bool(_key_id_problem(self.key_id)), f"the key ID is {_key_id_problem(self.key_id)}"),
             (size > _LARGEST_ANNOTATIONS, f"the annotations have more than {_LARGEST_ANNOTATIONS} bytes"),
-            (not all("." in name for name in self.annotations), "an annotation's name is no qualified domain name"),
+            (
+                not all("." in name for name in self.annotations),
+                "an annotation's name is not a fully qualified domain name",
+            ),
         )
         for holds, problem in rules:
             if holds:

@@ -91,7 +91,7 @@ class ExportWriter:
         try:
             line = _sealed(msgspec.json.encode(fields))
         except UnicodeEncodeError:
-            raise Unusable(f"{row.resource} {row.key!r} cannot be exported: its name is no text") from None
+            raise Unusable(f"{row.resource} {row.key!r} cannot be exported: its name is not valid UTF-8") from None
         self._write(line)
         self.records += 1
         self._of_part += 1
@@ -160,7 +160,7 @@ class ExportReader:
         try:
             found = _HEADER.decode(line)
         except _UNREADABLE:
-            raise Unusable(f"{self._path} is no export; 'apiserver-stub export' makes one") from None
+            raise Unusable(f"{self._path} is not an export; create one with 'apiserver-stub export'") from None
         if found.export != FORMAT:
             raise Unusable(f"{self._path} is an export of format {found.export}, this program knows only {FORMAT}")
         if not _is_sealed(line[:-1]):

@@ -146,9 +146,9 @@ async def test_a_service_that_is_not_well_says_why_and_its_key_goes_on(target: s
         ({"ciphertext": b"", "key_id": "key-1"}, "the encrypted key is empty"),
         ({"ciphertext": b"x" * 1025, "key_id": "key-1"}, "more than 1024 bytes"),
         ({"ciphertext": b"x", "key_id": "key-9"}, "encrypts with another key than its Status reports"),
-        ({"ciphertext": b"x", "key_id": ""}, "the name of the key is empty"),
+        ({"ciphertext": b"x", "key_id": ""}, "the key ID is empty"),
         ({"ciphertext": b"x", "key_id": "key-1", "annotations": {"a.b": b"x" * 40000}}, "more than 32768 bytes"),
-        ({"ciphertext": b"x", "key_id": "key-1", "annotations": {"plain": b"x"}}, "no qualified domain name"),
+        ({"ciphertext": b"x", "key_id": "key-1", "annotations": {"plain": b"x"}}, "not a fully qualified domain name"),
         (b"\xff\xff", "failed to answer Encrypt"),
     ],
 )
