@@ -78,7 +78,7 @@ def parse_tree(data: bytes, path: Path, *, unique_keys: bool = True) -> Any:
     try:
         return without_nulls(read_yaml(data, unique_keys=unique_keys))
     except NotPlain as error:
-        raise ConfigFileError(f"{path} is no YAML: {error}") from None
+        raise ConfigFileError(f"{path} is not valid YAML: {error}") from None
 
 
 def convert_tree(tree: Any, form: type[T], place: str, within: str = "") -> T:
@@ -109,9 +109,9 @@ def refuse_causes(path: Path, causes: Sequence[Cause], within: str = "") -> None
     """
     if not causes:
         return
-    told = [f"{_joined(within, cause.field or '')}: {cause.message}" for cause in causes[:_SHOWN]]
+    messages = [f"{_joined(within, cause.field or '')}: {cause.message}" for cause in causes[:_SHOWN]]
     more = [f"and {len(causes) - _SHOWN} more"] if len(causes) > _SHOWN else []
-    raise ConfigFileError(f"{path}: {'; '.join([*told, *more])}")
+    raise ConfigFileError(f"{path}: {'; '.join([*messages, *more])}")
 
 
 def server_id_hash() -> str:
@@ -206,7 +206,7 @@ class FileWatcher:
     ) -> None:
         self._path = path
         self._seen = seen
-        self._trouble = ""
+        self._problem = ""
         self._apply = apply
         self._failed = failed
         self._interval = interval
@@ -224,11 +224,11 @@ class FileWatcher:
         try:
             data = read_bytes(self._path)
         except ConfigFileError as error:
-            if self._trouble != str(error):
-                self._trouble = str(error)
+            if self._problem != str(error):
+                self._problem = str(error)
                 self._failed(error)
             return
-        self._trouble = ""
+        self._problem = ""
         if data == self._seen:
             return
         before, self._seen = self._seen, data

@@ -12,8 +12,8 @@ from controller_manager.common.api.wire import DuplexStream, Pushing, Sink, Upgr
 class Initializing(Protocol):
     """A stream that begins with initial events."""
 
-    def when_initialized(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, after the initial events have been handed out."""
+    def when_initialized(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, after the initial events have been handed out."""
 
 
 class ObservedStream:
@@ -41,9 +41,9 @@ class ObservedStream:
 
     async def aclose(self) -> None:
         """Close the stream. The first call invokes the callback."""
-        told, self._closed = self._closed, None
-        if told is not None:
-            told()
+        callback, self._closed = self._closed, None
+        if callback is not None:
+            callback()
         aclose = getattr(self._body, "aclose", None)
         if aclose is not None:
             await aclose()

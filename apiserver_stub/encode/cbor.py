@@ -160,7 +160,7 @@ def _plain(value: Any) -> Any:
             return value.decode()
         case int():
             if not _SMALLEST <= value <= _LARGEST:
-                raise ValueError(f"{value} is no number of 64 bits")
+                raise ValueError(f"{value} is not a 64-bit integer")
             return value
         case float():
             if not math.isfinite(value):
@@ -188,7 +188,7 @@ def _content(tag: Any, _: bool) -> Any:
 
 def _since_epoch(value: Any, _: bool) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError("a time is no number")
+        raise ValueError("a time is not a number")
     moment = datetime.fromtimestamp(value, UTC).replace(tzinfo=None).isoformat()
     return f"{moment.rstrip('0').rstrip('.') if '.' in moment else moment}Z"
 
@@ -199,7 +199,7 @@ def _none_in_json(value: Any, _: bool) -> Any:
 
 @cache
 def _library() -> ModuleType:
-    import cbor2  # an extra, which only those install who switch its feature on
+    import cbor2  # an optional dependency, needed only with the feature enabled
 
     return cbor2
 

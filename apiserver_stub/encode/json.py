@@ -62,7 +62,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ...]]:
-    """Decode `data`. Returns the value and messages about duplicate keys, of which the last one counts.
+    """Decode `data`. Returns the value and messages about duplicate keys; the last of them counts.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -234,12 +234,12 @@ def _duplicates(data: bytes) -> tuple[str, ...]:
     return tuple(f'duplicate field "{path}"' for path in islice(paths, MOST_DUPLICATES))
 
 
-def as_written(data: bytes, told: Collection[str]) -> tuple[str, ...]:
+def as_written(data: bytes, messages: Collection[str]) -> tuple[str, ...]:
     """Return the messages about unknown and duplicate fields in document order."""
     found = dict.fromkeys(
-        text for text in _walk_fields(json.loads(data, object_pairs_hook=_Pairs), None) if text in told
+        text for text in _walk_fields(json.loads(data, object_pairs_hook=_Pairs), None) if text in messages
     )
-    return tuple(dict.fromkeys((*found, *told)))
+    return tuple(dict.fromkeys((*found, *messages)))
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -227,7 +227,7 @@ def _yield_every(serializer: Serializer, largest: int) -> int:
 async def _paced(
     serializer: Serializer, content: ListDocument, yield_every: int, run: StepRunner
 ) -> AsyncIterator[bytes]:
-    """Yield a list in chunks and let other requests run in between."""
+    """Yield a list in chunks and yield to other requests in between."""
     parts, size, pieces = [], 0, serializer.pieces(content)
     while taken := await run(partial(_take, pieces, yield_every)):
         content.cached.keep()

@@ -52,7 +52,7 @@ class RepresentationCache:
         self._event_size = 0
         self._events: dict[_EventKey, bytes] = {}
         self._event_order: deque[_EventKey] = deque()
-        self.told: EncodedEvent | None = None
+        self.last_batch: EncodedEvent | None = None
         store.subscribe(self._drop_superseded)
 
     @property

@@ -45,8 +45,8 @@ class Tabulator:
     def head(self, metadata: Tree, headed: bool = True) -> Tree:
         """Return a table without rows; with column definitions if it is `headed`."""
         described = [
-            {"name": name, "type": type_, "format": format_, "description": "".join(told), "priority": priority}
-            for name, type_, format_, priority, *told in self._printer.columns
+            {"name": name, "type": type_, "format": format_, "description": "".join(description), "priority": priority}
+            for name, type_, format_, priority, *description in self._printer.columns
         ]
         return {
             "kind": "Table",

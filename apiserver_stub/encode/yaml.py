@@ -185,7 +185,7 @@ def _read_key(key: Any) -> str:
     raise ValueError("a key is not a text")
 
 
-_LONGEST_KEY = 500  # characters of a key: readers search 1024 bytes for its colon, as the standard says
+_LONGEST_KEY = 500  # characters of a key: readers search 1024 bytes for its colon, as the standard requires
 _PLAIN = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./@+]*(?:[ :][-A-Za-z0-9_./@+]+)*", re.ASCII)
 _MORE_WORDS = frozenset({"y", "Y", "n", "N"})  # booleans for some readers
 _LINES = re.compile(r"[ -~\u00a1-\u2027\u202a-\ud7ff\n]+")
@@ -280,7 +280,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _lines(text: str, indent: str) -> str:
-    """Return a text as a block scalar; its indicator says how the text ends."""
+    """Return a text as a block scalar; its indicator defines how the text ends."""
     bare = text.rstrip("\n")
     mark = {0: "|-", 1: "|"}.get(len(text) - len(bare), "|+")
     ends = text[: -1 if mark == "|+" else None] if mark == "|+" else bare

@@ -163,7 +163,7 @@ def parse(value: object, levels: int = _DEEPEST) -> Fields:
             found[SELF] = LEAF
             continue
         if step[1:2] != ":":
-            raise ValueError(f"{step!r} is no step of a path")
+            raise ValueError(f"{step!r} is not a path element")
         spell = _SPELT.get(step[0])
         if spell is not None:
             step, inner = spell(step[2:]), parse(inner, levels - 1)

@@ -42,11 +42,11 @@ def apply(tree: Tree, operations: object) -> Tree:
         try:
             _perform(document, operation)
         except _Malformed as problem:
-            told = f"operation {number} of the JSON patch: {problem}"
-            raise PatchError(told, problem.inner or str(problem)) from None
+            message = f"operation {number} of the JSON patch: {problem}"
+            raise PatchError(message, problem.inner or str(problem)) from None
         except _Inapplicable as problem:
-            told = f"operation {number} of the JSON patch does not fit: {problem}"
-            raise PatchError(told, _problem(operation, problem)) from None
+            message = f"operation {number} of the JSON patch does not fit: {problem}"
+            raise PatchError(message, _problem(operation, problem)) from None
     changed = document.holder[""]
     if type(changed) is not dict:
         raise Invalid("the JSON patch leaves no object", Details())
@@ -305,7 +305,7 @@ def _index(part: str, length: int, *, last: bool = True) -> int:
     """Return an array index. `last` means that this is the last step of a pointer."""
     if not (part.isascii() and part.isdigit() and len(part) < 10) or (part[0] == "0" and part != "0"):
         inner = f'strconv.Atoi: parsing "{part[:50]}": invalid syntax' if last else ""
-        raise _Inapplicable(f"{part!r} is no index of an array", inner)
+        raise _Inapplicable(f"{part!r} is not an array index", inner)
     if int(part) >= length:
         inner = f"Unable to access invalid index: {part}: invalid index referenced" if last else ""
         raise _Inapplicable(f"index {part} is outside the array", inner)

@@ -275,7 +275,9 @@ def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
         found = dict(tree)
         for paths in strategy.subresources.values():
             for path in paths:
-                if path[0] in found and path != strategy.finalizers:  # who says them owns them, in vain though it is
+                if (
+                    path[0] in found and path != strategy.finalizers
+                ):  # a manager that sends them owns them, although they are ignored
                     put_in(found, path, None)
         return found
     metadata = {

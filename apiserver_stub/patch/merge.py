@@ -1,5 +1,5 @@
-"""Merge patches: JSON merge patch (RFC 7386), and strategic merge patch, which merges lists as the schema says and has
-directives.
+"""Merge patches: JSON merge patch (RFC 7386), and strategic merge patch, which merges lists according to the schema and
+has directives.
 
 In a strategic merge patch, maps are merged, also those that are atomic in server-side apply, unless their patch
 strategy is `replace`. Lists are replaced unless their strategy is `merge`: then objects are matched by the merge key,
@@ -46,8 +46,8 @@ def apply(tree: Tree, patch: object) -> Tree:
 
 
 def apply_strategic(tree: Tree, patch: object, schema: Schema) -> Tree:
-    """Apply a decoded strategic merge patch as `schema` says. The result shares unchanged parts with `tree` and nothing
-    with the patch.
+    """Apply a decoded strategic merge patch according to `schema`. The result shares unchanged parts with `tree` and
+    nothing with the patch.
 
     Raises `UnknownError` for a malformed `$patch` or `$setElementOrder` and for an element without its merge key, and
     `BadRequest` for other malformed directives.

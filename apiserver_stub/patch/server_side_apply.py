@@ -303,8 +303,8 @@ def with_last_applied(tree: Tree, applied: Tree) -> Tree:
         return tree
     metadata = applied["metadata"]
     ours = {name: text for name, text in (metadata.get("annotations") or {}).items() if name != _LAST_APPLIED}
-    said = {**applied, "metadata": {**metadata, "annotations": ours}}
-    text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
+    recorded = {**applied, "metadata": {**metadata, "annotations": ours}}
+    text = orjson.dumps(recorded, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
     rest = {name: value for name, value in annotations.items() if name != _LAST_APPLIED}
     whole = {**rest, _LAST_APPLIED: text}
     return {**tree, "metadata": {**tree["metadata"], "annotations": whole if fit(whole) else rest}}

@@ -335,7 +335,7 @@ class _Assembly:
         hooks = (*HOOKS, REGISTRATION)
         etcd = self.storage.etcd
         unready = None if etcd is None else lambda: etcd.unready
-        progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.trouble, hooks, unready)
+        progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.problem, hooks, unready)
         progress.checks_in(self.health)
         return progress
 
@@ -504,7 +504,7 @@ def _end_watches(hub: Hub, change: ResourceChange) -> None:
 
 def _health_of(store: WatchCache) -> Ask:
     async def ask() -> str:
-        return store.trouble
+        return store.problem
 
     return ask
 

@@ -115,7 +115,7 @@ class ApiServer:
             await self.scope.offload.run(partial(import_module, module))
 
     async def keep_settled(self, port: int, authentication: Callable[[], Mapping[str, str]]) -> None:
-        """Look after that again and again, until cancelled."""
+        """Repeat `settle` periodically until cancelled."""
         while True:
             await asyncio.sleep(_UPKEEP)
             await self.settle(port, authentication())

@@ -114,7 +114,7 @@ def run(program: str, command: str, summary: str, argv: Sequence[str]) -> None:
     groups, work = _COMMANDS[command]
     options = command_line(f"{program} {command}", summary, FlagSet(*groups), argv)
     try:
-        sys.stdout.write(f"{work(options, _Progress().tell)}\n")
+        sys.stdout.write(f"{work(options, _Progress().report)}\n")
     except (Unusable, ConfigError, OSError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         sys.stderr.write(f"{program} {command}: {why}\n")
@@ -130,7 +130,7 @@ class _Progress:
     def __init__(self) -> None:
         self._next = monotonic() + _EVERY
 
-    def tell(self, words: str) -> None:
+    def report(self, words: str) -> None:
         """Print a progress message if it is time."""
         if monotonic() >= self._next:
             self._next = monotonic() + _EVERY
@@ -138,39 +138,39 @@ class _Progress:
             sys.stderr.flush()
 
 
-def _take(options: Parsed, tell: Callable[[str], None]) -> str:
+def _take(options: Parsed, report: Callable[[str], None]) -> str:
     chosen = options[SnapshotOptions]
-    content = take(Path(chosen.data_dir) / DATABASE, Path(chosen.file), tell)
-    return f"{chosen.file}: {_told(content)}"
+    content = take(Path(chosen.data_dir) / DATABASE, Path(chosen.file), report)
+    return f"{chosen.file}: {_described(content)}"
 
 
-def _restore(options: Parsed, tell: Callable[[str], None]) -> str:
+def _restore(options: Parsed, report: Callable[[str], None]) -> str:
     chosen = options[RestoreOptions]
-    revision = restore(Path(chosen.file), Path(chosen.data_dir) / DATABASE, chosen.revision_jump, tell)
-    return f"{chosen.data_dir}: restored; revisions go on after {revision}"
+    revision = restore(Path(chosen.file), Path(chosen.data_dir) / DATABASE, chosen.revision_jump, report)
+    return f"{chosen.data_dir}: restored; revisions continue after {revision}"
 
 
-def _check(options: Parsed, tell: Callable[[str], None]) -> str:
+def _check(options: Parsed, report: Callable[[str], None]) -> str:
     chosen = options[CheckOptions]
     path = Path(chosen.file) if chosen.file else Path(chosen.data_dir) / DATABASE
-    content = check(path, tell)
+    content = check(path, report)
     if content.damaged:
         raise Unusable(f"{path} holds {len(content.damaged)} damaged objects: {', '.join(content.damaged[:20])}")
-    return f"{path}: whole, {_told(content)}"
+    return f"{path}: whole, {_described(content)}"
 
 
-def _export(options: Parsed, tell: Callable[[str], None]) -> str:
+def _export(options: Parsed, report: Callable[[str], None]) -> str:
     chosen = options[ExportOptions]
-    moved = asyncio.run(export_rows(_source(options), Path(chosen.file), tell))
-    told = f"{moved.records} records up to revision {moved.revision}{_before(moved)}"
-    return f"{chosen.file}: {told}{_encrypted(moved)}"
+    moved = asyncio.run(export_rows(_source(options), Path(chosen.file), report))
+    summary = f"{moved.records} records up to revision {moved.revision}{_before(moved)}"
+    return f"{chosen.file}: {summary}{_encrypted(moved)}"
 
 
-def _import(options: Parsed, tell: Callable[[str], None]) -> str:
+def _import(options: Parsed, report: Callable[[str], None]) -> str:
     chosen = options[ImportOptions]
-    moved = asyncio.run(import_rows(Path(chosen.file), _target(options), tell))
-    told = f"{moved.records} records imported{_before(moved)}{_encrypted(moved)}"
-    return f"{chosen.file}: {told}; revisions go on after {moved.revision}"
+    moved = asyncio.run(import_rows(Path(chosen.file), _target(options), report))
+    summary = f"{moved.records} records imported{_before(moved)}{_encrypted(moved)}"
+    return f"{chosen.file}: {summary}; revisions continue after {moved.revision}"
 
 
 def _source(options: Parsed) -> Source:
@@ -207,7 +207,7 @@ def _encrypted(moved: Moved) -> str:
     return f", encrypted as they are kept, and of use with the same --encryption-provider-config only: {counted}"
 
 
-def _told(content: Content) -> str:
+def _described(content: Content) -> str:
     damaged = f", {len(content.damaged)} of them damaged" if content.damaged else ""
     kinds = f"{content.resources} kind{'s' if content.resources != 1 else ''}"
     return f"{content.records} records of {kinds}{damaged}, up to revision {content.revision}"

@@ -215,7 +215,7 @@ def _problem(path: str) -> ApiError | None:
     if "%" in path or not path.isprintable():
         return BadRequest(f"the path {path!a} has characters no path of the API has")
     if "/." in path and not _DOTS.isdisjoint(path.split("/")):
-        return BadRequest(f"the path {path} has a segment that is no name")
+        return BadRequest(f"the path {path} has a segment that is not a valid name")
     return unknown() if "//" in path else None
 
 

@@ -75,7 +75,7 @@ class ComponentStatuses:
         return Row(_PLURAL, name, 0, encode(status_of(name, await self._components[name]())))
 
 
-def status_of(name: str, trouble: str) -> Tree:
-    """Return the ComponentStatus of a component. An empty `trouble` means healthy."""
-    condition = {"type": "Healthy", "status": "False" if trouble else "True", "message": trouble or "ok"}
+def status_of(name: str, problem: str) -> Tree:
+    """Return the ComponentStatus of a component. An empty `problem` means healthy."""
+    condition = {"type": "Healthy", "status": "False" if problem else "True", "message": problem or "ok"}
     return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}

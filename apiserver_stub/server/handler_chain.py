@@ -173,10 +173,10 @@ class Server:
             if token is not None:
                 reset_current(token)
         if audit is not None and context.audit is not None:
-            told = audit.answered(context.audit, context, response)
-            if told is not None:
+            emitted = audit.answered(context.audit, context, response)
+            if emitted is not None:
                 try:
-                    await told
+                    await emitted
                 except asyncio.CancelledError:
                     await _give_up(context, response)
                     raise
@@ -196,9 +196,9 @@ class Server:
             if span is not None:
                 span.enter("audit")
             if self._audit is not None:
-                told = self._audit.begin(context, user)
-                if told is not None:
-                    await told
+                emitted = self._audit.begin(context, user)
+                if emitted is not None:
+                    await emitted
             if span is not None:
                 span.enter("constrainedimpersonation")
             if wants_impersonation(request.headers):
@@ -231,7 +231,7 @@ class Server:
         except Exception:  # noqa: BLE001  # the handler chain, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
             context.failed = True
-            return self._refused(InternalError("the request failed inside the server, whose log says why"), context)
+            return self._refused(InternalError("the request failed inside the server; see its log"), context)
 
     async def _impersonate(self, context: RequestContext, user: User) -> User:
         """Return the user that the request runs as. Raises `Forbidden` or `BadRequest`."""

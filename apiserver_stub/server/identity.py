@@ -1,4 +1,4 @@
-"""Tells in the cluster which API servers there are (KEP-1965): a lease for each, renewed while it runs."""
+"""Publishes the identity of this API server (KEP-1965): a lease that is renewed while the server runs."""
 
 import asyncio
 import base64

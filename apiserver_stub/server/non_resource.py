@@ -38,18 +38,18 @@ class StartProgress:
     """The state of the process from start to stop; each step is set by the code that performs it. Create it within the
     event loop.
 
-    `trouble` returns why the store cannot write, or an empty string; `hooks` are the names of the post-start hooks.
+    `problem` returns why the store cannot write, or an empty string; `hooks` are the names of the post-start hooks.
     With etcd the check is named after it, and `unready` returns why etcd is not ready.
     """
 
     def __init__(
         self,
         livez_grace: float,
-        trouble: Callable[[], str],
+        problem: Callable[[], str],
         hooks: Iterable[str] = (),
         unready: Callable[[], str] | None = None,
     ) -> None:
-        self._trouble = trouble
+        self._problem = problem
         self._unready = unready
         self._livez_until = monotonic() + livez_grace
         self._hooks = tuple(hooks)
@@ -82,7 +82,7 @@ class StartProgress:
         return "" if self.stored else "the store is not open"
 
     def _datastore(self) -> str:
-        return self._open() or self._trouble()
+        return self._open() or self._problem()
 
     def _unfinished(self, hook: str) -> str:
         return "" if hook in self._finished else "not finished yet"

@@ -61,7 +61,7 @@ def encodings(server: str, kinds: Iterable[ResourceInfo]) -> Iterator[Encoding]:
         yield Encoding(f"{first.group or _CORE}.{first.plural}", entry)
 
 
-def told(found: Tree, entry: ServerStorageVersion, now: str) -> Tree | None:
+def with_entry(found: Tree, entry: ServerStorageVersion, now: str) -> Tree | None:
     """Return the StorageVersion `found` with `entry` added; None if it already contains the entry."""
     read = _READ.decode(msgspec.json.encode(found))
     servers = read.status.storage_versions
@@ -86,14 +86,14 @@ class StorageVersions:
 
     async def settle(self) -> None:
         """Publish the entry of every resource. Raises the `ApiError` of a failed request."""
-        await all_of(*(self._tell(one) for one in encodings(self._server, self._kinds.all())))
+        await all_of(*(self._publish(one) for one in encodings(self._server, self._kinds.all())))
 
-    async def _tell(self, one: Encoding) -> None:
+    async def _publish(self, one: Encoding) -> None:
         wanted = {"kind": "StorageVersion", "apiVersion": _API, "metadata": {"name": one.name}, "spec": {}}
         await self._objects.ensure_created(_PATH, wanted)
         await self._objects.revise(
             f"{_PATH}/{one.name}",
             "",
-            lambda found: told(found, one.server, format_time(utc_now())),
+            lambda found: with_entry(found, one.server, format_time(utc_now())),
             subresource="status",
         )

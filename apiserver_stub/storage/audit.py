@@ -125,8 +125,8 @@ class Audit:
         newest = records[-1].revision
         seen.revision = max(seen.revision, newest)
         self.written = self.written.plus(sums)
-        if seen.said is not None and seen.said.revision < newest:
-            sums = sums[: bisect_right(records, seen.said.revision, key=attrgetter("revision"))]
+        if seen.acknowledged is not None and seen.acknowledged.revision < newest:
+            sums = sums[: bisect_right(records, seen.acknowledged.revision, key=attrgetter("revision"))]
         seen.present = seen.present.plus(sums)
 
     def _fetch(self, records: sqlite3.Cursor, count: int) -> list[Columns]:

@@ -18,7 +18,7 @@ class Backend(Protocol):
     """
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return a problem of the log that does not prevent writes; empty if there is none."""
 
     @property

@@ -60,9 +60,9 @@ class Checker:
         # Unbuffered, so that the selector reports all available data.
         self._process = subprocess.Popen(command, bufsize=0, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)  # noqa: S603 - ours
         assert self._process.stdout is not None
-        self._said = self._process.stdout
+        self._vouchers = self._process.stdout
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._said, selectors.EVENT_READ)
+        self._selector.register(self._vouchers, selectors.EVENT_READ)
         self._due = 0  # vouchers still to be read before that of the last portion
 
     def vouches(self, portion: Portion) -> bool:
@@ -72,10 +72,10 @@ class Checker:
         self._due += 1
         end = monotonic() + _WAIT
         while self._selector.select(max(end - monotonic(), 0)):
-            said = self._said.read(VOUCHER.size)
+            voucher = self._vouchers.read(VOUCHER.size)
             self._due -= 1
-            if not self._due or len(said) < VOUCHER.size:
-                return bool(said == VOUCHER.pack(*portion, True))
+            if not self._due or len(voucher) < VOUCHER.size:
+                return bool(voucher == VOUCHER.pack(*portion, True))
         return False
 
     def close(self) -> None:

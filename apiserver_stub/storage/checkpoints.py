@@ -35,7 +35,7 @@ class Checkpoints:
         self._running = False
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
-        self.trouble = ""
+        self.problem = ""
         """The problem with the last checkpoint; empty if there is none."""
         self.succeeded = 0
         self.failed = 0
@@ -64,20 +64,20 @@ class Checkpoints:
         failure = work.exception()
         if failure is not None:
             self.failed += 1
-            self._say(f"the write-ahead log cannot be folded into the database: {failure}")
+            self._report(f"the write-ahead log cannot be folded into the database: {failure}")
             if not self._closed:
                 self._retry = asyncio.get_running_loop().call_later(_RETRY, self._start)
             return
         self.succeeded += 1
         pages, folded, _ = work.result()
         held = (pages - folded) * _PAGE
-        self._say(
+        self._report(
             f"another process reads, and holds {held >> 20} MiB back in the write-ahead log" if held > _MOST else ""
         )
 
-    def _say(self, trouble: str) -> None:
-        if trouble and not self.trouble:
-            self._log.error("failed to checkpoint the write-ahead log", why=trouble)
-        elif self.trouble and not trouble:
+    def _report(self, problem: str) -> None:
+        if problem and not self.problem:
+            self._log.error("failed to checkpoint the write-ahead log", why=problem)
+        elif self.problem and not problem:
             self._log.info("checkpoints of the write-ahead log succeed again")
-        self.trouble = trouble
+        self.problem = problem

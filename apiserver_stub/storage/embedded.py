@@ -77,16 +77,16 @@ class EmbeddedStorage(UsedByMany):
         # The records read from the log, in order, for the first list and watch. Empty after new records, or if a reader
         # got them at the start.
         self._replayed: dict[int, Record] = {}
-        self._told_at_start: OnStart = self._keep
+        self._on_start: OnStart = self._keep
         self._garbage = GarbageCollection(backend, self._rows, self._log)
         self._ages = TTLIndex()
         self._expiring = 0  # pending removals
         self._expiry = Expiry(self._ages, self._expire, self.now)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why the last group could not be written, or another problem of the log; empty if healthy."""
-        return self._failure or self.backend.trouble
+        return self._failure or self.backend.problem
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
@@ -97,9 +97,9 @@ class EmbeddedStorage(UsedByMany):
         """Return the current time in seconds since the epoch; ages are relative to it."""
         return self._clock.now()
 
-    def read_for(self, told: OnStart) -> None:
-        """Pass the log to `told` while it is read."""
-        self._told_at_start = told
+    def read_for(self, on_start: OnStart) -> None:
+        """Pass the log to `on_start` while it is read."""
+        self._on_start = on_start
 
     async def _begin(self) -> None:
         """Read the log."""
@@ -197,7 +197,7 @@ class EmbeddedStorage(UsedByMany):
                 rows.add(record)
                 self._ages.note(record._replace(deleted=True) if record.decode_error else record)
                 newest = record.revision
-            self._told_at_start(found, compacted)
+            self._on_start(found, compacted)
         compacted = max(compacted, await self.backend.begin())
         self._revision = self._allotted = max(newest, compacted)
         self._reached(self._revision)
@@ -268,17 +268,17 @@ class EmbeddedStorage(UsedByMany):
         return Record(revision, write.resource, write.key, data, write.deleted, self.now(), write.ttl)
 
     def _write(self, group: Sequence[PendingTransaction]) -> None:
-        told = [record for transaction in group for record in transaction.records]
+        records = [record for transaction in group for record in transaction.records]
         writes = (write for transaction in group for write in transaction.writes)
-        kept = [_unstamped(record, write.data) for record, write in zip(told, writes, strict=True)]
-        self.backend.append(kept, partial(self._settle, group, told))
+        kept = [_unstamped(record, write.data) for record, write in zip(records, writes, strict=True)]
+        self.backend.append(kept, partial(self._settle, group, records))
 
     def _settle(
-        self, group: Sequence[PendingTransaction], told: Sequence[Record], failure: BaseException | None
+        self, group: Sequence[PendingTransaction], records: Sequence[Record], failure: BaseException | None
     ) -> None:
         try:
             if failure is None:
-                self._publish(group, told)
+                self._publish(group, records)
             else:
                 self._refuse(group, failure)
         finally:

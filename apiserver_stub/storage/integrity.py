@@ -98,13 +98,13 @@ class Acknowledged(NamedTuple):
 class StartupFacts(msgspec.Struct):
     """The facts that a start finds.
 
-    `said` is the content of the witness (None: nothing; `unreadable`: it is damaged). Of the database: whether it
-    `exists`, whether a write-ahead log is there without it (`orphan`), its `store`, its `epoch`, whether its own record
-    is damaged (`stateless`), its newest `revision`, the records `present` up to the acknowledged revision or `removed`
-    by compaction, and descriptions of the `damaged` ones.
+    `acknowledged` is the content of the witness (None: nothing; `unreadable`: it is damaged). The rest describes the
+    database: whether it `exists`, whether only its write-ahead log exists (`orphan`), its `store`, its `epoch`, whether
+    its own record is damaged (`stateless`), its newest `revision`, the records `present` up to the acknowledged
+    revision or `removed` by compaction, and descriptions of the `damaged` ones.
     """
 
-    said: Acknowledged | None = None
+    acknowledged: Acknowledged | None = None
     unreadable: bool = False
     exists: bool = False
     orphan: bool = False
@@ -131,7 +131,7 @@ def losses(seen: StartupFacts) -> list[str]:
     | has another tally up to its revision | | some records |
     | | its own record or other records are damaged | those |
     """
-    found = _beside(seen) or (_end(seen) + _middle(seen) if seen.said else [])
+    found = _beside(seen) or (_end(seen) + _middle(seen) if seen.acknowledged else [])
     if seen.stateless:
         found.append("its own record is damaged")
     if seen.damaged:
@@ -142,48 +142,48 @@ def losses(seen: StartupFacts) -> list[str]:
 
 def _beside(seen: StartupFacts) -> list[str]:
     """Return the problems of the files; if there are any, nothing else can be checked."""
-    said = seen.said
-    if not seen.exists and said is not None and said.revision:
-        return [f"the database is missing, and with it everything up to revision {said.revision}"]
+    acknowledged = seen.acknowledged
+    if not seen.exists and acknowledged is not None and acknowledged.revision:
+        return [f"the database is missing, and with it everything up to revision {acknowledged.revision}"]
     if not seen.exists and seen.orphan:
         return ["the database is missing; only its write-ahead log exists"]
     if seen.unreadable:
         return ["its witness file, which records the acknowledged writes, is damaged"]
-    if said is None and seen.exists and (seen.epoch or seen.stateless):
+    if acknowledged is None and seen.exists and (seen.epoch or seen.stateless):
         return ["its witness file, which records the acknowledged writes, is missing"]
-    if said is not None and seen.exists and not seen.stateless and said.store != seen.store:
+    if acknowledged is not None and seen.exists and not seen.stateless and acknowledged.store != seen.store:
         return ["its witness file belongs to another store"]
     return []
 
 
 def _end(seen: StartupFacts) -> list[str]:
-    said = seen.said
-    assert said is not None
-    if seen.revision < said.revision:
+    acknowledged = seen.acknowledged
+    assert acknowledged is not None
+    if seen.revision < acknowledged.revision:
         why = "its write-ahead log is missing or damaged, or it is an older copy"
-        return [f"revisions {seen.revision + 1} to {said.revision} are gone ({why})"]
-    if seen.exists and seen.epoch < said.epoch and not seen.stateless:
+        return [f"revisions {seen.revision + 1} to {acknowledged.revision} are gone ({why})"]
+    if seen.exists and seen.epoch < acknowledged.epoch and not seen.stateless:
         return ["its write-ahead log is missing, and with it what was written last"]
     return []
 
 
 def _middle(seen: StartupFacts) -> list[str]:
-    said = seen.said
-    assert said is not None
-    if seen.revision < said.revision or seen.stateless:
+    acknowledged = seen.acknowledged
+    assert acknowledged is not None
+    if seen.revision < acknowledged.revision or seen.stateless:
         return []  # they differ in any case
     found = seen.present.joined(seen.removed)
-    if found == said.written:
+    if found == acknowledged.written:
         return []
-    missing = said.written.records - found.records - len(seen.damaged)
+    missing = acknowledged.written.records - found.records - len(seen.damaged)
     if missing > 0:
         what = "1 record" if missing == 1 else f"{missing} records"
-        return [f"{what} up to revision {said.revision} missing"]
-    return [] if seen.damaged else [f"records up to revision {said.revision} are not those that were written"]
+        return [f"{what} up to revision {acknowledged.revision} missing"]
+    return [] if seen.damaged else [f"records up to revision {acknowledged.revision} are not those that were written"]
 
 
 def in_doubt(seen: StartupFacts) -> bool:
     """Return whether the last writes before a crash of the machine may be unknown: the last update of the witness may
     not have reached the disk.
     """
-    return seen.said is not None and not seen.said.closed and seen.said.boot != seen.boot
+    return seen.acknowledged is not None and not seen.acknowledged.closed and seen.acknowledged.boot != seen.boot

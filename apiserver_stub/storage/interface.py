@@ -46,7 +46,7 @@ class Record(NamedTuple):
     For a deletion, `data` is the final state. A storage that cannot keep it (etcd has only the previous state) may
     store it under another key in the same transaction, or use the previous state with the revision of the deletion.
     `at` is the time of the write in seconds since the epoch, or of its arrival if the storage does not know it.
-    `decode_error` says why the data is not a valid object.
+    `decode_error` is why the data is not a valid object.
     """
 
     revision: int
@@ -125,7 +125,7 @@ class Storage(Protocol):
     """
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why writes fail, or another problem; empty if healthy."""
 
     @property
@@ -197,9 +197,9 @@ class ReadAtStart(Protocol):
     twice.
     """
 
-    def read_for(self, told: OnStart) -> None:
-        """Pass the log to `told` when it is read for the first user. If `told` is not called, because the storage is
-        already open or the log is empty, list and watch instead.
+    def read_for(self, on_start: OnStart) -> None:
+        """Pass the log to `on_start` when it is read for the first user. If `on_start` is not called, because the
+        storage is already open or the log is empty, list and watch instead.
         """
 
 

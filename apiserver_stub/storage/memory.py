@@ -178,7 +178,7 @@ class MemoryRows:
 class MemoryStorage(UsedByMany):
     """A `Storage` of `rows`. Changes are delivered before the writer is answered, as in the embedded storage."""
 
-    trouble = ""
+    problem = ""
     checkpoint_counts = (0, 0)
     failures: Mapping[str, int] = MappingProxyType({"refused": 0, "unknown": 0})
 

@@ -126,18 +126,18 @@ class GarbageCollection:
         if self._running:
             self._backend.compact(self._rows.compacted, self._batch, self._removed)
         else:
-            self._tell(None)
+            self._settle(None)
 
     def _removed(self, failure: BaseException | None) -> None:
         if failure is not None:
             self._running = False
             self._log.warning("failed to compact the log; retrying later", error=failure)
-            self._tell(failure)
+            self._settle(failure)
             return
         self._batch = []
         asyncio.get_running_loop().call_soon(self._next)
 
-    def _tell(self, failure: BaseException | None) -> None:
+    def _settle(self, failure: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if one.done():

@@ -56,7 +56,7 @@ class SqliteBackend:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
         self._witness: Witness | None = None
-        self._said = Acknowledged(b"")
+        self._acknowledged = Acknowledged(b"")
         self._state = StoreRecord("")
         self._audit = Audit(path, accept_data_loss)
         self._doubt = False  # whether the log may hold records that were not acknowledged
@@ -66,9 +66,9 @@ class SqliteBackend:
         """The checkpoints of the write-ahead log."""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why checkpoints fail; empty if they succeed."""
-        return self.checkpoints.trouble
+        return self.checkpoints.problem
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
@@ -140,13 +140,13 @@ class SqliteBackend:
             self.checkpoints.grown(work.result())
 
     def _acknowledge(self, revision: int, sums: Sequence[int]) -> BaseException | None:
-        said = self._said._replace(revision=revision, written=self._said.written.plus(sums))
+        acknowledged = self._acknowledged._replace(revision=revision, written=self._acknowledged.written.plus(sums))
         try:
-            self._beside.note(said)
+            self._beside.note(acknowledged)
         except OSError as error:
             self._doubt = True
             return Unknown(f"failed to write the witness of the store: {error.strerror}")
-        self._said = said
+        self._acknowledged = acknowledged
         return None
 
     def _fold(self) -> "asyncio.Future[Folded]":
@@ -157,8 +157,8 @@ class SqliteBackend:
 
     def _folded(self, work: "asyncio.Future[Folded]") -> None:
         if work.exception() is None and work.result().epoch and not self._closed:
-            self._said = self._said._replace(epoch=work.result().epoch)
-            self._beside.note(self._said)
+            self._acknowledged = self._acknowledged._replace(epoch=work.result().epoch)
+            self._beside.note(self._acknowledged)
             self._sync_soon()
 
     def _sync_soon(self) -> None:
@@ -195,7 +195,7 @@ class SqliteBackend:
             raise Unusable(f"the store {self._path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             way = "restore a snapshot, or use --accept-data-loss and, if that does not help, move it away"
-            raise Unusable(f"the store {self._path} is damaged or no store at all: {error}; {way}") from error
+            raise Unusable(f"the store {self._path} is damaged or not a store: {error}; {way}") from error
         except OSError as error:
             raise Unusable(f"the store {self._path} cannot be created: {error.strerror}") from error
 
@@ -207,7 +207,7 @@ class SqliteBackend:
             raise Unusable(f"the import into {self._path} is not finished; import again, or delete {part}")
         self._witness = Witness(self._path)
         seen = self._audit.seen
-        seen.said, seen.unreadable = self._witness.read()
+        seen.acknowledged, seen.unreadable = self._witness.read()
         seen.boot = boot_id()
         self._audit.open()
         if self._audit.outdated:
@@ -237,8 +237,8 @@ class SqliteBackend:
             self._log.error("continuing without acknowledged writes", path=str(self._path), lost=found)
             if seen.exists:
                 self._state = rebuild(self._path, self._state)
-        said = seen.said or Acknowledged(b"")
-        newest = max(seen.revision, said.revision)
+        acknowledged = seen.acknowledged or Acknowledged(b"")
+        newest = max(seen.revision, acknowledged.revision)
         jumps = bool(found) or in_doubt(seen)
         if jumps:
             self._log.warning("skipping revisions, since some may be lost", newest=newest, jump=JUMP)
@@ -251,20 +251,23 @@ class SqliteBackend:
         self._connection = self._create()
         store = self._state.store or _new_name()
         written = self._audit.written.joined(self._state.removed)
-        self._said = Acknowledged(bytes.fromhex(store), self._state.epoch, seen.revision, written, boot=seen.boot)
+        self._acknowledged = Acknowledged(
+            bytes.fromhex(store), self._state.epoch, seen.revision, written, boot=seen.boot
+        )
         if floor == self._state.floor:
-            self._say()  # a witness that is missing must not be missed; after a loss, what it says holds until then
+            # A missing witness is written first. After a loss, the existing one stays valid until the epoch begins.
+            self._write_witness()
         self._state = msgspec.structs.replace(self._state, store=store, floor=floor, written=None)
         newest = max(floor, seen.revision)
-        self._begin_epoch(max(self._state.epoch, seen.said.epoch if seen.said else 0) + 1)
-        self._said = self._said._replace(epoch=self._state.epoch, revision=newest)
-        self._say()
+        self._begin_epoch(max(self._state.epoch, seen.acknowledged.epoch if seen.acknowledged else 0) + 1)
+        self._acknowledged = self._acknowledged._replace(epoch=self._state.epoch, revision=newest)
+        self._write_witness()
         if epoch := self._checkpoint().epoch:
-            self._said = self._said._replace(epoch=epoch)
-            self._say()
+            self._acknowledged = self._acknowledged._replace(epoch=epoch)
+            self._write_witness()
 
-    def _say(self) -> None:
-        self._beside.note(self._said)
+    def _write_witness(self) -> None:
+        self._beside.note(self._acknowledged)
         self._beside.sync()
         sync(self._path.parent)
 
@@ -312,7 +315,7 @@ class SqliteBackend:
         restart would find it, until another one overwrites it.
         """
         with self._transaction() as connection:
-            connection.execute(_UNDO, (self._said.revision,))
+            connection.execute(_UNDO, (self._acknowledged.revision,))
             self._write_state(epoch=self._state.epoch + 1)
         self._doubt = False
 
@@ -378,7 +381,7 @@ class SqliteBackend:
             if self._doubt:
                 self._undo()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._beside.note(self._said._replace(closed=True))
+            self._beside.note(self._acknowledged._replace(closed=True))
             self._beside.sync()
         except (sqlite3.Error, OSError) as error:
             self._log.error("failed to close the store", error=error)

@@ -41,9 +41,9 @@ class Witness:
         """Return the content (None if empty), and whether there is an unreadable part."""
         return parse(os.pread(self._file, 2 * _COPY, 0))
 
-    def note(self, said: Acknowledged) -> None:
+    def note(self, acknowledged: Acknowledged) -> None:
         """Write new content; it survives the process."""
-        os.pwrite(self._file, _render(said), 0)
+        os.pwrite(self._file, _render(acknowledged), 0)
 
     def sync(self) -> None:
         """Sync the file to the disk."""
@@ -85,9 +85,11 @@ def boot_id() -> str:
         return ""
 
 
-def _render(said: Acknowledged) -> bytes:
-    count, total = said.written
-    packed = _FORM.pack(_MAGIC, said.store, said.epoch, said.revision, count, total, said.closed, said.boot.encode())
+def _render(content: Acknowledged) -> bytes:
+    count, total = content.written
+    packed = _FORM.pack(
+        _MAGIC, content.store, content.epoch, content.revision, count, total, content.closed, content.boot.encode()
+    )
     copy = (packed + crc32(packed).to_bytes(4, "little")).ljust(_COPY, b"\0")
     return copy + copy
 

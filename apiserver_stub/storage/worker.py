@@ -14,7 +14,7 @@ Gather = Callable[[str], Awaitable[Sequence[Metric]]]
 """Returns the metrics of a page for all processes together."""
 
 
-def _nobody() -> None:
+def _noop() -> None:
     """Do nothing."""
 
 
@@ -32,7 +32,7 @@ class Worker(msgspec.Struct, frozen=True):
     storage: Storage | None = None
     listener: socket.socket | None = None
     gather: Gather | None = None
-    ready: Callable[[], None] = _nobody
+    ready: Callable[[], None] = _noop
     newest: Callable[[], int] | None = None
     registries: dict[str, CollectorRegistry] = {}
 

@@ -67,7 +67,7 @@ class ConvertedRows:
                 found[row] = future.result()
         return [found[row] for row in rows]
 
-    async def convert_anew(self, rows: Sequence[Row]) -> list[Row]:
+    async def convert_uncached(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in the served version without the cache. Use it for a few rows only."""
         others = [row for row in rows if not self.is_served(row)]
         if not others:

@@ -179,7 +179,7 @@ def _drop_repeated_owners(metadata: Tree) -> Warnings:
     if not repeated:
         return ()
     metadata["ownerReferences"] = list(distinct.values())
-    return (f"metadata.ownerReferences has duplicate entries, of which one is kept; their uids: {', '.join(repeated)}",)
+    return (f"metadata.ownerReferences has duplicate entries; one of each is kept; uids: {', '.join(repeated)}",)
 
 
 def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:

@@ -1,12 +1,12 @@
-"""Delete options (API concepts), and their effect on an object: marked, due earlier, or removed.
+"""Delete options (API concepts), and their effect on an object: marked for deletion, due earlier, or removed.
 
-| object                   | request            | becomes                                                             |
-|--------------------------|--------------------|---------------------------------------------------------------------|
-| live, its kind has grace | any                | marked: the deletion is due after the grace                         |
-| live                     | any                | marked if anything holds it, otherwise gone                         |
-| marked, grace running    | less grace         | due earlier, counted from the first request; gone if nothing is left |
-| marked, grace running    | as much, or silent | as it is, its finalizers included                                   |
-| marked, grace over       | any                | its finalizers follow the new propagation; gone if none is left     |
+| object                   | request            | result                                                      |
+|--------------------------|--------------------|-------------------------------------------------------------|
+| live, its kind has grace | any                | marked: the deletion is due after the grace                 |
+| live                     | any                | marked if it has finalizers, otherwise removed              |
+| marked, grace running    | shorter grace      | due earlier; removed if neither grace nor finalizers remain |
+| marked, grace running    | same or no grace   | unchanged, including its finalizers                         |
+| marked, grace over       | any                | finalizers of the new policy; removed if none is left       |
 
 A kind with a second list of finalizers (`Strategy.finalizers`) is always marked first, without a grace period, and
 unchanged while that list is not empty.
@@ -94,10 +94,10 @@ async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIReq
     """
     if not request.http.body:
         return as_options(scope, request, _in_query(request.query))
-    said = await scope.run_of(request)(partial(decode_options, request.http))
+    options = await scope.run_of(request)(partial(decode_options, request.http))
     if (record := current_record()) is not None:
-        record.note_document(lambda: encode({**said, **_AUDITED}))
-    return as_options(scope, request, said | _dry(request.query))
+        record.note_document(lambda: encode({**options, **_AUDITED}))
+    return as_options(scope, request, options | _dry(request.query))
 
 
 def as_options(scope: RequestScope, request: APIRequest, tree: Mapping[str, Any]) -> tuple[APIRequest, DeleteOptions]:
@@ -123,14 +123,14 @@ def refused(causes: list[Cause]) -> Invalid:
 
 
 def _in_query(query: Mapping[str, str]) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "gracePeriodSeconds": number(query, "gracePeriodSeconds"),
         "propagationPolicy": query.get("propagationPolicy"),
         "orphanDependents": flag(query, "orphanDependents"),
         "preconditions": {"uid": query["uid"]} if query.get("uid") else None,
         IGNORE: flag(query, IGNORE),
     }
-    return _dry(query) | {name: value for name, value in said.items() if value is not None}
+    return _dry(query) | {name: value for name, value in options.items() if value is not None}
 
 
 def _dry(query: Mapping[str, str]) -> dict[str, Any]:
@@ -142,9 +142,7 @@ def _check_version(request: APIRequest, version: str) -> None:
     resource.
     """
     if version.rpartition("/")[0] not in ("", f"meta.{GROUP_DOMAIN}", request.kind.group):
-        raise BadRequest(
-            f"the apiVersion in the data ({version}) is none that has DeleteOptions for {request.kind.name}"
-        )
+        raise BadRequest(f"the apiVersion in the data ({version}) has no DeleteOptions for {request.kind.name}")
 
 
 def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
@@ -208,11 +206,11 @@ def propagate(finalizers: list[str], usual: str, policy: str | None) -> list[str
     Without a policy, the finalizers that the object already has decide, then the default of the kind (`usual`). A kind
     with an empty default never propagates.
     """
-    said = [name for name in finalizers if name in _HOLDS][:1]
+    present = [name for name in finalizers if name in _HOLDS][:1]
     if not usual:
         wanted: tuple[str, ...] = ()
     else:
-        wanted = HOLDS[policy] if policy else tuple(said) or HOLDS[usual]
+        wanted = HOLDS[policy] if policy else tuple(present) or HOLDS[usual]
     return [
         *(name for name in finalizers if name not in _HOLDS or name in wanted),
         *(name for name in wanted if name not in finalizers),

@@ -38,11 +38,11 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
         put_managed_fields(tree, [])
         return
     author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind, request.conversions), now()
-    said = writable(tree, request.kind.strategy, "")
+    writable_part = writable(tree, request.kind.strategy, "")
     if (sent := managed_fields_of(tree)) and (named := accepted(sent, [])):
-        put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, said), time))
+        put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, writable_part), time))
         return
-    own_fields(request, tree, versions.own.typed.initial(owned_part(said)))
+    own_fields(request, tree, versions.own.typed.initial(owned_part(writable_part)))
 
 
 def own_fields(request: APIRequest, tree: Tree, fields: Fields) -> None:

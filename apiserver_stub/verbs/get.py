@@ -18,7 +18,7 @@ async def get(scope: RequestScope, request: APIRequest) -> Reply:
     if row is None:
         raise object_not_found(request)
     if request.kind.converter is not None:
-        (row,) = await scope.conversions.of(request.kind).convert_anew((row,))
+        (row,) = await scope.conversions.of(request.kind).convert_uncached((row,))
     return Reply(Item(await answer(request.kind, row, scope.offload), row))
 
 

@@ -2,17 +2,17 @@
 
 A mutation defines each step. Mutations without fields chosen by the caller skip some steps:
 
-| mutation         | admission        | judged | prepare                  | manage fields     | no object      |
-|------------------|------------------|--------|--------------------------|-------------------|----------------|
-| create           | create           | yes    | what the server gives it | all that was sent | is as it is    |
-| update, patch    | update           | yes    | what only others write   | what it changed   | 404, or create |
-| apply            | update           | yes    | what only others write   | what it declares  | create         |
-| of a subresource | update           | yes    | what only others write   | as above          | 404            |
-| scale            | update, a Scale  | yes    | what only others write   | as above          | 404            |
-| delete           | delete           | no     | begin the deletion       | no                | 404            |
-| eviction         | create, Eviction | no     | begin the deletion       | no                | 404            |
-| binding          | create, Binding  | no     | bind                     | no                | 404            |
-| budgets, statuses| no               | no     | no                       | no                | 404            |
+| mutation         | admission        | validated | prepare                    | manage fields   | missing object |
+|------------------|------------------|-----------|----------------------------|-----------------|----------------|
+| create           | create           | yes       | set the server's fields    | all sent fields | expected       |
+| update, patch    | update           | yes       | reset fields it cannot set | changed fields  | 404, or create |
+| apply            | update           | yes       | reset fields it cannot set | applied fields  | create         |
+| of a subresource | update           | yes       | reset fields it cannot set | as above        | 404            |
+| scale            | update, a Scale  | yes       | reset fields it cannot set | as above        | 404            |
+| delete           | delete           | no        | begin the deletion         | no              | 404            |
+| eviction         | create, Eviction | no        | begin the deletion         | no              | 404            |
+| binding          | create, Binding  | no        | bind                       | no              | 404            |
+| budgets, statuses| no               | no        | no                         | no              | 404            |
 """
 
 from collections.abc import Callable, Mapping

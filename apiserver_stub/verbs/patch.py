@@ -45,8 +45,8 @@ _APPLY: Mapping[str, Callable[[Tree, Any, Schema], Tree]] = MappingProxyType({
     MERGE_PATCH: lambda tree, document, _node: merge.apply(tree, document),
     STRATEGIC_MERGE_PATCH: merge.apply_strategic,
 })  # fmt: skip
-# Of kinds that are not in the published API: who patches them strategically knows nothing of their lists.
 _MOST_SHOWN = 16 * 1024  # characters of a patched object in an error message
+# Media types for kinds outside the published API, which have no merge keys for lists.
 _WITHOUT_STRATEGIC = tuple(media for media in PATCHES if media != STRATEGIC_MERGE_PATCH)
 
 

@@ -87,8 +87,8 @@ def select(request: APIRequest, *, shards: bool = False) -> Selection:
     labels, fields = LabelSelector.parse(of_labels), FieldSelector.parse(of_fields)
     name = request.name or fields.exact(_NAME) or ""
     namespace = request.namespace or fields.exact(_NAMESPACE) or "" if request.kind.namespaced else ""
-    said = Term(_NAME, True, name) if name else None
-    rest = tuple(_as_stored(request.kind, term) for term in fields.terms if term != said)
+    by_name = Term(_NAME, True, name) if name else None
+    rest = tuple(_as_stored(request.kind, term) for term in fields.terms if term != by_name)
     known = {found.path: found for found in request.kind.fields.values()} if rest else {}
     exact = next((found for term in rest if (found := _exact(term, known))), None)
     return Selection(namespace, name, labels, _StoredFields(rest, known), exact, _shard(request) if shards else None)
@@ -106,7 +106,7 @@ def _shard(request: APIRequest) -> ShardSelector | None:
     text = request.query.get("shardSelector", "")
     if not text:
         return None
-    from apiserver_stub.verbs.shard_selector import parse_shard_selector  # CEL is loaded by who needs it
+    from apiserver_stub.verbs.shard_selector import parse_shard_selector  # imports CEL only when needed
 
     return parse_shard_selector(text)
 

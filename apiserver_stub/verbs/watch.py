@@ -49,8 +49,8 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:
         rows = None if kind.converter is None else scope.conversions.of(kind)
-        told = _in_version(kind, represent)
-        stream = scope.hub.open(kind.storage, kind.api_version, kind.kind, options, told, rows)
+        encoder = _in_version(kind, represent)
+        stream = scope.hub.open(kind.storage, kind.api_version, kind.kind, options, encoder, rows)
         if not scope.kinds.serves(kind):  # the hub ends only the streams that were open when the kind changed
             stream.end()
         return stream

@@ -154,7 +154,7 @@ async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, no
         return WriteAttempt(mutation, row, _run_of(scope, request), notes, again=True, seen=seen)
     served = row
     if request.kind.converter is not None:
-        (served,) = await scope.conversions.of(request.kind).convert_anew((row,))
+        (served,) = await scope.conversions.of(request.kind).convert_uncached((row,))
     return WriteAttempt(
         mutation, row, _run_of(scope, request, served.data), notes, again=True, seen=seen, served=served
     )
@@ -231,9 +231,9 @@ def _complete(request: APIRequest, draft: WriteAttempt) -> None:
 def _judge(request: APIRequest, draft: WriteAttempt, sent: Warnings) -> None:
     """Validate a state and add the warnings. Raises `Invalid`, with the warnings `sent` before."""
     kind, new, old = request.kind, draft.new, draft.old
-    problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
-    _refuse(request, draft, problems, (*sent, *told))
-    draft.warnings = (*draft.warnings, *told)
+    problems, warnings, draft.whole = judge(kind, new, old, request.subresource_name)
+    _refuse(request, draft, problems, (*sent, *warnings))
+    draft.warnings = (*draft.warnings, *warnings)
     if old is not None:
         draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
 

@@ -33,7 +33,7 @@ from controller_manager.common.base.runtime import return_freed_memory
 
 Subscriber = Callable[[Sequence[Change]], None]
 
-_NOTHING = ("", "revision")  # resource and key of a row that is written to advance the revision; it is no object
+_NOTHING = ("", "revision")  # resource and key of a row that is written to advance the revision; it is not an object
 _EMPTY = b'{"kind":"","apiVersion":"","metadata":{"resourceVersion":"","name":"","uid":""}}'
 _NAMED = 20  # corrupt rows listed in the log
 _PACKED = 20  # rows packed before other tasks run; each takes about 10 µs
@@ -78,7 +78,7 @@ class WatchCache:
         operator.
         """
         if self._adopted is None and isinstance(self.storage, ReadAtStart):
-            self.storage.read_for(self._tell_at_start)
+            self.storage.read_for(self._take_replayed)
         await self.storage.open()
         self._clock = SteadyClock()
         try:
@@ -95,9 +95,9 @@ class WatchCache:
         if replay is not None:
             self._collections.update(replay.collections())
             self._upkeep.start(replay.changes())
-            self._tell_corrupt(replay.corrupt())
+            self._log_corrupt(replay.corrupt())
 
-    def _tell_at_start(self, records: Sequence[Record], floor: int) -> None:
+    def _take_replayed(self, records: Sequence[Record], floor: int) -> None:
         """Take the records that the storage reads when it is opened."""
         if self._replay is None:
             self._replay = Replay(self.retention, self._packer)
@@ -146,9 +146,9 @@ class WatchCache:
         await self.storage.close()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why writes fail or reads may be stale; empty if the cache is healthy."""
-        return self.storage.trouble or self._reflector.trouble
+        return self.storage.problem or self._reflector.problem
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` with each group of changes when it becomes visible. The subscriber must not raise."""
@@ -289,7 +289,7 @@ class WatchCache:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    def _tell_corrupt(self, rows: Sequence[CorruptRow]) -> None:
+    def _log_corrupt(self, rows: Sequence[CorruptRow]) -> None:
         if rows:
             named = [f"{row.resource} {row.key}: {row.decode_error}" for row in rows[:_NAMED]]
             self._log.error("the store has unreadable objects", objects=len(rows), first=named)

@@ -33,11 +33,12 @@ class Copy(Protocol):
 
 
 class PendingCommit:
-    """Pending writes of `rows`, and their waiters: the writer, who gets the `row` of the last write, and writers of the
-    same rows. `done` is the storage's answer, `told` the rows received since.
+    """Pending writes of `rows`, and their waiters: the writer and writers of the same rows.
+
+    The writer gets the `row` of the last write. `done` is the storage's answer, `received` the rows received since.
     """
 
-    __slots__ = ("done", "others", "row", "rows", "settled", "size", "told", "writes")
+    __slots__ = ("done", "others", "received", "row", "rows", "settled", "size", "writes")
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class PendingCommit:
             self.size += len(write.data)
         self.others: list[asyncio.Future[None]] = []
         self.settled = False
-        self.told: dict[tuple[str, str], Row] = {}
+        self.received: dict[tuple[str, str], Row] = {}
 
     def made(self, row: Row) -> bool:
         """Return whether this commit is known to have made that row, its last one."""
@@ -128,7 +129,7 @@ class Commits:
             row = change.row
             pending = self._pending.get((row.resource, row.key))
             if pending is not None:
-                pending.told[row.resource, row.key] = row
+                pending.received[row.resource, row.key] = row
                 if pending.made(row):
                     self._settle(pending, row)
 
@@ -144,8 +145,8 @@ class Commits:
 
     def made(self, submitted: Submitted, write: Write) -> Row:
         """See `Submitter`."""
-        told = submitted.told.get((write.resource, write.key))
-        return told or self._row(write, submitted.done.result())
+        received = submitted.received.get((write.resource, write.key))
+        return received or self._row(write, submitted.done.result())
 
     def queue_for(self, rows: Sequence[tuple[str, str]]) -> "list[asyncio.Future[None]] | None":
         """Return the queue to wait in before any of the rows can be written; None if they can be written now."""

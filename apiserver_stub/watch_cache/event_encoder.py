@@ -76,7 +76,7 @@ class EncodedEvent(msgspec.Struct, frozen=True):
 class EventCache(Protocol):
     """Caches encoded events, within its own limits, for all streams."""
 
-    told: EncodedEvent | None
+    last_batch: EncodedEvent | None
     """The last encoded batch: streams with the same position and form send the same bytes."""
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:

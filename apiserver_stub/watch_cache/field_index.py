@@ -33,7 +33,7 @@ class FieldIndex:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the index was unused for so many changes that building it again would be cheaper."""
+        """Return whether the index was unused for long enough that rebuilding it would be cheaper."""
         return self._idle_changes > max(_LEAST_PATIENCE, len(self._rows))
 
     def grow(self, count: int) -> None:
@@ -49,7 +49,7 @@ class FieldIndex:
         self._reached = key
 
     def note(self, before: Row | None, after: Row | None) -> None:
-        """Update the index after a row replaced another of the same key; None is no row."""
+        """Update the index after a row replaced another of the same key; None means no row."""
         self._idle_changes += 1
         row = before or after
         if row is None or not (self.complete or row.key <= self._reached):

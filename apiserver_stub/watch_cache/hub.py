@@ -36,7 +36,7 @@ class Hub:
         self._numbers = count()
         self._closed = False
         self._called: deque[WatchStream] = deque()
-        self._is_telling = False
+        self._is_notifying = False
         self._next_round = 0.0  # loop time at which the next round may begin
         self._clock = precise_clock()
         self._share: Share | None = None
@@ -107,21 +107,21 @@ class Hub:
 
     def _publish(self, changes: Sequence[Change]) -> None:
         if len(changes) == 1:
-            self._tell(changes[0].row.resource, changes)
+            self._notify(changes[0].row.resource, changes)
             return
         by_resource: dict[str, list[Change]] = {}
         for change in changes:
             by_resource.setdefault(change.row.resource, []).append(change)
         for resource, its_changes in by_resource.items():
-            self._tell(resource, its_changes)
+            self._notify(resource, its_changes)
 
-    def _tell(self, resource: str, changes: Sequence[Change]) -> None:
+    def _notify(self, resource: str, changes: Sequence[Change]) -> None:
         waiting = self._waiting.get(resource)
         if waiting is None:
             return
         self._called.extend(waiting.call(changes))
-        if self._called and not self._is_telling:
-            self._is_telling = True
+        if self._called and not self._is_notifying:
+            self._is_notifying = True
             self._await_round()
 
     def _await_round(self) -> None:
@@ -150,9 +150,9 @@ class Hub:
         elif share is None:
             asyncio.get_running_loop().call_soon(self._begin_round)
         else:
-            spawn(self._tell_in_slices(called, share), name="events of watches")
+            spawn(self._notify_in_slices(called, share), name="events of watches")
 
-    async def _tell_in_slices(self, called: deque[WatchStream], share: Share) -> None:
+    async def _notify_in_slices(self, called: deque[WatchStream], share: Share) -> None:
         while called:
             if called[0].is_late:
                 await asyncio.sleep(0)
@@ -165,7 +165,7 @@ class Hub:
         if self._called:
             self._await_round()
         else:
-            self._is_telling = False
+            self._is_notifying = False
 
 
 class _Waiting:

@@ -63,7 +63,7 @@ class Submitted(Protocol):
 
     row: "asyncio.Future[Row]"
     done: "asyncio.Future[int]"
-    told: dict[Place, Row]
+    received: dict[Place, Row]
 
 
 class Submitter(Protocol):

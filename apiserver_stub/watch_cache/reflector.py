@@ -27,7 +27,7 @@ class Reflector:
     """Calls `load` with a listing, then `deliver` with the records of the storage's watch.
 
     A broken watch is resumed after `revision()`, the last delivered one. If the storage no longer has that history, the
-    current state is listed and loaded. Both are retried with backoff; `trouble` has the reason meanwhile. `load` may
+    current state is listed and loaded. Both are retried with backoff; `problem` has the reason meanwhile. `load` may
     reject a listing by raising an error.
     """
 
@@ -47,7 +47,7 @@ class Reflector:
         self._ended: asyncio.Future[None]  # of the latest watch
         self._stop: Callable[[], None] = lambda: None
         self._tasks: Tasks | None = None
-        self.trouble = ""
+        self.problem = ""
         """Why the watch is not running; empty if it is."""
 
     async def start(self, after: int = 0) -> None:
@@ -95,7 +95,7 @@ class Reflector:
                 self._load(listing)
                 await self._watch(listing.revision)
             self._log.info("resumed the watch of the storage", revision=self._revision())
-            self.trouble = ""
+            self.problem = ""
         await self._ended
 
     async def _watch(self, after: int) -> None:
@@ -110,7 +110,7 @@ class Reflector:
         self._ended = ended  # set only now: if the watch did not begin, the previous one stays ended
 
     def _note(self, failure: BaseException) -> None:
-        self.trouble = f"failed to watch the storage: {failure}"
+        self.problem = f"failed to watch the storage: {failure}"
 
 
 class _Shelf:

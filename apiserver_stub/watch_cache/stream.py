@@ -63,9 +63,9 @@ class WatchStream(AsyncIterator[bytes]):
         self._left: bytes | None = None  # the part of a pushed chunk left for the reader
         self._initialized: Callable[[], None] | None = None
 
-    def when_initialized(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, after the initial state has been sent."""
-        self._initialized = tell
+    def when_initialized(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, after the initial state has been sent."""
+        self._initialized = callback
 
     @property
     def target(self) -> WatchTarget:
@@ -133,7 +133,7 @@ class WatchStream(AsyncIterator[bytes]):
             self._waiter.set_result(None)
 
     def speak(self) -> None:
-        """Push pending events to the sink, if there is one. Any other work is left to the reader, who is woken."""
+        """Push pending events to the sink, if there is one. The reader is woken for any other work."""
         if self._waiter is not None and not self._waiter.done() and not self._pushed(self._sink):
             self._waiter.set_result(None)
 
@@ -173,7 +173,7 @@ class WatchStream(AsyncIterator[bytes]):
         return self._watcher.worked(line)
 
     async def _pause(self) -> None:
-        """Wait until a change or the timer wakes the stream; if there is more to check, only let other tasks run."""
+        """Wait until a change or the timer wakes the stream; if there is more to check, only yield to other tasks."""
         if not self._watcher.idle:
             await give_way()
             return

@@ -32,7 +32,7 @@ _ANY_LABELS, _ANY_FIELDS = LabelSelector(), FieldSelector()
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _nobody_counts() -> None:
+def _noop() -> None:
     """Do nothing (default: rows outside the shard are not counted)."""
 
 
@@ -55,7 +55,7 @@ class WatchOptions(Struct, frozen=True):
     timeout: float | None = None
     trigger: tuple[str, str] | None = None
     shard: ShardSelector | None = None
-    left_out: Callable[[], None] = _nobody_counts
+    left_out: Callable[[], None] = _noop
 
     @property
     def everything(self) -> bool:
@@ -148,8 +148,8 @@ class WatchTarget:
 
     def bookmark(self, revision: int, zero: Mapping[str, Any], *, initial_end: bool = False) -> bytes:
         """Return a BOOKMARK event: the `zero` object of the kind with a revision."""
-        told = bookmark(self.api_version, self.kind, revision, zero, initial_end=initial_end)
-        return self.next().event("BOOKMARK", told)
+        obj = bookmark(self.api_version, self.kind, revision, zero, initial_end=initial_end)
+        return self.next().event("BOOKMARK", obj)
 
 
 class Watcher:
@@ -323,14 +323,14 @@ class Watcher:
         if not self._is_whole or not represent.lasting or represent.rest is not None or self._history.end - start < 2:
             return self._put_together()
         form = self._target.resource, self._filter.prefix, represent.name
-        told = self._events.told
-        is_same = told is not None and told.start == start and told.form == form
-        if told is not None and is_same and (told.end == self._history.end or len(told.chunk) >= _CHUNK):
-            self._position, self._revision = told.end, told.revision
-            return told.chunk
+        last = self._events.last_batch
+        is_same = last is not None and last.start == start and last.form == form
+        if last is not None and is_same and (last.end == self._history.end or len(last.chunk) >= _CHUNK):
+            self._position, self._revision = last.end, last.revision
+            return last.chunk
         chunk = self._put_together()
         if self.work is None and len(chunk) < 2 * _CHUNK:
-            self._events.told = EncodedEvent(start, self._position, self._revision, form, chunk)
+            self._events.last_batch = EncodedEvent(start, self._position, self._revision, form, chunk)
         return chunk
 
     def _put_together(self) -> bytes:

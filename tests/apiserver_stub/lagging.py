@@ -16,8 +16,8 @@ class LaggingStorage:
         self._cut: Callable[[str], None] = lambda _: None
 
     @property
-    def trouble(self) -> str:
-        return self.inner.trouble
+    def problem(self) -> str:
+        return self.inner.problem
 
     @property
     def failures(self) -> Mapping[str, int]:
@@ -80,5 +80,5 @@ class LaggingStorage:
     def release(self) -> None:
         """Tell everything that is late, and no more is."""
         late, self._late, self.held = self._late, [], False
-        for tell in late:
-            tell()
+        for deliver in late:
+            deliver()

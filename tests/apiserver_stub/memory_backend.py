@@ -10,7 +10,7 @@ from apiserver_stub.storage.interface import Inspect, Record, uninspected
 class MemoryBackend:
     """Durable at once, without threads or files; a second storage opened on it later finds what the first one wrote."""
 
-    trouble = ""
+    problem = ""
     checkpoint_counts = (0, 0)
 
     def __init__(self) -> None:

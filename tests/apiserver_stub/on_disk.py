@@ -25,8 +25,8 @@ class OnDisk(MemoryBackend):
         self._path = Path(self._folder.name) / "apiserver.db"
 
     @property
-    def trouble(self) -> str:  # type: ignore[override]
-        return self._file.trouble
+    def problem(self) -> str:  # type: ignore[override]
+        return self._file.problem
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:  # type: ignore[override]

@@ -58,7 +58,7 @@ def test_reads_what_is_there_and_takes_null_for_absent() -> None:
         (HEAD + "toys: [{name: car, timeout: 3}]", "toys[0].timeout: a duration is a text"),
         (HEAD + "toys: [{name: car, timeout: soon}]", "toys[0].timeout: a duration is a number with a unit"),
         (HEAD + "kind: Toys", "line 3: a key is there twice"),
-        ("\t", "is no YAML"),
+        ("\t", "is not valid YAML"),
     ],
 )
 def test_what_cannot_be_used_is_named(text: str, said: str) -> None:

@@ -15,7 +15,7 @@ from apiserver_stub.process.build import build
 from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.process.storage_factory import embedded_storage
 from apiserver_stub.server.identity import is_over, server_id
-from apiserver_stub.server.storage_versions import encodings, told
+from apiserver_stub.server.storage_versions import encodings, with_entry
 from controller_manager.common.api.apiserver_internal import ServerStorageVersion
 from controller_manager.common.api.timestamps import format_micro
 from controller_manager.common.api.wire import Certificate, Request
@@ -142,10 +142,10 @@ def test_servers_that_do_not_agree_have_no_common_version() -> None:
     ours = ServerStorageVersion(api_server_id="a", encoding_version="v1", decodable_versions=("v1",))
     other = ServerStorageVersion(api_server_id="b", encoding_version="v2", decodable_versions=("v1", "v2"))
     tree: Any = {"metadata": {"name": "g.foos"}, "spec": {}}
-    tree = told(tree, ours, "2026-01-01T00:00:00Z")
+    tree = with_entry(tree, ours, "2026-01-01T00:00:00Z")
     assert tree["status"]["commonEncodingVersion"] == "v1"
-    assert told(tree, ours, "2026-01-02T00:00:00Z") is None
-    tree = told(tree, other, "2026-01-02T00:00:00Z")
+    assert with_entry(tree, ours, "2026-01-02T00:00:00Z") is None
+    tree = with_entry(tree, other, "2026-01-02T00:00:00Z")
     (condition,) = tree["status"]["conditions"]
     assert "commonEncodingVersion" not in tree["status"]
     assert (condition["status"], condition["reason"]) == ("False", "CommonEncodingVersionUnset")

@@ -122,7 +122,7 @@ async def test_what_is_no_whole_snapshot_is_not_restored(server: ApiServer, tmp_
     file.write_bytes(whole[: len(whole) // 2])
     assert "damaged" in refusal("restore", f"--data-dir={folder}", f"--file={file}")
     file.write_bytes(b"something else")
-    assert "is damaged, in use or no store at all" in refusal("check", f"--file={file}")
+    assert "is damaged, in use or not a store" in refusal("check", f"--file={file}")
     file.unlink()
     assert f"there is no file {file}" in refusal("check", f"--file={file}")
     assert "there is no store" in refusal("snapshot", f"--data-dir={folder}", f"--file={file}")

@@ -50,7 +50,7 @@ _SERVICES, _SLICES = "services", f"endpointslices.{SLICES_GROUP}"
 _EVERY = 30.0  # seconds between two checks of a server
 _DISPUTED = 1.0  # seconds until a condition written by another server is checked again
 _PAUSES = Pauses(0.005, 30.0)
-_ATTEMPTS = 5  # concurrent attempts, of which one must succeed
+_ATTEMPTS = 5  # concurrent attempts; one must succeed
 _SECONDS = 5.0
 _SERVICE = Decoder(Service)
 _SLICE = Decoder(EndpointSlice)
@@ -152,7 +152,7 @@ class Availability:
         if condition is None:
             condition = await self._probe(service)
         try:
-            await self._tell(service, condition)
+            await self._write(service, condition)
         except ApiError as error:
             self._log.warning("failed to write the availability of an APIService", name=name, error=str(error))
             return FAILED
@@ -187,13 +187,13 @@ class Availability:
             return f"failing or missing response from {url}: bad status from {url}: {status}"
         return ""
 
-    async def _tell(self, service: APIService, condition: Condition) -> None:
+    async def _write(self, service: APIService, condition: Condition) -> None:
         self._written[service.name] = condition
         if _timeless(service.condition) == condition:
             return
         path = f"{COLLECTION}/{service.name}"
         await self._objects.revise(
-            path, service.metadata.uid, lambda tree: _told(tree, condition), subresource="status"
+            path, service.metadata.uid, lambda tree: _with_condition(tree, condition), subresource="status"
         )
         if service.is_available and condition.status != "True":
             self._metrics.turned(service.name, condition.reason)
@@ -220,7 +220,7 @@ def _timeless(condition: Condition | None) -> Condition | None:
     return condition and msgspec.structs.replace(condition, last_transition_time=None)
 
 
-def _told(tree: Tree, condition: Condition) -> Tree | None:
+def _with_condition(tree: Tree, condition: Condition) -> Tree | None:
     """Return the APIService with the condition set; None if it is set already."""
     status = tree.get("status") or {}
     before = tuple(msgspec.convert(one, Condition) for one in status.get("conditions") or ())

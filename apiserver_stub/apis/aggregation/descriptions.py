@@ -33,7 +33,7 @@ class _Index(Model):
     paths: Mapping[str, _Place] = {}
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Documents(msgspec.Struct, frozen=True):
     """The OpenAPI documents of one group version: the tag of version 3, the document of version 2 and its tag."""
 
     tag: str = ""
@@ -53,7 +53,7 @@ class ExtensionDescriptions:
         self._servers = servers
         self._run = run
         self._log = log
-        self._told: dict[str, _Told] = {}
+        self._documents: dict[str, _Documents] = {}
         self._work = KeyedWork(self._look, _PAUSES, log, "description")
         services.subscribe(self._changed)
 
@@ -61,12 +61,12 @@ class ExtensionDescriptions:
     def tags(self) -> Mapping[str, str]:
         """Return the tags of OpenAPI 3 documents by root (`apis/GROUP/VERSION`)."""
         remote = self._services.remote.values()
-        return {_root(each): tag for each in remote if (tag := self._told.get(each.name, _Told()).tag)}
+        return {_root(each): tag for each in remote if (tag := self._documents.get(each.name, _Documents()).tag)}
 
     def parts(self) -> Mapping[str, GroupPaths]:
         """Return the OpenAPI 2 documents by root, highest priority first."""
         ranked = sorted(self._services.remote.values(), key=lambda each: (-each.priority.group, each.name))
-        return {_root(each): part for each in ranked if (part := self._told.get(each.name, _Told()).part)}
+        return {_root(each): part for each in ranked if (part := self._documents.get(each.name, _Documents()).part)}
 
     async def run(self) -> None:
         """Fetch the documents periodically until cancelled."""
@@ -77,14 +77,14 @@ class ExtensionDescriptions:
         if after is not None and after.spec.service is not None:
             if before is None or before.spec != after.spec or before.is_available != after.is_available:
                 self._work.add(after.name)
-        elif before is not None and self._told.pop(before.name, None) is not None:
+        elif before is not None and self._documents.pop(before.name, None) is not None:
             self.generation += 1
 
     async def _look(self, name: str) -> float:
         service = self._services.all.get(name)
         if service is None or service.spec.service is None or not service.is_available:
             return DONE
-        before = self._told.get(name, _Told())
+        before = self._documents.get(name, _Documents())
         try:
             tag = await self._tag(service)
             part, etag = await self._part(service, before)
@@ -93,7 +93,7 @@ class ExtensionDescriptions:
             return FAILED
         if self._services.all.get(name) is not service:
             return 0.0  # it has changed meanwhile
-        after = self._told[name] = _Told(tag, part, etag)
+        after = self._documents[name] = _Documents(tag, part, etag)
         if (after.tag, after.part) != (before.tag, before.part):
             self.generation += 1
         return _EVERY
@@ -107,7 +107,7 @@ class ExtensionDescriptions:
         place = _INDEX.decode(answer.body).paths.get(_root(service))
         return "" if place is None else _tag_of(place.server_relative_url)
 
-    async def _part(self, service: APIService, before: _Told) -> tuple[GroupPaths | None, str]:
+    async def _part(self, service: APIService, before: _Documents) -> tuple[GroupPaths | None, str]:
         """Return the part of the OpenAPI 2 document for the group version, and its tag."""
         answer = await self._servers.ask(
             service, "/openapi/v2", seconds=_SECONDS, largest=_LARGEST_DOCUMENT, user=_READER, accept=_JSON,

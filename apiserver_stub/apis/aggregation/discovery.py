@@ -87,7 +87,7 @@ class _PlainResources(Model):
 _GROUPS, _PLAIN = Decoder(_Groups), Decoder(_PlainResources)
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _GroupList(msgspec.Struct, frozen=True):
     """The aggregated list of one server, valid while its tag is the same."""
 
     etag: str
@@ -104,7 +104,7 @@ class ExtensionDiscovery:
         self._servers = servers
         self._log = log
         self._changes = 0
-        self._told: dict[str, _Told] = {}
+        self._lists: dict[str, _GroupList] = {}
         self._entries: dict[str, Entry] = {}
         self._work = KeyedWork(self._look, _PAUSES, log, "discovery")
         services.subscribe(self._changed)
@@ -146,7 +146,7 @@ class ExtensionDiscovery:
         before, after = change
         if after is None or after.spec.service is None:
             if before is not None:
-                self._told.pop(before.name, None)
+                self._lists.pop(before.name, None)
                 self._entries.pop(before.name, None)
         elif before is None or before.spec != after.spec or before.is_available != after.is_available:
             self._work.add(after.name)
@@ -174,16 +174,16 @@ class ExtensionDiscovery:
         """Return what the APIService's server publishes about its version; None while it is unavailable."""
         if not service.is_available:
             return None
-        known = self._told.get(service.name)
+        known = self._lists.get(service.name)
         etag = known.etag if known else ""
         ask = self._servers.ask
         answer = await ask(service, "/apis", seconds=_SECONDS, largest=_LARGEST, accept=_ACCEPT, etag=etag)
         if answer.status == 304 and known is not None:
             return known.versions.get(service.group_version, _Version(version=service.spec.version))
         if answer.status == 200 and "as=APIGroupDiscoveryList" in answer.media_type:
-            told = _told(answer)
-            self._told[service.name] = told
-            return told.versions.get(service.group_version, _Version(version=service.spec.version))
+            fetched = _decoded(answer)
+            self._lists[service.name] = fetched
+            return fetched.versions.get(service.group_version, _Version(version=service.spec.version))
         group, version = service.group_version
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         answer = await ask(service, path, seconds=_SECONDS, largest=_LARGEST, accept="application/json")
@@ -192,9 +192,9 @@ class ExtensionDiscovery:
         return _Version(version=version, resources=tuple(_from_plain(_PLAIN.decode(answer.body).resources)))
 
 
-def _told(answer: Answer) -> _Told:
+def _decoded(answer: Answer) -> _GroupList:
     groups = _GROUPS.decode(answer.body).items
-    return _Told(answer.etag, {(each.metadata.name, one.version): one for each in groups for one in each.versions})
+    return _GroupList(answer.etag, {(each.metadata.name, one.version): one for each in groups for one in each.versions})
 
 
 def _from_plain(resources: Iterable[_PlainResource]) -> Iterable[_Resource]:
@@ -219,11 +219,11 @@ def _from_plain(resources: Iterable[_PlainResource]) -> Iterable[_Resource]:
             )
 
 
-def _entry(version: str, told: _Version | None) -> Entry:
+def _entry(version: str, published: _Version | None) -> Entry:
     """Return the item of the aggregated list. Every resource has a response kind, since clients require one."""
-    if told is None:
+    if published is None:
         return {"version": version, "freshness": _STALE}
-    tree: dict[str, Any] = msgspec.to_builtins(told)
+    tree: dict[str, Any] = msgspec.to_builtins(published)
     for resource in tree.get("resources", ()):
         for one in (resource, *resource.get("subresources", ())):
             one.setdefault("responseKind", {"group": "", "version": "", "kind": ""})

@@ -94,8 +94,8 @@ class ExtensionServers:
 
         Raises `TransportError` and the errors of `origin`.
         """
-        told = {"accept": accept, "if-none-match": etag}
-        headers = {name: value for name, value in told.items() if value}
+        conditional = {"accept": accept, "if-none-match": etag}
+        headers = {name: value for name, value in conditional.items() if value}
         async with _within(seconds):
             response = await self._get(service, path, user, headers)
             body = await _read(response, largest)
@@ -107,7 +107,7 @@ class ExtensionServers:
         async with _within(seconds):
             response = await self._get(service, path, AGGREGATOR, {})
             if (known_length(response) or _SMALL + 1) <= _SMALL:
-                await _read(response, _SMALL)  # lets the connection be reused
+                await _read(response, _SMALL)  # so that the connection can be reused
             else:
                 await close_body(response)
             return response.status

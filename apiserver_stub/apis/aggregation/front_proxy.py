@@ -31,8 +31,8 @@ def forwarded(
     server's own `proxies` are removed.
     """
     kept = without_caller(request, proxies)
-    told = {"audit-id": audit_id, "x-forwarded-host": host, "x-forwarded-proto": "https"}
-    headers = {**kept.headers, **told, "x-forwarded-uri": request.path}
+    added = {"audit-id": audit_id, "x-forwarded-host": host, "x-forwarded-proto": "https"}
+    headers = {**kept.headers, **added, "x-forwarded-uri": request.path}
     return in_the_name_of(user, replace(kept, headers=headers))
 
 

@@ -79,18 +79,18 @@ def verdict(store: WatchCache, definition: Tree, *, overlaps: bool) -> Definitio
 
 def refused(refusals: list[ApiError]) -> DefinitionCondition:
     """Return the condition for objects that could not be deleted."""
-    told = list(dict.fromkeys(refusal.message for refusal in refusals))[:3]
-    why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = list(dict.fromkeys(refusal.message for refusal in refusals))[:3]
+    why = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     return condition(TERMINATING, "True", "InstanceDeletionFailed", f"could not issue all deletes: {why}")
 
 
-def with_verdict(said: DefinitionCondition) -> Callable[[Tree], Tree]:
+def with_verdict(terminating: DefinitionCondition) -> Callable[[Tree], Tree]:
     """Return the change that sets the condition and, if the cleanup is finished, removes the finalizer."""
 
     def change(definition: Tree) -> Tree:
         conditions: Any = get_in(definition, ("status", "conditions")) or ()
-        status = {**definition.get("status", {}), "conditions": with_condition(conditions, said)}
-        if said["status"] == "True":
+        status = {**definition.get("status", {}), "conditions": with_condition(conditions, terminating)}
+        if terminating["status"] == "True":
             return {**definition, "status": status}
         held = [name for name in definition["metadata"].get("finalizers", ()) if name != CLEANUP_FINALIZER]
         metadata = {name: value for name, value in definition["metadata"].items() if name != "finalizers"}

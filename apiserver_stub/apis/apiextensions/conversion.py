@@ -265,9 +265,9 @@ def _objects_of(review: Tree, version: str, uid: str, webhook: str) -> list[Any]
     def failed(why: str) -> _Failure:
         return _Failure("malformed_response", f"{webhook} failed: {why}")
 
-    said, response = type_of_review(review), review.get("response")
-    if version == "v1" and said != f"{_GROUP}/{version}, Kind={_REVIEW}":
-        raise failed(f"expected webhook response of {_GROUP}/{version}, Kind={_REVIEW}, got {said}")
+    review_type, response = type_of_review(review), review.get("response")
+    if version == "v1" and review_type != f"{_GROUP}/{version}, Kind={_REVIEW}":
+        raise failed(f"expected webhook response of {_GROUP}/{version}, Kind={_REVIEW}, got {review_type}")
     if not isinstance(response, dict):
         raise failed("no response provided")
     if version == "v1" and response.get("uid", "") != uid:
@@ -302,12 +302,14 @@ def _held(tree: Tree, sent: Any, api_version: str, index: int, *, alone: bool) -
     if sent["kind"] != tree["kind"]:
         raise _Unfit(f"{of_type}: invalid kind (expected {tree['kind']}, received {sent['kind']})")
     original, changed = tree["metadata"], sent.get("metadata")
-    said = changed if isinstance(changed, dict) else {}
+    converted = changed if isinstance(changed, dict) else {}
     for word, name in (("name", "name"), ("namespace", "namespace"), ("UID", "uid")):
-        if original.get(name, "") != said.get(name, ""):
-            raise _Unfit(f"{of_object}: must have the same {word}: {original.get(name, '')} != {said.get(name, '')}")
+        if original.get(name, "") != converted.get(name, ""):
+            raise _Unfit(
+                f"{of_object}: must have the same {word}: {original.get(name, '')} != {converted.get(name, '')}"
+            )
     try:
-        return {**sent, "metadata": _restored(original, said)}
+        return {**sent, "metadata": _restored(original, converted)}
     except _Unfit as unfit:
         raise _Unfit(f"{of_metadata}: {unfit}") from None
 
@@ -322,13 +324,13 @@ def _check_object(sent: Any) -> None:
         raise _Undecodable(f"Object 'Kind' is missing in '{_cut(encode(sent).decode())}'")
 
 
-def _restored(original: Tree, said: Tree) -> Tree:
+def _restored(original: Tree, converted: Tree) -> Tree:
     found: Tree = deep_copy({name: value for name, value in original.items() if name not in ("labels", "annotations")})
     for name, rule, at in (
         ("labels", metadata.labels, _LABELS_AT),
         ("annotations", metadata.annotations, _ANNOTATIONS_AT),
     ):
-        values = said.get(name)
+        values = converted.get(name)
         if values is None:
             continue
         if not isinstance(values, dict):

@@ -88,7 +88,7 @@ class DefinitionController:
         for group, infos in groupby(self._scope.kinds.all(), key=attrgetter("group")):
             self._built_in[group] = Names.of(infos)
         self._changed.update((row.key, None) for row in self._scope.store.snapshot(DEFINITIONS).items())
-        self._scope.store.subscribe(self._hear)
+        self._scope.store.subscribe(self._note_changes)
         await self.serve_changed()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class DefinitionController:
                     what = f"cleanup of {name}"
                     tasks.start(keep_running(partial(self._clean, name), self._log, name=what), name=what)
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _note_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == DEFINITIONS:
                 self._changed[change.row.key] = None
@@ -232,9 +232,9 @@ class DefinitionController:
             storage = storage_of(definition)
             gone = self._gone[storage] = asyncio.Event()
             try:
-                said = await self._delete_objects(name, definition)
-                await self._amend(name, with_verdict(said))
-                if said["status"] == "True":
+                terminating = await self._delete_objects(name, definition)
+                await self._amend(name, with_verdict(terminating))
+                if terminating["status"] == "True":
                     await self._wait_until_empty(storage, gone)
             finally:
                 del self._gone[storage]
@@ -243,14 +243,14 @@ class DefinitionController:
     async def _delete_objects(self, name: str, definition: Tree) -> DefinitionCondition:
         """Delete the objects that can be deleted; return the condition. Raises the first error."""
         overlaps = definition["spec"]["names"]["plural"] in self._built_in_of(definition).resources
-        said = verdict(self._scope.store, definition, overlaps=overlaps)
+        terminating = verdict(self._scope.store, definition, overlaps=overlaps)
         if not is_true(definition, ESTABLISHED) or overlaps:
-            return said
+            return terminating
         await asyncio.sleep(_PAUSE)
-        said = verdict(self._scope.store, definition, overlaps=overlaps)
-        if said["status"] == "False":
-            return said
-        await self._amend(name, with_verdict(said))
+        terminating = verdict(self._scope.store, definition, overlaps=overlaps)
+        if terminating["status"] == "False":
+            return terminating
+        await self._amend(name, with_verdict(terminating))
         refusals = await delete_objects(self._scope, definition)
         if refusals:
             await self._amend(name, with_verdict(refused(refusals)))

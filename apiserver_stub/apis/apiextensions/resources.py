@@ -196,9 +196,9 @@ def _deprecation(spec: Tree, version: Tree) -> str:
     if version.get("deprecationWarning") is not None:
         return str(version["deprecationWarning"])
     group, kind = spec["group"], spec["names"]["kind"]
-    told = f"{group}/{version['name']} {kind} is deprecated"
+    warning = f"{group}/{version['name']} {kind} is deprecated"
     own = version_rank(version["name"])
     better = [
         v["name"] for v in spec["versions"] if v["served"] and not v.get("deprecated") and version_rank(v["name"]) < own
     ]
-    return f"{told}; use {group}/{min(better, key=version_rank)} {kind}" if better else told
+    return f"{warning}; use {group}/{min(better, key=version_rank)} {kind}" if better else warning

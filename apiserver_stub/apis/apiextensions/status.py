@@ -107,8 +107,8 @@ def _accept(name: str, wanted: Tree, accepted: Tree, used: list[str], reason: st
         if name in wanted:
             accepted[name] = wanted[name]
         return None
-    told = [f'"{one}" is already in use' for one in dict.fromkeys(used)]
-    message = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = [f'"{one}" is already in use' for one in dict.fromkeys(used)]
+    message = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     return condition(NAMES_ACCEPTED, "False", reason, message)
 
 
@@ -139,6 +139,6 @@ def _with_schema(definition: Tree, conditions: list[DefinitionCondition]) -> lis
         check_structural(schema, at, errors)
     if not errors.causes:
         return [one for one in conditions if one.get("type") != NON_STRUCTURAL]
-    told = [f"{cause.field}: {cause.message}" for cause in errors.causes]
-    message = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = [f"{cause.field}: {cause.message}" for cause in errors.causes]
+    message = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     return with_condition(conditions, condition(NON_STRUCTURAL, "True", "Violations", message))

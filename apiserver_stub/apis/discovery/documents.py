@@ -53,8 +53,8 @@ def aggregated(versions: Iterable[GroupVersion]) -> Groups:
     """Return the groups in the order of the aggregated list, without groups that have no resources: by highest
     priority, then by name.
     """
-    told = (one for one in versions if one.kinds or one.extension is not None)
-    return _arranged(told, lambda one: (-one.priority.group, one.group))
+    populated = (one for one in versions if one.kinds or one.extension is not None)
+    return _arranged(populated, lambda one: (-one.priority.group, one.group))
 
 
 def _arranged(versions: Iterable[GroupVersion], rank: Callable[[GroupVersion], tuple[int, str]]) -> Groups:
@@ -69,14 +69,14 @@ def _arranged(versions: Iterable[GroupVersion], rank: Callable[[GroupVersion], t
 
 def plain_documents(groups: Groups, address: str = "") -> dict[str, dict[str, Any]]:
     """Return all plain documents by path. `address` is the server address for clients, if known."""
-    told = [_group(group, found) for group, found in groups.items() if group]
+    entries = [_group(group, found) for group, found in groups.items() if group]
     core = [one.version for one in groups.get("", ())]
     reached = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
     documents: dict[str, dict[str, Any]] = {
         "/api": {"kind": "APIVersions", "versions": core, "serverAddressByClientCIDRs": reached},
-        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": told},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": entries},
     }
-    documents.update({f"/apis/{group['name']}": {"kind": "APIGroup", "apiVersion": "v1", **group} for group in told})
+    documents.update({f"/apis/{group['name']}": {"kind": "APIGroup", "apiVersion": "v1", **group} for group in entries})
     for group, found in groups.items():
         for one in found:
             if one.kinds:
@@ -185,5 +185,5 @@ def _names(kind: ResourceInfo) -> dict[str, Any]:
 def _storage_hash(kind: ResourceInfo) -> str:
     """Return the hash of the stored kind and version; clients compare it."""
     group, version, name = kind.storage_version
-    told = "/".join((group, _HASHED_VERSIONS.get(name, version) if kind.definition else version, name))
-    return b64encode(hashlib.sha256(told.encode()).digest()[:8]).decode()
+    stored_kind = "/".join((group, _HASHED_VERSIONS.get(name, version) if kind.definition else version, name))
+    return b64encode(hashlib.sha256(stored_kind.encode()).digest()[:8]).decode()

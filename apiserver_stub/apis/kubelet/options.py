@@ -15,7 +15,7 @@ from controller_manager.common.api.errors import BadRequest, Invalid, invalid
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.api.wire import Request
 
-Say = Callable[[Sequence[str]], Any]
+_Parse = Callable[[Sequence[str]], Any]
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:\d\d)")
 _ZERO_TIME = "0001-01-01T00:00:00Z"
@@ -60,19 +60,19 @@ def _time(values: Sequence[str]) -> str:
             return datetime.fromisoformat(text.replace(",", ".")).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         except (ValueError, OverflowError):
             pass
-    raise BadRequest(f'parsing time "{text}": it is no time of RFC 3339')
+    raise BadRequest(f'parsing time "{text}": not an RFC 3339 time')
 
 
-_STREAMS: Mapping[str, Say] = MappingProxyType({
+_STREAMS: Mapping[str, _Parse] = MappingProxyType({
     "stdin": _is_on, "stdout": _is_on, "stderr": _is_on, "tty": _is_on, "container": _first,
 })  # fmt: skip
-_LOG: Mapping[str, Say] = MappingProxyType({
+_LOG: Mapping[str, _Parse] = MappingProxyType({
     "container": _first, "follow": _is_on, "previous": _is_on, "sinceSeconds": _integer, "sinceTime": _time,
     "timestamps": _is_on, "tailLines": _integer, "limitBytes": _integer, "insecureSkipTLSVerifyBackend": _is_on,
     "stream": _first,
 })  # fmt: skip
 # The fields of options by kind, with the function that converts the values of a parameter.
-_OPTIONS: Mapping[str, Mapping[str, Say]] = MappingProxyType({
+_OPTIONS: Mapping[str, Mapping[str, _Parse]] = MappingProxyType({
     "PodAttachOptions": _STREAMS,
     "PodExecOptions": {**_STREAMS, "command": list},
     "PodPortForwardOptions": {"ports": _ports},
@@ -85,11 +85,11 @@ def connection_options(request: APIRequest) -> Tree:
     """Return the options of a connection. Raises `BadRequest`."""
     subresource = request.subresource
     assert subresource is not None
-    said = _parameters(request)
+    parameters = _parameters(request)
     if subresource.name == _PROXY:
-        said["path"] = [path_behind(request)]
+        parameters["path"] = [path_behind(request)]
     version = f"{subresource.group}/{subresource.version}" if subresource.group else subresource.version
-    return {"kind": subresource.kind, "apiVersion": version, **_made(said, _OPTIONS[subresource.kind])}
+    return {"kind": subresource.kind, "apiVersion": version, **_made(parameters, _OPTIONS[subresource.kind])}
 
 
 def path_behind(request: APIRequest) -> str:
@@ -119,32 +119,32 @@ def log_options(request: APIRequest, *, streams: bool) -> LogOptions:
     """Return the options of a log. Selecting one of its `streams` must be enabled. Raises `BadRequest` and
     `Invalid`.
     """
-    said = _made(_parameters(request), _LOG, keep_zero=True)
+    options = _made(_parameters(request), _LOG, keep_zero=True)
     if streams:
-        said.setdefault("stream", "All")
+        options.setdefault("stream", "All")
     errors = ErrorList()
-    _judge(said, errors, streams=streams)
+    _judge(options, errors, streams=streams)
     if errors.causes:
         raise _invalid(request.name, errors)
-    told = {name: _told(said[name]) for name in sorted(_LOG) if said.get(name) not in (None, False)}
-    container, unverified = told.pop("container", ""), bool(told.pop("insecureSkipTLSVerifyBackend", ""))
-    return LogOptions(container, "follow" in told, unverified, urlencode(told, quote_via=quote_plus))
+    query = {name: _parameter(options[name]) for name in sorted(_LOG) if options.get(name) not in (None, False)}
+    container, unverified = query.pop("container", ""), bool(query.pop("insecureSkipTLSVerifyBackend", ""))
+    return LogOptions(container, "follow" in query, unverified, urlencode(query, quote_via=quote_plus))
 
 
-def _judge(said: Tree, errors: ErrorList, *, streams: bool) -> None:
-    if said.get("tailLines", 0) < 0:
-        errors.invalid((None, "tailLines"), said["tailLines"], "must be greater than or equal to 0")
-    if said.get("limitBytes", 1) < 1:
-        errors.invalid((None, "limitBytes"), said["limitBytes"], "must be greater than 0")
-    if "sinceSeconds" in said and "sinceTime" in said:
+def _judge(options: Tree, errors: ErrorList, *, streams: bool) -> None:
+    if options.get("tailLines", 0) < 0:
+        errors.invalid((None, "tailLines"), options["tailLines"], "must be greater than or equal to 0")
+    if options.get("limitBytes", 1) < 1:
+        errors.invalid((None, "limitBytes"), options["limitBytes"], "must be greater than 0")
+    if "sinceSeconds" in options and "sinceTime" in options:
         errors.forbidden((None, "[]"), "at most one of `sinceTime` or `sinceSeconds` may be specified")
-    elif said.get("sinceSeconds", 1) < 1:
-        errors.invalid((None, "sinceSeconds"), said["sinceSeconds"], "must be greater than 0")
-    _judge_stream(said, errors, streams=streams)
+    elif options.get("sinceSeconds", 1) < 1:
+        errors.invalid((None, "sinceSeconds"), options["sinceSeconds"], "must be greater than 0")
+    _judge_stream(options, errors, streams=streams)
 
 
-def _judge_stream(said: Tree, errors: ErrorList, *, streams: bool) -> None:
-    stream = said.get("stream")
+def _judge_stream(options: Tree, errors: ErrorList, *, streams: bool) -> None:
+    stream = options.get("stream")
     if stream is None:
         return
     if not streams:
@@ -152,7 +152,7 @@ def _judge_stream(said: Tree, errors: ErrorList, *, streams: bool) -> None:
         return
     if stream not in _LOG_STREAMS:
         errors.unsupported((None, "stream"), stream, _LOG_STREAMS)
-    if stream != "All" and "tailLines" in said:
+    if stream != "All" and "tailLines" in options:
         errors.forbidden((None, "[]"), "`tailLines` and specific `stream` are mutually exclusive for now")
 
 
@@ -163,17 +163,17 @@ def _invalid(name: str, errors: ErrorList) -> Invalid:
     return invalid("", "PodLogOptions", name, errors.causes)
 
 
-def _told(value: object) -> str:
+def _parameter(value: object) -> str:
     return "true" if value is True else str(value)
 
 
 def _parameters(request: APIRequest) -> dict[str, list[str]]:
-    said: dict[str, list[str]] = {}
+    parameters: dict[str, list[str]] = {}
     for name, value in request.http.query:
-        said.setdefault(name, []).append(value)
-    return said
+        parameters.setdefault(name, []).append(value)
+    return parameters
 
 
-def _made(said: Mapping[str, list[str]], fields: Mapping[str, Say], *, keep_zero: bool = False) -> Tree:
-    made = {name: make(said[name]) for name, make in fields.items() if name in said}
+def _made(parameters: Mapping[str, list[str]], fields: Mapping[str, _Parse], *, keep_zero: bool = False) -> Tree:
+    made = {name: make(parameters[name]) for name, make in fields.items() if name in parameters}
     return made if keep_zero else {name: value for name, value in made.items() if value}

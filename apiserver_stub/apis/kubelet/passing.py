@@ -38,10 +38,10 @@ class Passing:
         passed = without_caller(request, self._proxies)
         before = passed.headers.get(_FORWARDED_FOR, "")
         addresses = ", ".join(one for one in (before, request.remote) if one)
-        told = {_FORWARDED_FOR: addresses} if addresses else {}
+        forwarded = {_FORWARDED_FOR: addresses} if addresses else {}
         host = {"host": request.headers["host"]} if "host" in request.headers else {}
         method = "HEAD" if request.is_head else request.method
-        return replace(passed, method=method, headers={**passed.headers, **told, **host}, target=target)
+        return replace(passed, method=method, headers={**passed.headers, **forwarded, **host}, target=target)
 
     async def upgrade(self, origin: ConnectionTarget, request: Request, target: str) -> Response:
         """Return the response to an upgrade request: the protocol switch, or the error of the target. Raises

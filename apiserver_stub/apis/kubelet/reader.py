@@ -22,12 +22,12 @@ def upgraded_to_read(request: Request, response: Response) -> Response:
 async def _talk(response: Response, is_text: bool, stream: DuplexStream) -> None:
     socket = WebSocket(stream)
     try:
-        await first_of(_tell(response, socket, is_text=is_text), _ignore(socket))
+        await first_of(_send_body(response, socket, is_text=is_text), _ignore(socket))
     finally:
         await close_body(response)
 
 
-async def _tell(response: Response, socket: WebSocket, *, is_text: bool) -> None:
+async def _send_body(response: Response, socket: WebSocket, *, is_text: bool) -> None:
     body = response.body
     assert not isinstance(body, Upgrade)
     await socket.send(b"", text=is_text)  # confirms the connection at once

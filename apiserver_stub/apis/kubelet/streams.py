@@ -23,7 +23,7 @@ from controller_manager.common.transport.connection_pool import ConnectionTarget
 
 _PORTS = "portforward"
 _PATHS = {"exec": "exec", "attach": "attach", _PORTS: "portForward"}
-_SPOKEN = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+_KUBELET_NAMES = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _CREATE = "create"
 _WEBSOCKETS = "ExtendWebSocketsToKubelet"  # declared feature of nodes
 
@@ -126,8 +126,8 @@ class PodStreams:
 
 def _query(options: Tree) -> str:
     """Return the query for the kubelet."""
-    said = [("command", one) for one in options.get("command") or ()]
-    said += [(name, "1") for field, name in _SPOKEN.items() if options.get(field)]
+    parameters = [("command", one) for one in options.get("command") or ()]
+    parameters += [(name, "1") for field, name in _KUBELET_NAMES.items() if options.get(field)]
     if ports := options.get("ports"):
-        said.append(("port", ",".join(map(str, ports))))
-    return urlencode(sorted(said, key=lambda one: one[0]), quote_via=quote_plus)
+        parameters.append(("port", ",".join(map(str, ports))))
+    return urlencode(sorted(parameters, key=lambda one: one[0]), quote_via=quote_plus)

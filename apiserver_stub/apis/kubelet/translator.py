@@ -88,7 +88,7 @@ class Translator:
         finally:
             stream.abort()
         if status is not None:
-            await self._finish(socket, *_told(status))
+            await self._finish(socket, *_client_status(status))
 
     async def _reach(self, request: Request, origin: ConnectionTarget, target: str) -> SocketStream:
         """Return a SPDY connection to the kubelet. Raises `ApiError`."""
@@ -130,12 +130,12 @@ class _Command:
 
     async def _from_kubelet(self) -> None:
         channels = {number: channel for channel, number in self._numbers.items()}
-        left, said = {self._numbers[one] for one in (_STDOUT, _STDERR, _ERROR) if one in self._numbers}, bytearray()
+        left, status = {self._numbers[one] for one in (_STDOUT, _STDERR, _ERROR) if one in self._numbers}, bytearray()
         try:
             async for number, data, ends in self._spdy.receive():
                 channel = channels.get(number)
                 if channel == _ERROR:
-                    said += data[: _LONGEST_STATUS - len(said)]
+                    status += data[: _LONGEST_STATUS - len(status)]
                 elif channel in (_STDOUT, _STDERR) and data:
                     await self._socket.send(bytes((channel,)) + data)
                 if ends:
@@ -143,9 +143,9 @@ class _Command:
                 if not left:
                     break
         except ConnectionError:
-            if not said:
+            if not status:
                 raise
-        self._status = bytes(said)
+        self._status = bytes(status)
 
     async def _from_client(self) -> None:
         channel, open_ = -1, {one: number for one, number in self._numbers.items() if one in (_STDIN, _RESIZE)}
@@ -161,18 +161,18 @@ class _Command:
                 await self._spdy.send(open_[channel], content)
 
 
-def _told(said: bytes) -> tuple[bytes, int]:
+def _client_status(reported: bytes) -> tuple[bytes, int]:
     """Return the status for the client and its code for metrics, from the kubelet's error stream."""
-    if not said:
+    if not reported:
         return b'{"metadata":{},"status":"Success"}', 200
     try:
-        status = msgspec.json.decode(said)
+        status = msgspec.json.decode(reported)
         if status["status"] == "Success":
             return b'{"metadata":{},"status":"Success"}', 200
         if status.get("reason") == _EXIT_CODE:
-            return said, 200
+            return reported, 200
         why = str(status.get("message", ""))
     except (msgspec.DecodeError, TypeError, KeyError, AttributeError):
-        why = f"error stream protocol error: {said.decode('utf-8', 'replace')!r}"
+        why = f"error stream protocol error: {reported.decode('utf-8', 'replace')!r}"
     error = internal_error(why)
     return error.status().encode(), error.code

@@ -30,7 +30,7 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
 def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
     parameters = operation.get("parameters", ())
     kept = {key: value for key, value in operation.items() if key in ("tags", "description", "operationId")}
-    told = {
+    operation_3 = {
         **kept,
         **{key: value for key, value in operation.items() if key.startswith("x-")},
         "parameters": _parameters(parameters),
@@ -39,8 +39,8 @@ def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
     body = next((one for one in parameters if one.get("in") == "body"), None)
     if body is not None:
         content = _content(body.get("schema", {}), operation.get("consumes") or [JSON])
-        told["requestBody"] = {"content": content, **({"required": True} if body.get("required") else {})}
-    return told
+        operation_3["requestBody"] = {"content": content, **({"required": True} if body.get("required") else {})}
+    return operation_3
 
 
 def _parameters(parameters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 _INTEGER_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _UNKNOWN_TO_OLD = frozenset({"allOf", "anyOf", "oneOf", "not", "default"})
 _VALUES = frozenset({"default", "example"})
-_NOT_TOLD_OF = ("items", "properties")
+_DROPPED_IF_UNKNOWN = ("items", "properties")
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _VERSION = {
     "description": "APIVersion defines the versioned schema of this representation of an object. Servers should "
@@ -66,12 +66,12 @@ class CustomSchemas:
         assert isinstance(kind.schema, StructuralSchema)
         raw = kind.schema.raw
         if self._old and raw.get(PRESERVE):
-            told: Schema = {"type": "object"}
+            schema: Schema = {"type": "object"}
         else:
-            told = self._told(dict(raw))
+            schema = self._expressed(dict(raw))
             own = {"apiVersion": _VERSION, "kind": _KIND, "metadata": self._metadata}
-            told["properties"] = dict(sorted({**told.get("properties", {}), **own}.items()))
-        return {**told, **self._about(kind.kind)}
+            schema["properties"] = dict(sorted({**schema.get("properties", {}), **own}.items()))
+        return {**schema, **self._about(kind.kind)}
 
     def list(self) -> Schema:
         """Return the schema of a collection."""
@@ -95,55 +95,55 @@ class CustomSchemas:
             found["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in kind.fields]
         return found
 
-    def _told(self, raw: Schema) -> Schema:
+    def _expressed(self, raw: Schema) -> Schema:
         """Return a schema in this OpenAPI version, recursively."""
-        said = {name: value for name, value in raw.items() if _is_said(name, value)}
-        told = _simplified(said) if self._old else _unfolded(said)
-        if "properties" in told:
-            told["properties"] = {name: self._told(inner) for name, inner in told["properties"].items()}
+        keywords = {name: value for name, value in raw.items() if _has_meaning(name, value)}
+        schema = _simplified(keywords) if self._old else _unfolded(keywords)
+        if "properties" in schema:
+            schema["properties"] = {name: self._expressed(inner) for name, inner in schema["properties"].items()}
         for name in ("items", "additionalProperties"):
-            if isinstance(told.get(name), dict):
-                told[name] = self._told(told[name])
-        if told.get(EMBEDDED) and not (self._old and told.get(PRESERVE)):
+            if isinstance(schema.get(name), dict):
+                schema[name] = self._expressed(schema[name])
+        if schema.get(EMBEDDED) and not (self._old and schema.get(PRESERVE)):
             own = {"apiVersion": _INNER_VERSION, "kind": _INNER_KIND, "metadata": self._metadata}
-            told["properties"] = {**told.get("properties", {}), **own}
-            required = told.get("required", ())
-            told["required"] = [*required, *(name for name in ("kind", "apiVersion") if name not in required)]
-        return told
+            schema["properties"] = {**schema.get("properties", {}), **own}
+            required = schema.get("required", ())
+            schema["required"] = [*required, *(name for name in ("kind", "apiVersion") if name not in required)]
+        return schema
 
 
-def _is_said(name: str, value: Any) -> bool:
+def _has_meaning(name: str, value: Any) -> bool:
     """Return whether a keyword with this value has a meaning; zero has one, and so does every example."""
     return value is not None and (name in _VALUES or (value is not False and value not in ("", [], {})))
 
 
 def _unfolded(raw: Schema) -> Schema:
     """Return a schema with its extensions expressed in standard keywords."""
-    told = dict(raw)
+    schema = dict(raw)
     all_of = raw.get("allOf") or [{}]
     if raw.get(INT_OR_STRING) and _INTEGER_OR_STRING not in (raw.get("anyOf"), all_of[0].get("anyOf")):
         if "anyOf" in raw:
-            told["allOf"] = [{"anyOf": _INTEGER_OR_STRING}, *raw.get("allOf", ())]
+            schema["allOf"] = [{"anyOf": _INTEGER_OR_STRING}, *raw.get("allOf", ())]
         else:
-            told["anyOf"] = _INTEGER_OR_STRING
-    return told
+            schema["anyOf"] = _INTEGER_OR_STRING
+    return schema
 
 
 def _simplified(raw: Schema) -> Schema:
     """Return a schema without keywords that version 2 or its clients do not support."""
-    told = {name: value for name, value in raw.items() if name not in _UNKNOWN_TO_OLD}
-    properties = told.get("properties", {})
+    schema = {name: value for name, value in raw.items() if name not in _UNKNOWN_TO_OLD}
+    properties = schema.get("properties", {})
     nullable = {name for name, inner in properties.items() if inner.get("nullable")}
     if raw.get("nullable") or raw.get(PRESERVE):
-        told = {name: value for name, value in told.items() if name not in _NOT_TOLD_OF}
-    if told.pop("nullable", False) or (told.get("type") == "array" and "items" not in told):
-        told.pop("type", None)
-    if told.get(PRESERVE) and told.get("type") == "object":
-        told.pop("type")
-    more = told.get("additionalProperties")
-    required = [name for name in told.get("required", ()) if name not in nullable]
+        schema = {name: value for name, value in schema.items() if name not in _DROPPED_IF_UNKNOWN}
+    if schema.pop("nullable", False) or (schema.get("type") == "array" and "items" not in schema):
+        schema.pop("type", None)
+    if schema.get(PRESERVE) and schema.get("type") == "object":
+        schema.pop("type")
+    more = schema.get("additionalProperties")
+    required = [name for name in schema.get("required", ()) if name not in nullable]
     if not required or (isinstance(more, dict) and more.get("nullable")):
-        told.pop("required", None)
+        schema.pop("required", None)
     else:
-        told["required"] = required
-    return told
+        schema["required"] = required
+    return schema

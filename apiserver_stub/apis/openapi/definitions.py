@@ -82,9 +82,9 @@ class Definitions:
 def built_in() -> Definitions:
     """Return the definitions of the built-in API with descriptions."""
     definitions = _load("definitions.json")
-    for short, told in _load("descriptions.json").items():
+    for short, descriptions in _load("descriptions.json").items():
         raw = definitions[full_name(short)]
-        for name, sentence in told.items():
+        for name, sentence in descriptions.items():
             (raw["fields"][name] if name else raw)["description"] = sentence
     return Definitions(definitions)
 
@@ -148,7 +148,7 @@ def _described(schema: Schema, above: tuple[Schema, ...]) -> Raw:
     if schema in above:
         return found
     above = (*above, schema)
-    found.update({key: value for key, value in _said(schema) if value})
+    found.update({key: value for key, value in _keywords(schema) if value})
     if schema.fields:
         found["fields"] = {name: _described(field, above) for name, field in schema.fields.items()}
     for part, inner in (("items", schema.items), ("values", schema.values)):
@@ -157,7 +157,7 @@ def _described(schema: Schema, above: tuple[Schema, ...]) -> Raw:
     return found
 
 
-def _said(schema: Schema) -> Iterator[tuple[str, Any]]:
+def _keywords(schema: Schema) -> Iterator[tuple[str, Any]]:
     yield "required", list(schema.required)
     yield "enum", list(schema.enum)
     yield "listType", schema.list_type

@@ -26,10 +26,10 @@ def part_of(document: Any, root: str) -> GroupPaths:
     paths = {path: item for path, item in document["paths"].items() if f"{path}/".startswith(f"{root}/")}
     shared = document.get("parameters")
     try:
-        told = gnostic.fitted(gnostic.V2, "Paths", _inlined(paths, shared if isinstance(shared, dict) else {}))
+        fitted_paths = gnostic.fitted(gnostic.V2, "Paths", _inlined(paths, shared if isinstance(shared, dict) else {}))
         definitions = gnostic.fitted(gnostic.V2, "Document", {"definitions": document.get("definitions")})
         known = definitions.get("definitions", {})
-        return GroupPaths(told, {name: known[name] for name in _closure(_refs(told), known)})
+        return GroupPaths(fitted_paths, {name: known[name] for name in _closure(_refs(fitted_paths), known)})
     except RecursionError:
         raise ValueError("it is too deep") from None
 

@@ -195,15 +195,15 @@ class OpenApi:
 
     def _of_root(self, root: str, kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
-        told = (one for kind in kinds for one in operations(kind, definitions))
+        described = (one for kind in kinds for one in operations(kind, definitions))
         custom = bool(kinds) and not any(kind.definition for kind in kinds)
         version = (kinds[0].group, kinds[0].version) if kinds and not custom else None
-        return v3.document([*_pages({root: kinds}), *told], definitions, self._media, version, custom=custom)
+        return v3.document([*_pages({root: kinds}), *described], definitions, self._media, version, custom=custom)
 
     def _of_all(self, kinds: tuple[ResourceInfo, ...], parts: tuple[GroupPaths, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
-        told = (one for kind in kinds for one in operations(kind, definitions))
-        document = v2.document([*_pages(self._by_root(kinds)), *told], definitions, self._media)
+        described = (one for kind in kinds for one in operations(kind, definitions))
+        document = v2.document([*_pages(self._by_root(kinds)), *described], definitions, self._media)
         return merged(document, parts) if parts else document
 
 

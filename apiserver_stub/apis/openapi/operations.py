@@ -82,10 +82,10 @@ _ONLY_OF_PROXIES = frozenset({"head", "options"})
 
 def operations(kind: ResourceInfo, definitions: Definitions) -> Iterator[OpenAPIOperation]:
     """Return all operations of a kind and its subresources."""
-    return _Told(kind, definitions).all()
+    return _OperationsOfKind(kind, definitions).all()
 
 
-class _Told:
+class _OperationsOfKind:
     """The operations of one kind, with the common parts of their names and paths."""
 
     def __init__(self, kind: ResourceInfo, definitions: Definitions) -> None:

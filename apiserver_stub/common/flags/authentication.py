@@ -23,9 +23,9 @@ class AuthenticationOptions(Options):
     token_auth_file: str = flag("", 'File of bearer tokens; lines of token,user,uid and optionally "group1,group2".')
     authentication_config: str = flag(
         "",
-        "File of an AuthenticationConfiguration: the OpenID providers whose tokens are accepted, and who may stay "
-        "anonymous; of the providers it is read again when it changes. Not together with --oidc-* flags, nor with "
-        "--anonymous-auth if the file says who may stay anonymous.",
+        "File with an AuthenticationConfiguration: the OpenID providers whose tokens are accepted, and which requests "
+        "may be anonymous. Changes of the providers are reloaded. Mutually exclusive with --oidc-* flags, and with "
+        "--anonymous-auth if the file configures anonymous requests.",
     )
     anonymous_auth: bool = flag(
         True,
@@ -64,7 +64,7 @@ class AuthenticationOptions(Options):
         unknown = [name for name in self.oidc_signing_algs if name not in SIGNING_ALGORITHMS]
         if unknown:
             known = ", ".join(SIGNING_ALGORITHMS)
-            raise ValueError(f"--oidc-signing-algs: {unknown[0]!r} is none of {known}")
+            raise ValueError(f"--oidc-signing-algs: unknown algorithm {unknown[0]!r}; use one of {known}")
         return self
 
     @property

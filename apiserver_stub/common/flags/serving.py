@@ -50,8 +50,8 @@ class ServingOptions(SecureServingOptions):
     )
     cors_allowed_origins: StringList = flag(
         (),
-        "Origins of pages that browsers may let use this server: regular expressions, each tied to the whole host by ^ "
-        "or // before it, and by $ or : behind it, as in //example\\.com(:|$).",
+        "Origins allowed for CORS, as regular expressions. Each must match the whole host: begin it with ^ or //, and "
+        "end it with $ or :, as in //example\\.com(:|$).",
     )
     goaway_chance: float = flag(
         0.0,

@@ -62,7 +62,7 @@ class TokenOptions(Options):
             files = "--service-account-signing-key-file and --service-account-key-file"
             raise ValueError(f"--service-account-signing-endpoint and {files} exclude one another")
         if endpoint.startswith("@") and not _ABSTRACT.fullmatch(endpoint):
-            raise ValueError("--service-account-signing-endpoint begins with @, and is no name of an abstract socket")
+            raise ValueError("--service-account-signing-endpoint begins with @ but is not a valid abstract socket name")
         if self.service_account_key_file and not self.service_account_signing_key_file:
             raise ValueError("--service-account-key-file needs --service-account-signing-key-file")
         if self.service_account_jwks_uri and not self.service_account_jwks_uri.startswith("https://"):

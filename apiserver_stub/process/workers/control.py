@@ -8,7 +8,7 @@ import msgspec
 class Place(msgspec.Struct, frozen=True):
     """The role of a process, passed as its first argument in JSON. `number` is None for the owner of the store.
     `control`, `page` and `listener` are descriptors: of the socket to the supervisor, of the shared page with the
-    newest revision, and of the listening socket: for clients, or for users of the store, who connect at `path`. `path`
+    newest revision, and of the listening socket: for clients, or for users of the store at `path`. `path`
     is empty if no process owns the store.
     """
 

@@ -36,12 +36,12 @@ class Auditor:
 
         Awaiting it raises `InternalError` if a mandatory event could not be stored.
         """
-        found = self._tell(record, AuditStage.REQUEST_RECEIVED, wait=True)
+        found = self._emit(record, AuditStage.REQUEST_RECEIVED, wait=True)
         return self._stored(found) if found else None
 
     def answered(self, record: AuditRecord, stage: AuditStage) -> Awaitable[object] | None:
         """Emit `stage` of a response. Return what to await before the response is sent."""
-        found = self._tell(record, stage, wait=True)
+        found = self._emit(record, stage, wait=True)
         if not found:
             return None
         return found[0][1] if len(found) == 1 else _all(found)
@@ -53,10 +53,10 @@ class Auditor:
         if not record.code:
             record.note_status(_CLOSED_EARLY, 200)
             if record.info.is_long_running:
-                self._tell(record, AuditStage.RESPONSE_STARTED, wait=False)
-        self._tell(record, AuditStage.RESPONSE_COMPLETE, wait=False)
+                self._emit(record, AuditStage.RESPONSE_STARTED, wait=False)
+        self._emit(record, AuditStage.RESPONSE_COMPLETE, wait=False)
 
-    def _tell(self, record: AuditRecord, stage: AuditStage, *, wait: bool) -> list[_Delivery] | None:
+    def _emit(self, record: AuditRecord, stage: AuditStage, *, wait: bool) -> list[_Delivery] | None:
         """Pass an event to the backends. Return the deliveries to wait for, if any."""
         coverage = record.coverage
         if coverage is None or stage in coverage.omitted:
@@ -64,7 +64,7 @@ class Auditor:
         begins = stage is AuditStage.REQUEST_RECEIVED
         now = record.received if begins else self._wall()
         if stage is AuditStage.RESPONSE_COMPLETE and record.latencies:
-            record.tell_latency(now)
+            record.annotate_latency(now)
         self._metrics.events.add()
         event = record.event(stage, now)
         found: list[_Delivery] | None = None

@@ -61,7 +61,7 @@ class UserInfo(Struct, frozen=True, gc=False, omit_defaults=True):
     extra: Mapping[str, tuple[str, ...]] = {}
 
 
-_NOBODY = UserInfo()
+_NO_USER = UserInfo()
 
 
 class ObjectReference(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -99,7 +99,7 @@ class Beginning(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
 
     request_uri: str = msgspec.field(default="", name="requestURI")
     verb: str = ""
-    user: UserInfo = _NOBODY
+    user: UserInfo = _NO_USER
     impersonated_user: UserInfo | None = None
     authentication_metadata: AuthenticationMetadata | None = None
     source_ips: tuple[str, ...] = msgspec.field(default=(), name="sourceIPs")

@@ -30,8 +30,8 @@ _QUICK_IN_TURN = 1000  # writes by the thread until the loop writes again
 
 
 _Waiting = tuple[bytes, asyncio.Future[bool] | None]
-_Told = Callable[[dict[int, str]], None]
-_Work = tuple[asyncio.AbstractEventLoop, Sequence[bytes], _Told]
+_OnWritten = Callable[[dict[int, str]], None]
+_Work = tuple[asyncio.AbstractEventLoop, Sequence[bytes], _OnWritten]
 
 
 class Lines(Protocol):
@@ -95,13 +95,13 @@ class _Writer:
         elif self._slow:
             self._slow -= 1
 
-    def write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes], told: _Told) -> None:
-        """Write lines in the thread. `told` is called in the loop with the errors by line."""
+    def write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes], on_written: _OnWritten) -> None:
+        """Write lines in the thread. `on_written` is called in the loop with the errors by line."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._run, name="audit-log", daemon=True)
             self._thread.start()
         hold_time(loop)
-        self._work.put((loop, lines, told))
+        self._work.put((loop, lines, on_written))
 
     def close(self) -> None:
         """Stop the thread after all writes."""
@@ -109,19 +109,19 @@ class _Writer:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            loop, lines, told = work
+            loop, lines, on_written = work
             refused = dict.fromkeys(range(len(lines)), "the log failed")
             try:
                 with working_for(loop):
                     refused = self.write_now(lines)
             finally:
-                loop.call_soon_threadsafe(_in_loop, loop, told, refused)
+                loop.call_soon_threadsafe(_in_loop, loop, on_written, refused)
         self._lines.close()
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, told: _Told, refused: dict[int, str]) -> None:
+def _in_loop(loop: asyncio.AbstractEventLoop, on_written: _OnWritten, refused: dict[int, str]) -> None:
     release_time(loop)
-    told(refused)
+    on_written(refused)
 
 
 class LogBackend:
@@ -233,7 +233,7 @@ class LogBackend:
         """Notify the waiters of their results and start the next write."""
         self._is_writing = False
         if refused:
-            self._tell([event for event, _ in group], refused)
+            self._report([event for event, _ in group], refused)
         for number, (_, written) in enumerate(group):
             if written is not None and not written.done():
                 written.set_result(number not in refused)
@@ -248,12 +248,12 @@ class LogBackend:
         self._writer.write(loop, self._form(batch), partial(_resolve, done))
         refused = await done
         if refused:
-            self._tell(batch, refused)
+            self._report(batch, refused)
 
     def _form(self, events: Sequence[bytes]) -> Sequence[bytes]:
         return [legacy_line(event).encode() for event in events] if self._legacy else events
 
-    def _tell(self, events: Sequence[bytes], refused: dict[int, str]) -> None:
+    def _report(self, events: Sequence[bytes], refused: dict[int, str]) -> None:
         why = next(iter(refused.values()))
         self._metrics.lost(_PLUGIN, [events[number] for number in refused], why)
 

@@ -30,17 +30,17 @@ class AuditMetrics:
         self.rejected = Counters(_REJECTED, registry)
         self._errors = Counters(_ERRORS, registry)
         self._log = log
-        self._told: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._reported_at: dict[str, float] = {}
+        self._unreported: dict[str, int] = {}
 
     def lost(self, plugin: str, events: Sequence[bytes], why: str) -> None:
         """Count events that a plugin dropped, and log the reason."""
         self._errors.add(plugin, by=len(events))
-        count = self._untold[plugin] = self._untold.get(plugin, 0) + len(events)
+        count = self._unreported[plugin] = self._unreported.get(plugin, 0) + len(events)
         now = monotonic()
-        if plugin in self._told and now - self._told[plugin] < _SELDOM:
+        if plugin in self._reported_at and now - self._reported_at[plugin] < _SELDOM:
             return
-        self._told[plugin] = now
-        self._untold[plugin] = 0
+        self._reported_at[plugin] = now
+        self._unreported[plugin] = 0
         some = [legacy_line(event) for event in events[:_SHOWN]]
         self._log.error("audit events were lost", plugin=plugin, events=count, error=why, some=some)

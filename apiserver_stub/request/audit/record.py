@@ -40,7 +40,7 @@ _LONGEST_AGENT = 1024
 _CUT = "...TRUNCATED"
 _BRIEF = 0.001  # seconds
 _SLOW = 0.5  # seconds from which on an event includes latency annotations
-_NOBODY = UserInfo()
+_NO_USER = UserInfo()
 _second = (0, b"1970-01-01T00:00:00.")  # wall-clock seconds, and the beginning of timestamps in that second
 
 _current: ContextVar["AuditRecord | None"] = ContextVar("audited request", default=None)
@@ -58,7 +58,7 @@ class AuditRecord(Struct):
     received: float
     since: float = 0.0
     coverage: Coverage | None = None
-    user: UserInfo = _NOBODY
+    user: UserInfo = _NO_USER
     code: int = 0
     status: bytes = b""
     request_object: bytes = b""
@@ -186,7 +186,7 @@ class AuditRecord(Struct):
         described = self.described = b"%b,%b" % (encode(self.audit_id), encode(beginning)[1:-1])
         return described
 
-    def tell_latency(self, at: float) -> None:
+    def annotate_latency(self, at: float) -> None:
         """Annotate the request with where its time went, if it was slow."""
         total = at - self.received
         if total <= _SLOW or not self.latencies or self.info.verb == "watch":

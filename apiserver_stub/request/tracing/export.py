@@ -85,7 +85,7 @@ class SpanQueue(SpanProcessor):
                 raise
             if result is not SpanExportResult.SUCCESS:
                 self._count(len(batch))
-            self._tell(fails=result is not SpanExportResult.SUCCESS)
+            self._log_state(fails=result is not SpanExportResult.SUCCESS)
 
     def _export(self, batch: Sequence[ReadableSpan]) -> SpanExportResult:
         return self._exporter.export(batch)
@@ -94,7 +94,7 @@ class SpanQueue(SpanProcessor):
         if spans:
             self._lost.add("collector", by=float(spans))
 
-    def _tell(self, *, fails: bool) -> None:
+    def _log_state(self, *, fails: bool) -> None:
         if fails and not self._fails:
             self._log.warning("trace collector does not accept spans; dropping them until it does")
         elif self._fails and not fails:

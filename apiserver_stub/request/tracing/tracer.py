@@ -54,7 +54,7 @@ _VERBS: Mapping[str, str] = {
     "create": "Create", "delete": "Delete", "deletecollection": "Delete", "get": "Get", "list": "List",
     "patch": "Patch", "update": "Update",
 }  # fmt: skip
-_TOLD: Mapping[str, str] = {"create": "POST", "update": "PUT", "deletecollection": "DELETE"}
+_REPORTED_VERBS: Mapping[str, str] = {"create": "POST", "update": "PUT", "deletecollection": "DELETE"}
 _CONNECTS = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _READS = frozenset({"Get", "List"})
 _FAILED = 500
@@ -93,13 +93,15 @@ class Tracer:
     def begin(self, context: RequestContext, user: User) -> "TracedRequest | None":
         """Return the span of a request and make it current; None if it is not traced."""
         request = context.http
-        told = "traceparent" in request.headers
+        has_parent = "traceparent" in request.headers
         CURRENT.set(None)
-        if not (told or self._by_chance):
+        if not (has_parent or self._by_chance):
             return None
-        parent = self._propagator.extract(request.headers, otel_context.Context()) if told else otel_context.Context()
+        parent = (
+            self._propagator.extract(request.headers, otel_context.Context()) if has_parent else otel_context.Context()
+        )
         links = []
-        if told and _OPERATORS.isdisjoint(user.groups):
+        if has_parent and _OPERATORS.isdisjoint(user.groups):
             links = [trace.Link(trace.get_current_span(parent).get_span_context())]
             parent = otel_context.Context()
         since = monotonic() - context.started
@@ -325,13 +327,13 @@ def _of_verb(context: RequestContext) -> dict[str, str]:
         "scope": "resource" if info.name or info.verb == "create" else "namespace" if info.namespace else "cluster",
         "url": request.path,
         "user-agent": request.headers.get("user-agent", ""),
-        "verb": "CONNECT" if connects else "APPLY" if applies else _TOLD.get(info.verb, info.verb.upper()),
+        "verb": "CONNECT" if connects else "APPLY" if applies else _REPORTED_VERBS.get(info.verb, info.verb.upper()),
     }
 
 
 def _length(request: Request) -> int:
-    told = request.headers.get("content-length", "")
-    return len(request.body) or (int(told) if told.isdecimal() and told.isascii() else 0)
+    length = request.headers.get("content-length", "")
+    return len(request.body) or (int(length) if length.isdecimal() and length.isascii() else 0)
 
 
 def _instance_id() -> str:

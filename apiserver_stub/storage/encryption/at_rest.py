@@ -41,7 +41,8 @@ class _Made(Struct, frozen=True):
 
 
 class EncryptionAtRest:
-    """Encrypts the data of `storage` as --encryption-provider-config says, and reloads that file if configured.
+    """Encrypts the data of `storage` with the configuration of a file (--encryption-provider-config), and reloads that
+    file if configured.
 
     `inspect` returns why an object's bytes cannot be read. Raises `ConfigFileError` for an invalid file, and
     `CannotStart` or `ConfigError` if a package is missing.
@@ -68,7 +69,7 @@ class EncryptionAtRest:
 
     def check(self) -> str:
         """Return why a KMS provider cannot be used; empty if all can."""
-        return "; ".join(f"{each.name}: {each.trouble}" for each in self._made.services if each.trouble)
+        return "; ".join(f"{each.name}: {each.problem}" for each in self._made.services if each.problem)
 
     async def open(self) -> None:
         """Get the keys of the KMS providers before anything is read."""
@@ -123,7 +124,7 @@ class EncryptionAtRest:
         except CannotStart as error:
             raise ConfigFileError(f"{self._path}: {error}") from None
         await all_of(*(each.probe() for each in made.services))
-        if ill := [f"{each.name}: {each.trouble}" for each in made.services if each.trouble]:
+        if ill := [f"{each.name}: {each.problem}" for each in made.services if each.problem]:
             await _close(made.services)
             raise ConfigFileError(f"{self._path}: {'; '.join(ill)}")
         before, self._made = self._made, made

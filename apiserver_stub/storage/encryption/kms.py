@@ -109,7 +109,7 @@ class EncryptedObject(Struct, frozen=True):
         try:
             _READER.fill(tree, data, FieldBudget(1000))
         except (ValueError, RequestEntityTooLarge):
-            raise TransformError("the stored data is no message of KMS v2") from None
+            raise TransformError("the stored data is not a KMS v2 message") from None
         found = cls(
             tree.get("data", b""), tree.get("key_id", ""), tree.get("source", b""), tree.get("annotations", {}),
             tree.get("type", _DATA_KEY),
@@ -131,9 +131,12 @@ class EncryptedObject(Struct, frozen=True):
             (self.type not in (_DATA_KEY, _SEED_KEY), f"the type of the encrypted key is unknown: {self.type}"),
             (not self.source, "the encrypted key is empty"),
             (len(self.source) > _LONGEST_SOURCE, f"the encrypted key has more than {_LONGEST_SOURCE} bytes"),
-            (bool(_key_id_problem(self.key_id)), f"the name of the key is {_key_id_problem(self.key_id)}"),
+            (bool(_key_id_problem(self.key_id)), f"the key ID is {_key_id_problem(self.key_id)}"),
             (size > _LARGEST_ANNOTATIONS, f"the annotations have more than {_LARGEST_ANNOTATIONS} bytes"),
-            (not all("." in name for name in self.annotations), "an annotation's name is no qualified domain name"),
+            (
+                not all("." in name for name in self.annotations),
+                "an annotation's name is not a fully qualified domain name",
+            ),
         )
         for holds, problem in rules:
             if holds:
@@ -181,7 +184,7 @@ class KMSProvider:
     def __init__(self, config: KMS, metrics: KMSMetrics, log: Logger) -> None:
         self.prefix = f"k8s:enc:kms:v2:{config.name}:".encode()
         self.name = config.name
-        self.trouble = "it was not asked yet"
+        self.problem = "it has not been probed yet"
         """Why the plugin is not healthy; empty if it is."""
         self.timeout = float(config.timeout)
         """The timeout of a call in seconds."""
@@ -198,9 +201,9 @@ class KMSProvider:
         """See `Transformer`."""
         current = self._current
         if current is None:
-            raise TransformError(f"the KMS provider {self.name} has no key: {self.trouble}")
+            raise TransformError(f"the KMS provider {self.name} has no key: {self.problem}")
         if monotonic() > current.expires:
-            raise TransformError(f"the key of the KMS provider {self.name} may not be used any more: {self.trouble}")
+            raise TransformError(f"the key of the KMS provider {self.name} may not be used any more: {self.problem}")
         self._count("to_storage", current.stored.key_id)
         stored = current.stored
         encrypted = current.seed.encrypt(data, context)
@@ -221,7 +224,7 @@ class KMSProvider:
     async def run(self) -> None:
         """Call the plugin's Status periodically until cancelled."""
         while True:
-            await asyncio.sleep(_ILL if self.trouble else _WELL)
+            await asyncio.sleep(_ILL if self.problem else _WELL)
             await self.probe()
 
     async def probe(self) -> None:
@@ -230,12 +233,12 @@ class KMSProvider:
             status = await self._call("Status", {})
             self._check(status)
             await self._renew(status["key_id"])
-            trouble = ""
+            problem = ""
         except TransformError as error:
-            trouble = str(error)
-        if trouble != self.trouble:
-            self._log.info("probed KMS provider", provider=self.name, trouble=trouble)
-        self.trouble = trouble
+            problem = str(error)
+        if problem != self.problem:
+            self._log.info("probed KMS provider", provider=self.name, problem=problem)
+        self.problem = problem
 
     async def close(self) -> None:
         """Close the connection; pending calls fail."""
@@ -244,13 +247,13 @@ class KMSProvider:
     def _check(self, status: Tree) -> None:
         version, health, key_id = (str(status.get(name, "")) for name in ("version", "healthz", "key_id"))
         if health != "ok":
-            raise TransformError(f"the KMS provider {self.name} says that it is not well: {health[:200]!r}")
+            raise TransformError(f"the KMS provider {self.name} reports that it is unhealthy: {health[:200]!r}")
         if version not in _VERSIONS or version != (self._version or version):
             raise TransformError(f"the KMS provider {self.name} speaks another version than v2: {version[:20]!r}")
         self._version = version
         if problem := _key_id_problem(key_id):
             self._metrics.invalid_ids.add(self.name, "empty" if not key_id else "too_long")
-            raise TransformError(f"the KMS provider {self.name} tells a key whose name is {problem}")
+            raise TransformError(f"the KMS provider {self.name} returned a key ID that is {problem}")
         self._metrics.status_at.set(wall_seconds(), self.name, hashed(key_id), self._metrics.server)
 
     async def _renew(self, key_id: str) -> None:
@@ -266,7 +269,7 @@ class KMSProvider:
         )
         stored.check()
         if stored.key_id != key_id:
-            raise TransformError(f"the KMS provider {self.name} encrypts with another key than it tells of")
+            raise TransformError(f"the KMS provider {self.name} encrypts with another key than its Status reports")
         seed = _Seed(secret)
         self._keep(stored.source_id, seed)
         self._current = _Current(seed, stored, expires)

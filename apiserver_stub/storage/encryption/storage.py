@@ -84,9 +84,9 @@ class EncryptedStorage:
         self._tasks: Tasks | None = None
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """See `Storage`."""
-        return self._storage.trouble
+        return self._storage.problem
 
     @property
     def failures(self) -> Mapping[str, int]:

@@ -88,7 +88,7 @@ class Layout:
         revision = self.revision(found["mod_revision"])
         return Record(revision, *row, stamped(found.get("value", b""), revision), False, at, 0.0, decode_error)
 
-    def told(self, events: Sequence[Tree], at: float) -> list[Record]:
+    def records_of(self, events: Sequence[Tree], at: float) -> list[Record]:
         """Return the records of events, in order. All events of a revision must be included."""
         final: Mapping[tuple[int, bytes], bytes] = {
             (event["kv"]["mod_revision"], key): data

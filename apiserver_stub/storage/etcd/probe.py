@@ -19,7 +19,7 @@ class Probe:
     def __init__(
         self, client: EtcdClient, layout: Layout, metrics: EtcdMetrics, checks: tuple[float, float], size: float
     ) -> None:
-        self.trouble = ""
+        self.problem = ""
         """Why etcd cannot be used; empty if it can."""
         self.unready = ""
         """Why etcd is not ready; empty if it is."""
@@ -46,10 +46,10 @@ class Probe:
         try:
             await self._client.ask_once("Range", {"key": self._key}, longest)
         except GrpcError as failure:
-            self.trouble = self.unready = f"error getting data from etcd: {failure.message}"
+            self.problem = self.unready = f"error getting data from etcd: {failure.message}"
             return
         took = monotonic() - began
-        self.trouble, self.unready = (
+        self.problem, self.unready = (
             "" if took <= allowed else f"etcd took {took:.1f} s to answer" for allowed in (self._health, self._ready)
         )
 

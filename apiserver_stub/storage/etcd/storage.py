@@ -100,9 +100,9 @@ class EtcdStorage(UsedByMany):
         self._question: asyncio.Task[int] | None = None  # the next request, which starts after it
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why etcd cannot be used; empty if it is healthy."""
-        return self._probe.trouble
+        return self._probe.problem
 
     @property
     def unready(self) -> str:

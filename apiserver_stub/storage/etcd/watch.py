@@ -43,7 +43,7 @@ class Responses:
         if response.get("fragment"):
             return (), 0
         events, self._parts = self._parts, []
-        return self._layout.told(events, at), self._layout.revision(events[-1]["kv"]["mod_revision"])
+        return self._layout.records_of(events, at), self._layout.revision(events[-1]["kv"]["mod_revision"])
 
 
 class WatchParts(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class EtcdWatch:
         self._deliver = deliver
         self._ended = ended
         self._stream: GrpcStream | None = None
-        self._tells_progress = False
+        self._reports_progress = False
         self._wanted = 0
         self._timer: asyncio.TimerHandle | None = None
         self._caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -152,7 +152,7 @@ class EtcdWatch:
                 "fragment": True,
             }
         })  # fmt: skip
-        self._tells_progress = await self._is_safe(member)
+        self._reports_progress = await self._is_safe(member)
         while (response := await self._stream.read()) is not None and not self._over:
             if response.get("canceled"):
                 if oldest := response.get("compact_revision"):
@@ -165,13 +165,13 @@ class EtcdWatch:
         if revision <= self.revision:
             self._check()
             return
-        told = [self._parts.inspected(record) for record in records if record.revision > self.revision]
-        for record in told:
+        new = [self._parts.inspected(record) for record in records if record.revision > self.revision]
+        for record in new:
             self._parts.metrics.event(record.resource)
         if not response.get("events"):
             self._parts.metrics.bookmark()
         self.revision = revision
-        self._deliver(told, revision)
+        self._deliver(new, revision)
         self._check()
 
     def _check(self) -> None:
@@ -197,7 +197,7 @@ class EtcdWatch:
 
     async def _ask_once(self) -> None:
         with suppress(GrpcError):  # retried later
-            if self._tells_progress and self._stream is not None:
+            if self._reports_progress and self._stream is not None:
                 await self._stream.write({"progress_request": {}})
             else:
                 await self._parts.advance()

@@ -91,7 +91,7 @@ class ExportWriter:
         try:
             line = _sealed(msgspec.json.encode(fields))
         except UnicodeEncodeError:
-            raise Unusable(f"{row.resource} {row.key!r} cannot be exported: its name is no text") from None
+            raise Unusable(f"{row.resource} {row.key!r} cannot be exported: its name is not valid UTF-8") from None
         self._write(line)
         self.records += 1
         self._of_part += 1
@@ -107,9 +107,9 @@ class ExportWriter:
 
     def _end_part(self) -> None:
         self.parts += 1
-        told = {"part": self.parts, "records": self.records, "sha256": self._digest.hexdigest()}
+        end_of_part = {"part": self.parts, "records": self.records, "sha256": self._digest.hexdigest()}
         self._of_part = self._size = 0
-        self._write(msgspec.json.encode(told))
+        self._write(msgspec.json.encode(end_of_part))
 
     def _write(self, line: bytes) -> None:
         self._file.write(line + b"\n")
@@ -160,7 +160,7 @@ class ExportReader:
         try:
             found = _HEADER.decode(line)
         except _UNREADABLE:
-            raise Unusable(f"{self._path} is no export; 'apiserver-stub export' makes one") from None
+            raise Unusable(f"{self._path} is not an export; create one with 'apiserver-stub export'") from None
         if found.export != FORMAT:
             raise Unusable(f"{self._path} is an export of format {found.export}, this program knows only {FORMAT}")
         if not _is_sealed(line[:-1]):
@@ -198,8 +198,8 @@ def _sealed(line: bytes) -> bytes:
 
 
 def _is_sealed(line: bytes) -> bool:
-    told, _, checksum = line.rpartition(_CRC)
-    return checksum == b"%d}" % crc32(told)
+    content, _, checksum = line.rpartition(_CRC)
+    return checksum == b"%d}" % crc32(content)
 
 
 def _decoded(line: bytes) -> _Line | None:

@@ -13,7 +13,7 @@ from apiserver_stub.storage.integrity import Acknowledged, checksum
 from apiserver_stub.storage.interface import Record, TooOld, Unusable
 from apiserver_stub.storage.revisions import RevisionIndex
 from apiserver_stub.storage.schema import StoreRecord
-from apiserver_stub.storage.snapshot import absent, explained, require_all, said_of
+from apiserver_stub.storage.snapshot import absent, explained, read_acknowledged, require_all
 from apiserver_stub.storage.witness import Witness, boot_id, sync, witness_path
 from controller_manager.common.base.clock import wall_seconds
 
@@ -55,10 +55,10 @@ class SqliteSource:
             raise Unusable(f"{self._path} does not hold what was exported before")
 
     def _read(self, at: int | None) -> int:
-        said = said_of(self._path) if witness_path(self._path).exists() else None
+        acknowledged = read_acknowledged(self._path) if witness_path(self._path).exists() else None
         damaged: dict[int, str] = {}
         audit = self._audit
-        audit.seen.said = said
+        audit.seen.acknowledged = acknowledged
         with explained(self._path):
             audit.open()
             if audit.outdated:
@@ -76,7 +76,7 @@ class SqliteSource:
                 while self._index.take(_PORTION):
                     pass
         require_all(audit, self._path)
-        if audit.state is None or (said is None and audit.state.written is None):
+        if audit.state is None or (acknowledged is None and audit.state.written is None):
             raise Unusable(f"the witness of {self._path} is missing, so its content cannot be verified")
         self._revision = audit.seen.revision if at is None else at
         if self._revision > audit.seen.revision:

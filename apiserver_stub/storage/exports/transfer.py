@@ -17,7 +17,7 @@ from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.random import random_source
 
-Tell = Callable[[str], None]  # reports the progress
+Report = Callable[[str], None]  # reports the progress
 
 _MINUTE = 60
 
@@ -68,7 +68,7 @@ class Moved(NamedTuple):
     before: int = 0
 
 
-async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
+async def export_rows(source: Source, path: Path, report: Report) -> Moved:
     """Write the rows of a storage to a new file, which gets its name when it is complete. An interrupted export is
     resumed at its revision while the storage has that revision; otherwise it starts again. Raises `Unusable` and
     `OSError`.
@@ -77,7 +77,7 @@ async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
     encrypted: Counter[str] = Counter()
     part = path.with_name(f"{path.name}.part")
     with _alone(part) as file:
-        found = _found(file, part, encrypted, tell)
+        found = _found(file, part, encrypted, report)
         writer = None
         try:
             header, there = await _begin(source, file, found, encrypted)
@@ -86,7 +86,7 @@ async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
                 for row in rows:
                     writer.add(row)
                 _count(encrypted, rows)
-                tell(f"{writer.records} records exported")
+                report(f"{writer.records} records exported")
             writer.end()
         except BaseException:
             if not (found if writer is None else writer.parts):
@@ -130,7 +130,7 @@ async def _begin(
     return Header(FORMAT, random_source().uid().replace("-", ""), revision, format_time(utc_now())), None
 
 
-def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", tell: Tell) -> tuple[Header, Sound] | None:
+def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", report: Report) -> tuple[Header, Sound] | None:
     """Return the verified part of a file; None if not even one part is complete."""
     file.seek(0)
     reader = None
@@ -138,15 +138,15 @@ def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", tell: Tell) ->
         reader = ExportReader(file, part)
         for rows in reader.parts():
             _count(encrypted, rows)
-            tell(f"{reader.sound.records if reader.sound else 0} records are there")
+            report(f"{reader.sound.records if reader.sound else 0} records are there")
     return (reader.header, reader.sound) if reader is not None and reader.sound is not None else None
 
 
-async def import_rows(path: Path, target: ImportTarget, tell: Tell) -> Moved:
+async def import_rows(path: Path, target: ImportTarget, report: Report) -> Moved:
     """Fill a storage from an export after verifying all of it. An interrupted import is resumed. Raises `Unusable` and
     `OSError`.
     """
-    header, count = _verify(path, tell)
+    header, count = _verify(path, report)
     encrypted: Counter[str] = Counter()
     try:
         there = await target.open(header)
@@ -159,20 +159,20 @@ async def import_rows(path: Path, target: ImportTarget, tell: Tell) -> Moved:
                 _count(encrypted, rows)
                 if seen > there:
                     await target.add([_living(row) for row in rows[max(0, len(rows) - (seen - there)) :]])
-                tell(f"{seen} of {count} records imported")
+                report(f"{seen} of {count} records imported")
         revision = await target.finish()
     finally:
         await target.close()
     return Moved(revision, count, encrypted, there)
 
 
-def _verify(path: Path, tell: Tell) -> tuple[Header, int]:
+def _verify(path: Path, report: Report) -> tuple[Header, int]:
     count = 0
     with path.open("rb") as file:
         reader = ExportReader(file, path)
         for rows in reader.parts():
             count += len(rows)
-            tell(f"{count} records checked")
+            report(f"{count} records checked")
     return reader.header, count
 
 

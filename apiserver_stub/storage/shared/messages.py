@@ -119,7 +119,7 @@ class WatchEnded(msgspec.Struct, tag=5, array_like=True, gc=False):
 class OwnerState(msgspec.Struct, tag=6, array_like=True, gc=False):
     """The health of the owner; the first message, and sent again when it changes."""
 
-    trouble: str
+    problem: str
 
 
 Reply = Done | Portion | Refused | ChangeMessage | WatchEnded | OwnerState

@@ -68,7 +68,7 @@ class StorageOwner:
         """Open the storage and accept clients. Raises `Unusable`."""
         await self._storage.open()
         await self._tasks.__aenter__()
-        self._tasks.start(self._tell_state(), name="state of the storage")
+        self._tasks.start(self._send_states(), name="state of the storage")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._connect, sock=self._listener, backlog=_BACKLOG)
 
@@ -84,7 +84,9 @@ class StorageOwner:
             session.connection.close()
 
     def _connect(self) -> "MessageConnection[StorageRequest]":
-        session = _Session(self._storage, self._raw, self._listing, self._tasks, self._forget, self._tell, self._log)
+        session = _Session(
+            self._storage, self._raw, self._listing, self._tasks, self._forget, self._send_all, self._log
+        )
         self._sessions.add(session)
         return session.connection
 
@@ -97,14 +99,14 @@ class StorageOwner:
             self._encoded = records, msgspec.Raw(encode(records))
         return self._encoded[1]
 
-    async def _tell_state(self) -> None:
+    async def _send_states(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY)
-            self._tell()
+            self._send_all()
 
-    def _tell(self) -> None:
+    def _send_all(self) -> None:
         for session in self._sessions:
-            session.tell_state()
+            session.send_state()
 
 
 class _Session:
@@ -117,28 +119,28 @@ class _Session:
         listing: asyncio.Semaphore,
         tasks: Tasks,
         ended: "Callable[[_Session], None]",
-        tell_all: Callable[[], None],
+        send_all: Callable[[], None],
         log: Logger,
     ) -> None:
-        self.connection = MessageConnection(decode_request, self._take, self._lost, lambda _: self.tell_state())
+        self.connection = MessageConnection(decode_request, self._take, self._lost, lambda _: self.send_state())
         self._storage = storage
         self._raw = raw
         self._listing = listing
         self._tasks = tasks
         self._ended = ended
-        self._tell_all = tell_all
+        self._send_all = send_all
         self._log = log
         self._watches: dict[int, Callable[[], None]] = {}
         self._count = self._size = 0  # of pending requests
         self._held = self._is_lost = False
-        self._told = "?"  # the reported health of the storage
+        self._reported = "?"  # the reported health of the storage
 
-    def tell_state(self) -> None:
+    def send_state(self) -> None:
         """Send the health of the storage if it has changed."""
-        trouble = self._storage.trouble
-        if trouble != self._told:
-            self._told = trouble
-            self.connection.send(OwnerState(trouble))
+        problem = self._storage.problem
+        if problem != self._reported:
+            self._reported = problem
+            self.connection.send(OwnerState(problem))
 
     def _lost(self) -> None:
         self._is_lost = True
@@ -185,7 +187,7 @@ class _Session:
         if failure is None:
             self.connection.send(Done(number, done.result() or 0))
         else:
-            self._tell_all()
+            self._send_all()
             self.connection.send(_refusal(number, failure))
 
     async def _answer(self, request: StorageRequest) -> None:

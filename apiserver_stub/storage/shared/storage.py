@@ -74,7 +74,7 @@ class SharedStorage(UsedByMany):
         self._greeted = asyncio.Event()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why writes fail; empty if healthy."""
         return self._state
 
@@ -184,7 +184,7 @@ class SharedStorage(UsedByMany):
         except BaseException as error:
             await self._tasks.__aexit__(None, None, None)
             if isinstance(error, TimeoutError):
-                raise Unusable(f"{_LOST}: nobody answers at {self._path}") from None
+                raise Unusable(f"{_LOST}: no process answers at {self._path}") from None
             raise
 
     async def _end(self) -> None:
@@ -235,8 +235,8 @@ class SharedStorage(UsedByMany):
                 self._refused(number, reply)
             case messages.WatchEnded(number, why):
                 self._end_watch(number, why)
-            case messages.OwnerState(trouble):
-                self._state = trouble
+            case messages.OwnerState(problem):
+                self._state = problem
                 if self._connection is None:
                     self._greet()
 

@@ -74,10 +74,10 @@ class TokenRequests:
         annotate(f"authentication.{PLATFORM_DOMAIN}/issued-credential-id", f"JTI={claims.identifier}")
         expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
         tree["metadata"] |= {"uid": account.field("metadata.uid"), "creationTimestamp": format_time(now)}
-        told = answered(
+        granted = answered(
             _typed(tree, subresource), spec, {"token": await self._sign(claims), "expirationTimestamp": expires}
         )
-        return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
+        return Reply(Item(encode(in_order(granted))), 201, (*warnings, *shortened))
 
     def _granted(self, spec: TokenSpec) -> tuple[TokenSpec, tuple[str, ...]]:
         """Return the spec that is granted, and a warning if the lifetime was shortened."""
@@ -149,7 +149,8 @@ def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: st
         raise BadRequest(f'the {ref.kind} "{ref.name}" does not run as the service account "{request.name}"')
     found = row.field("metadata.uid")
     if ref.uid not in ("", found):
-        why = f"the UID in the bound object reference ({ref.uid}) is not the one it has; it may have been created anew"
+        given = f"the UID in the bound object reference ({ref.uid})"
+        why = f"{given} does not match its current UID; it may have been recreated"
         raise conflict("", ref.kind, ref.name, why)
     bound = {of.claim: Reference(ref.name, found)}
     node = row.field(of.runs_on) if of.runs_on else ""

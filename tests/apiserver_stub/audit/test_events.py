@@ -127,9 +127,9 @@ def test_where_the_time_went_is_told_of_slow_requests() -> None:
     found = record()
     found.note_latency("etcd", 0.25)
     found.note_latency("etcd", 0.5)
-    found.tell_latency(AT + 0.4)
+    found.annotate_latency(AT + 0.4)
     assert "annotations" not in told(found)
-    found.tell_latency(found.received + 2)
+    found.annotate_latency(found.received + 2)
     assert told(found)["annotations"] == {
         "apiserver.latency.k8s.io/etcd": "750ms",
         "apiserver.latency.k8s.io/total": "2s",

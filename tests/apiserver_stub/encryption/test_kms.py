@@ -25,7 +25,7 @@ DATA, AT = b'{"kind":"Secret"}', b"/registry/secrets/default/a"
 
 
 class Service:
-    """A service that encrypts by turning around, and does what it is told to."""
+    """A service that encrypts by turning around, and follows its instructions."""
 
     def __init__(self) -> None:
         self.status: Tree = {"version": "v2", "healthz": "ok", "key_id": "key-1"}
@@ -33,7 +33,7 @@ class Service:
         self.asked: list[str] = []
         self.answer: Any = None
 
-    async def tell(self, _: Tree) -> Tree:
+    async def report_status(self, _: Tree) -> Tree:
         self.asked.append("Status")
         return self.status
 
@@ -52,7 +52,7 @@ class Service:
 
     @asynccontextmanager
     async def serving(self, target: str) -> AsyncIterator[None]:
-        answers = {"Status": self.tell, "Encrypt": self.encrypt, "Decrypt": self.decrypt}
+        answers = {"Status": self.report_status, "Encrypt": self.encrypt, "Decrypt": self.decrypt}
         async with grpc_server(target, "kms_v2", answers):
             yield
 
@@ -101,10 +101,10 @@ async def test_what_kube_apiserver_stored_is_decrypted_with_one_question(target:
 async def test_objects_share_a_seed_until_the_service_has_another_key(target: str) -> None:
     service = Service()
     async with service.serving(target), provider(target) as kms:
-        with pytest.raises(TransformError, match="has no key: it was not asked yet"):
+        with pytest.raises(TransformError, match="has no key: it has not been probed yet"):
             kms.encrypt(DATA, AT)
         await kms.probe()
-        assert kms.trouble == ""
+        assert kms.problem == ""
         stored = [kms.encrypt(DATA, AT) for _ in range(3)]
         assert len(set(stored)) == 3
         assert {EncryptedObject.read(each).key_id for each in stored} == {"key-1"}
@@ -120,44 +120,44 @@ async def test_objects_share_a_seed_until_the_service_has_another_key(target: st
 
 
 @pytest.mark.parametrize(
-    ("status", "trouble"),
+    ("status", "problem"),
     [
-        ({"healthz": "sick"}, "says that it is not well: 'sick'"),
-        ({"healthz": "x" * 999}, "not well: 'xxx"),
+        ({"healthz": "sick"}, "reports that it is unhealthy: 'sick'"),
+        ({"healthz": "x" * 999}, "unhealthy: 'xxx"),
         ({"version": "v1"}, "another version than v2: 'v1'"),
-        ({"key_id": ""}, "a key whose name is empty"),
+        ({"key_id": ""}, "a key ID that is empty"),
         ({"key_id": "k" * 1025}, "longer than 1024 bytes"),
     ],
 )
-async def test_a_service_that_is_not_well_says_why_and_its_key_goes_on(target: str, status: Tree, trouble: str) -> None:
+async def test_a_service_that_is_not_well_says_why_and_its_key_goes_on(target: str, status: Tree, problem: str) -> None:
     service = Service()
     async with service.serving(target), provider(target) as kms:
         await kms.probe()
         service.status = {**service.status, **status}
         await kms.probe()
-        assert trouble in kms.trouble
-        assert len(kms.trouble) < 400
+        assert problem in kms.problem
+        assert len(kms.problem) < 400
         assert kms.decrypt(kms.encrypt(DATA, AT), AT).data == DATA
 
 
 @pytest.mark.parametrize(
-    ("answer", "trouble"),
+    ("answer", "problem"),
     [
         ({"ciphertext": b"", "key_id": "key-1"}, "the encrypted key is empty"),
         ({"ciphertext": b"x" * 1025, "key_id": "key-1"}, "more than 1024 bytes"),
-        ({"ciphertext": b"x", "key_id": "key-9"}, "encrypts with another key than it tells of"),
-        ({"ciphertext": b"x", "key_id": ""}, "the name of the key is empty"),
+        ({"ciphertext": b"x", "key_id": "key-9"}, "encrypts with another key than its Status reports"),
+        ({"ciphertext": b"x", "key_id": ""}, "the key ID is empty"),
         ({"ciphertext": b"x", "key_id": "key-1", "annotations": {"a.b": b"x" * 40000}}, "more than 32768 bytes"),
-        ({"ciphertext": b"x", "key_id": "key-1", "annotations": {"plain": b"x"}}, "no qualified domain name"),
+        ({"ciphertext": b"x", "key_id": "key-1", "annotations": {"plain": b"x"}}, "not a fully qualified domain name"),
         (b"\xff\xff", "failed to answer Encrypt"),
     ],
 )
-async def test_a_lying_service_gives_no_key(target: str, answer: Any, trouble: str) -> None:
+async def test_a_lying_service_gives_no_key(target: str, answer: Any, problem: str) -> None:
     service = Service()
     service.answer = answer
     async with service.serving(target), provider(target) as kms:
         await kms.probe()
-        assert trouble in kms.trouble
+        assert problem in kms.problem
         with pytest.raises(TransformError):
             kms.encrypt(DATA, AT)
 
@@ -188,16 +188,16 @@ async def test_a_service_that_is_gone_and_comes_back(target: str) -> None:
     service = Service()
     async with provider(target, timeout=1) as kms:
         await kms.probe()
-        assert "UNAVAILABLE" in kms.trouble
+        assert "UNAVAILABLE" in kms.problem
         async with service.serving(target):
             for _ in range(50):
                 await kms.probe()
-                if not kms.trouble:
+                if not kms.problem:
                     break
                 await asyncio.sleep(0.1)
             stored = kms.encrypt(DATA, AT)
         await kms.probe()
-        assert kms.trouble
+        assert kms.problem
         assert await decrypted(kms, stored) == DATA
         assert kms.decrypt(kms.encrypt(DATA, AT), AT).data == DATA  # for three minutes
 

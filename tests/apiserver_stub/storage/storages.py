@@ -32,7 +32,7 @@ def body(text: str = "") -> bytes:
     return b'{"metadata":{"resourceVersion":"","name":"a"},"text":"%b"}' % text.encode()
 
 
-def told(text: str, revision: int) -> bytes:
+def stamped_body(text: str, revision: int) -> bytes:
     return b'{"metadata":{"resourceVersion":"%d","name":"a"},"text":"%b"}' % (revision, text.encode())
 
 
@@ -42,7 +42,7 @@ class Follower:
     def __init__(self, after: int) -> None:
         self.after = self.revision = after
         self.records: list[Record] = []
-        self._told = asyncio.Event()
+        self._received = asyncio.Event()
 
     def __call__(self, records: Sequence[Record], revision: int) -> None:
         for record in records:
@@ -50,14 +50,14 @@ class Follower:
         assert revision >= self.revision
         self.records += records
         self.revision = revision
-        self._told.set()
+        self._received.set()
 
     async def reach(self, revision: int) -> None:
         """Wait until so much was told, which a storage elsewhere does in its own time."""
         async with asyncio.timeout(30):
             while self.revision < revision:
-                self._told.clear()
-                await self._told.wait()
+                self._received.clear()
+                await self._received.wait()
 
 
 def reopener(kind: str, folder: Path, etcd: Callable[[], Etcd]) -> Reopen:

@@ -38,7 +38,7 @@ async def writer(store, name):
         made = await store.commit(Write("pods", key, expected, BODY, deleted=delete))
         print(key, made.revision, expected, int(delete), flush=True)
 
-async def tell(backend):
+async def report_compaction(backend):
     while not backend._state.floor:
         await asyncio.sleep(0.01)
     print("compacted", flush=True)
@@ -49,7 +49,7 @@ async def main():
     await store.start()
     store._upkeep._pause = 0.05
     async with asyncio.TaskGroup() as group:
-        group.create_task(tell(backend))
+        group.create_task(report_compaction(backend))
         for number in range(16):
             group.create_task(writer(store, f"{sys.argv[2]}-{number}"))
 

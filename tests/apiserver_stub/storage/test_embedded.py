@@ -56,13 +56,13 @@ async def test_a_watch_that_compaction_overtakes_is_refused_before_it_leaves_any
     await storage.open()
     await storage.txn([Write("pods", f"{number:02}", 0, DATA) for number in range(25)])
     newest = await storage.txn([Write("pods", f"{number:02}", number + 2, DATA, deleted) for number in range(25)])
-    told: list[int] = []
+    received: list[int] = []
     backend.before = {fetch: lambda: storage.compact(newest)}
     with pytest.raises(TooOld):
-        await storage.watch(1, lambda records, _: told.extend(record.revision for record in records))
-    assert told == list(range(2, 2 + 10 * (fetch - 1)))
+        await storage.watch(1, lambda records, _: received.extend(record.revision for record in records))
+    assert received == list(range(2, 2 + 10 * (fetch - 1)))
     await storage.txn([Write("pods", "new", 0, DATA)])
-    assert len(told) == 10 * (fetch - 1)
+    assert len(received) == 10 * (fetch - 1)
     await storage.close()
 
 
@@ -75,8 +75,8 @@ async def test_what_is_written_between_a_read_of_the_log_and_a_watch_is_told() -
     storage = EmbeddedStorage(backend)
     await storage.open()
     await storage.txn([Write("pods", "b", 0, DATA)])
-    told: list[str] = []
-    await storage.watch(1, lambda records, _: told.extend(record.key for record in records))
-    assert told == ["a", "b"]
+    received: list[str] = []
+    await storage.watch(1, lambda records, _: received.extend(record.key for record in records))
+    assert received == ["a", "b"]
     assert [record.key for record in (await storage.list()).records] == ["a", "b"]
     await storage.close()

@@ -41,7 +41,7 @@ async def until(condition: Any) -> None:
     raise AssertionError
 
 
-class Told:
+class Watched:
     """What a watch tells, and why it ended."""
 
     def __init__(self) -> None:
@@ -70,12 +70,12 @@ def quick() -> Iterator[Etcd]:
 async def test_rows_that_expire_together_share_a_lease_and_their_last_state_is_told(quick: Etcd) -> None:
     storage = storage_on(quick.urls, "/leases")
     await storage.open()
-    told = Told()
+    watched = Watched()
     start = await storage.txn([put("a", ttl=1.0), put("b", ttl=1.0), put("c")])
-    await storage.watch(start, told)
+    await storage.watch(start, watched)
     again = await storage.txn([put("b", start)])
-    await until(lambda: any(record.deleted for record in told.records))
-    (gone,) = [record for record in told.records if record.deleted]
+    await until(lambda: any(record.deleted for record in watched.records))
+    (gone,) = [record for record in watched.records if record.deleted]
     assert (gone.key, gone.decode_error) == ("a", "")
     assert gone.data == put("a").data.replace(b'""', b'"%d"' % gone.revision)
     assert [(row.key, row.revision) for row in (await storage.list("pods")).records] == [("b", again), ("c", start)]
@@ -98,14 +98,14 @@ async def test_what_is_too_large_is_refused_and_what_is_full_still_lets_go(quick
     with pytest.raises(ServiceUnavailable, match="space"):
         await fill()
     assert made
-    told, start = Told(), await storage.current_revision()
-    await storage.watch(start, told)
+    watched, start = Watched(), await storage.current_revision()
+    await storage.watch(start, watched)
     for key, revision in made.items():
         await storage.txn([delete(key, revision)])
-    await until(lambda: len(told.records) == len(made))
-    assert all(record.deleted and not record.decode_error for record in told.records)
+    await until(lambda: len(watched.records) == len(made))
+    assert all(record.deleted and not record.decode_error for record in watched.records)
     assert storage.failures == {"refused": 3, "unknown": 0}
-    assert storage.trouble == ""
+    assert storage.problem == ""
     await storage.close()
 
 
@@ -139,21 +139,21 @@ async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
     storage = storage_on([way.url], "/unknown")
     await storage.open()
-    start, told = await storage.txn([put("a")]), Told()
-    await storage.watch(start, told, told.ended.append)
+    start, watched = await storage.txn([put("a")]), Watched()
+    await storage.watch(start, watched, watched.ended.append)
     way.keep_answers()
     lost = storage.txn([put("b")])
     await asyncio.sleep(0.3)
     way.cut()
     with pytest.raises(Timeout, match="unknown"):
         await lost
-    await until(lambda: told.ended and storage.trouble)
+    await until(lambda: watched.ended and storage.problem)
     with pytest.raises(ServiceUnavailable):
         await storage.txn([put("c")])
     way.heal()
-    await until(lambda: not storage.trouble)
-    await storage.watch(start, told)
-    assert [record.key for record in told.records] == ["b"]
+    await until(lambda: not storage.problem)
+    await storage.watch(start, watched)
+    assert [record.key for record in watched.records] == ["b"]
     with pytest.raises(RevisionConflict):
         await storage.txn([put("b")])
     assert storage.failures == {"refused": 1, "unknown": 1}
@@ -216,13 +216,13 @@ async def test_what_became_of_a_write_is_found_out_though_others_came_behind_it(
 async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Etcd) -> None:
     storage = storage_on([way.url, etcd.urls[0]], "/another")
     await storage.open()
-    first, told = await storage.txn([put("a")]), Told()
-    await storage.watch(first, told, told.ended.append)
+    first, watched = await storage.txn([put("a")]), Watched()
+    await storage.watch(first, watched, watched.ended.append)
     way.cut()
-    await until(lambda: told.ended)
+    await until(lambda: watched.ended)
     second = await storage.txn([put("b")])
-    await storage.watch(first, told)
-    assert [record.revision for record in told.records] == [second]
+    await storage.watch(first, watched)
+    assert [record.revision for record in watched.records] == [second]
     found = await storage.get("pods", "a")
     assert found is not None
     assert found.revision == first
@@ -234,12 +234,12 @@ async def test_who_asks_for_the_newest_is_told_although_only_others_write(etcd: 
     one, other = storage_on(etcd.urls, "/one"), storage_on(etcd.urls, "/other")
     await one.open()
     await other.open()
-    told = Told()
-    await one.watch(await one.current_revision(), told)
+    watched = Watched()
+    await one.watch(await one.current_revision(), watched)
     newest = await other.txn([put("a")])
     assert all(revision >= newest for revision in await asyncio.gather(*(one.current_revision() for _ in range(20))))
-    await until(lambda: told.revision >= newest)
-    assert told.records == []
+    await until(lambda: watched.revision >= newest)
+    assert watched.records == []
     await one.close()
     await other.close()
 
@@ -345,9 +345,9 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         member = EtcdServers(["https://etcd.example:2379"], str(tmp_path / "servers"), *map(str, proofs), way)
         storage = EtcdStorage(member, EtcdRules("/tls"))
         await storage.open()
-        told = Told()
+        watched = Watched()
         first = await storage.txn([put("a")])
-        await storage.watch(first, told, told.ended.append)
+        await storage.watch(first, watched, watched.ended.append)
         asked = len(way.asked)
         await storage._client.refresh()
         assert await storage.txn([put("b")]) > first
@@ -357,7 +357,7 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         await asyncio.sleep(0.1)
         assert await storage.txn([put("c")]) > first
         assert way.asked == [("etcd.example", 2379)] * (asked + 1)
-        await until(lambda: [record.key for record in told.records] == ["b", "c"])
+        await until(lambda: [record.key for record in watched.records] == ["b", "c"])
         refreshing.cancel()
         await storage.close()
     proofs[0].unlink()

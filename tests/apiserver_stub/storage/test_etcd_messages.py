@@ -82,13 +82,13 @@ def test_a_deletion_tells_the_final_state_that_was_kept_with_it() -> None:
         event(key, 7, deleted=True, before=BODY),
         event(key, 9, deleted=True),
     ]
-    kept, put, other, lost = LAYOUT.told(events, 1.0)
+    kept, put, other, lost = LAYOUT.records_of(events, 1.0)
     assert (kept.data, kept.deleted, kept.revision) == (at(LAST, 5), True, 5)
     assert (put.data, put.deleted) == (at(BODY, 6), False)
     assert (other.data, other.deleted, other.decode_error) == (at(BODY, 7), True, "")
     assert (lost.data, lost.deleted) == (b"", True)
     assert "compacted" in lost.decode_error
-    assert LAYOUT.told([event(LAYOUT.deleted, 8, b"of others"), event(LAYOUT.progress, 9)], 1.0) == []
+    assert LAYOUT.records_of([event(LAYOUT.deleted, 8, b"of others"), event(LAYOUT.progress, 9)], 1.0) == []
 
 
 def test_parts_of_a_response_are_told_together() -> None:

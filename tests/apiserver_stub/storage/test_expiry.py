@@ -186,7 +186,7 @@ async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
         disk.full = True
         await asyncio.sleep(HOUR + 10)
         assert store.get("events", "ns/a")
-        assert store.storage.trouble
+        assert store.storage.problem
         disk.full = False
         await asyncio.sleep(5)
         assert store.get("events", "ns/a") is None

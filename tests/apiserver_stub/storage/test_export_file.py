@@ -121,7 +121,7 @@ def test_the_record_is_named() -> None:
     assert "is truncated after record 4 (pods default/3)" in refused(b"".join(lines[:5]) + lines[5][:-1])
     assert "records 1 to 999 are not as exported" in refused(b"".join(lines[:5] + lines[6:]))
     assert "has data after its end" in refused(b"".join(lines) + b"{}")
-    assert refused(b"something else") == f"{PATH} is no export; 'apiserver-stub export' makes one"
+    assert refused(b"something else") == f"{PATH} is not an export; create one with 'apiserver-stub export'"
     later = lines[0].replace(b'"export":1', b'"export":2')
     assert refused(later) == f"{PATH} is an export of format 2, this program knows only 1"
 

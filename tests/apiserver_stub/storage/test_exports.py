@@ -135,13 +135,13 @@ async def test_what_clients_remember_is_too_old_and_never_another_state(
             await storage.txn([Write("pods", "default/p0000", known, body("mine"))])
     present = await storage.current_revision()
     assert await storage.oldest_revision() > newest + 5000
-    told: list[str] = []
-    await storage.watch(present, lambda records, _: told.extend(record.key for record in records))
+    received: list[str] = []
+    await storage.watch(present, lambda records, _: received.extend(record.key for record in records))
     found = await storage.get("pods", "default/p0001")
     assert found is not None
     assert await storage.txn([Write("pods", "default/p0001", found.revision, body("mine"))]) > present
     async with asyncio.timeout(30):
-        while told != ["default/p0001"]:  # noqa: ASYNC110 - others are told
+        while received != ["default/p0001"]:  # noqa: ASYNC110 - others are told
             await asyncio.sleep(0.01)
     await storage.close()
 

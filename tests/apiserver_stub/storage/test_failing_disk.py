@@ -117,11 +117,11 @@ async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
     nothing_was_tried = await refused(store, "failed")
     assert type(nothing_was_tried) is ServiceUnavailable
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
-    assert store.storage.trouble
+    assert store.storage.problem
     failing()
     assert (await store.commit(Write("pods", "perhaps", 0, BODY))).revision == 5
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 5}
-    assert not store.storage.trouble
+    assert not store.storage.problem
 
 
 async def test_an_end_takes_back_what_it_can(store: WatchCache, failing: Any, tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ async def test_checkpoints_that_fail_are_seen(store: WatchCache, failing: Any, m
     failing("PRAGMA wal_checkpoint", written=False)
     checkpoints.grown(100 << 20)
     await until(lambda: checkpoints.failed > 2)
-    assert store.storage.trouble == "the write-ahead log cannot be folded into the database: disk I/O error"
+    assert store.storage.problem == "the write-ahead log cannot be folded into the database: disk I/O error"
     await store.commit(Write("pods", "a", 0, BODY))
-    assert store.storage.trouble
+    assert store.storage.problem
     failing()
-    await until(lambda: not store.storage.trouble)
+    await until(lambda: not store.storage.problem)
     assert store.storage.checkpoint_counts[0] == 1
 
 

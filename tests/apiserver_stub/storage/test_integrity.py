@@ -116,7 +116,7 @@ async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(k
 async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path) -> None:
     wal(killed).unlink()
     killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
-    with pytest.raises(Unusable, match=r"damaged or no store at all: .*; restore .* move it away"):
+    with pytest.raises(Unusable, match=r"damaged or not a store: .*; restore .* move it away"):
         await opened(killed)
     killed.rename(killed.with_name("broken.db"))
     store = await opened(killed, accept=True)
@@ -242,12 +242,12 @@ async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(ki
 
 async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -> None:
     """What was said last may not have reached the disk; an orderly end leaves nothing to doubt."""
-    said, _ = parse(witness_path(killed).read_bytes())
-    assert said is not None
+    acknowledged, _ = parse(witness_path(killed).read_bytes())
+    assert acknowledged is not None
     backend = SqliteBackend(killed)
     await backend.open()
     assert backend._witness is not None
-    backend._witness.note(said._replace(boot="another"))
+    backend._witness.note(acknowledged._replace(boot="another"))
     await backend.close()
     store = await opened(killed)
     assert (store.revision, len(store.snapshot("pods"))) == (21 + JUMP, 20)
@@ -268,9 +268,9 @@ async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pyte
     async with asyncio.timeout(30):
         while not synced:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.05)
-    said, _ = parse(synced[0])
-    assert said is not None
-    assert said.revision == 22
+    acknowledged, _ = parse(synced[0])
+    assert acknowledged is not None
+    assert acknowledged.revision == 22
     monkeypatch.undo()
     await store.close()
 
@@ -322,9 +322,9 @@ def as_of_schema_2(path: Path) -> None:
     schema.write_state(connection, msgspec.structs.replace(state, marks={"pods": 5, "events": 3}))
     connection.close()
     witness = Witness(path)
-    said, _ = witness.read()
-    assert said is not None
-    witness.note(said._replace(written=written))
+    acknowledged, _ = witness.read()
+    assert acknowledged is not None
+    witness.note(acknowledged._replace(written=written))
     witness.close()
 
 

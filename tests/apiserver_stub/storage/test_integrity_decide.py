@@ -18,12 +18,12 @@ from apiserver_stub.storage.integrity import (
 )
 from apiserver_stub.watch_cache.row import Record
 
-SAID = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))
+ACKNOWLEDGED = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))
 
 
 WHOLE: dict[str, Any] = {
-    "said": SAID, "exists": True, "store": b"a" * 16, "epoch": 3, "revision": 10, "present": Tally(4, 30),
-    "removed": Tally(1, 20),
+    "acknowledged": ACKNOWLEDGED, "exists": True, "store": b"a" * 16, "epoch": 3, "revision": 10,
+    "present": Tally(4, 30), "removed": Tally(1, 20),
 }  # fmt: skip
 
 
@@ -32,13 +32,13 @@ WHOLE: dict[str, Any] = {
     [
         ({}, []),
         ({"revision": 12, "epoch": 4}, []),
-        ({"said": None, "exists": False}, []),
-        ({"said": None, "epoch": 0}, []),
-        ({"said": SAID._replace(revision=0), "exists": False}, []),
+        ({"acknowledged": None, "exists": False}, []),
+        ({"acknowledged": None, "epoch": 0}, []),
+        ({"acknowledged": ACKNOWLEDGED._replace(revision=0), "exists": False}, []),
         ({"exists": False}, ["the database is missing, and with it everything up to revision 10"]),
-        ({"said": None}, ["is missing"]),
-        ({"said": None, "unreadable": True}, ["is damaged"]),
-        ({"said": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
+        ({"acknowledged": None}, ["is missing"]),
+        ({"acknowledged": None, "unreadable": True}, ["is damaged"]),
+        ({"acknowledged": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
         ({"store": b"b" * 16}, ["to another store"]),
         ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
         ({"revision": 9}, ["revisions 10 to 10 are gone"]),
@@ -49,17 +49,17 @@ WHOLE: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
-    told = losses(StartupFacts(**{**WHOLE, **changes}))
-    assert len(told) == len(found)
-    for sentence, part in zip(told, found, strict=True):
+    found_losses = losses(StartupFacts(**{**WHOLE, **changes}))
+    assert len(found_losses) == len(found)
+    for sentence, part in zip(found_losses, found, strict=True):
         assert part in sentence
 
 
 def test_when_the_end_is_in_doubt() -> None:
-    assert not in_doubt(StartupFacts(said=None, boot="b"))
-    assert not in_doubt(StartupFacts(said=SAID._replace(boot="b"), boot="b"))
-    assert not in_doubt(StartupFacts(said=SAID._replace(boot="a", closed=True), boot="b"))
-    assert in_doubt(StartupFacts(said=SAID._replace(boot="a"), boot="b"))
+    assert not in_doubt(StartupFacts(acknowledged=None, boot="b"))
+    assert not in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="b"), boot="b"))
+    assert not in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="a", closed=True), boot="b"))
+    assert in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="a"), boot="b"))
 
 
 records = st.builds(

@@ -45,7 +45,7 @@ async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, s
     first = await storage.txn([put("a")])
     await owner.stop()
     await asyncio.sleep(0.1)
-    assert "gone" in storage.trouble
+    assert "gone" in storage.problem
     asked = storage.txn([put("b")]), asyncio.ensure_future(storage.get("pods", "a"))
     await asyncio.sleep(3)
     assert not any(one.done() for one in asked)
@@ -54,7 +54,7 @@ async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, s
     found = await asked[1]
     assert found is not None
     assert found.revision == first
-    assert storage.trouble == ""
+    assert storage.problem == ""
 
 
 async def test_nobody_waits_for_ever_for_an_owner(owner: Owner, storage: SharedStorage) -> None:
@@ -130,12 +130,12 @@ async def test_all_users_hear_at_once_that_nothing_can_be_written(storage: Share
     with pytest.raises(ServiceUnavailable, match="no space"):
         await storage.txn([put("a")])
     await other.get("pods", "a")
-    assert "no space" in storage.trouble
-    assert storage.trouble == other.trouble
+    assert "no space" in storage.problem
+    assert storage.problem == other.problem
     owner.backend.full = False
     await storage.txn([put("a")])
     await asyncio.sleep(1.1)
-    assert storage.trouble == other.trouble == ""
+    assert storage.problem == other.problem == ""
     await other.close()
 
 
@@ -145,9 +145,9 @@ async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
     monkeypatch.setattr(owning, "_MOST_UNTAKEN", 4 << 20)
     other = SharedStorage(owner.path, owner.page)
     await other.open()
-    told: list[int] = []
+    received: list[int] = []
     ended: list[str] = []
-    await other.watch(1, lambda records, _: told.extend(record.revision for record in records), ended.append)
+    await other.watch(1, lambda records, _: received.extend(record.revision for record in records), ended.append)
     connection = other._connection
     assert connection is not None
     connection.hold(True)
@@ -157,10 +157,12 @@ async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
     connection.hold(False)
     await asyncio.sleep(1)
     assert ended == ["the owner of the store is gone"]
-    seen = len(told)
+    seen = len(received)
     assert seen < 20
-    await other.watch(told[-1] if told else 1, lambda records, _: told.extend(one.revision for one in records))
-    assert told == list(range(2, 22))
+    await other.watch(
+        received[-1] if received else 1, lambda records, _: received.extend(one.revision for one in records)
+    )
+    assert received == list(range(2, 22))
     await other.close()
 
 

@@ -70,7 +70,7 @@ async def test_a_file_is_used_by_one_process_at_a_time(path: Path) -> None:
 async def test_a_file_that_is_no_database_is_refused_and_untouched(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"precious text\n" * 1000)
-    with pytest.raises(Unusable, match="damaged or no store at all"):
+    with pytest.raises(Unusable, match="damaged or not a store"):
         await opened(path)
     assert path.read_bytes() == b"precious text\n" * 1000
 

@@ -9,7 +9,7 @@ import pytest
 
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooNew, TooOld, Unusable, Write
 from controller_manager.common.api.errors import ServiceUnavailable
-from tests.apiserver_stub.storage.storages import KINDS, LOCAL, Follower, Reopen, body, plain, reopener, told
+from tests.apiserver_stub.storage.storages import KINDS, LOCAL, Follower, Reopen, body, plain, reopener, stamped_body
 
 
 def put(key: str, expected: int = 0, text: str = "", resource: str = "pods", ttl: float = 0) -> Write:
@@ -42,7 +42,7 @@ async def test_a_row_is_read_as_it_was_written_with_its_revision(storage: Storag
     revision = await storage.txn([put("a", text="one")])
     found = await storage.get("pods", "a")
     assert found is not None
-    assert (found.revision, found.data, found.deleted) == (revision, told("one", revision), False)
+    assert (found.revision, found.data, found.deleted) == (revision, stamped_body("one", revision), False)
     assert await storage.current_revision() == revision
     assert await storage.get("nodes", "a") is None
 
@@ -158,7 +158,7 @@ async def test_of_many_who_compare_one_wins_each_time(storage: Storage) -> None:
             group.create_task(increment())
     found = await storage.get("pods", "a")
     assert found is not None
-    assert found.data == told("20", found.revision)
+    assert found.data == stamped_body("20", found.revision)
 
 
 async def test_any_past_can_be_listed(storage: Storage) -> None:
@@ -168,7 +168,7 @@ async def test_any_past_can_be_listed(storage: Storage) -> None:
     gone = await storage.txn([delete("a", newer)])
     again = await storage.txn([put("a")])
     listed = await storage.list("pods", a)
-    assert (listed.revision, [record.data for record in listed.records]) == (a, [told("old", a)])
+    assert (listed.revision, [record.data for record in listed.records]) == (a, [stamped_body("old", a)])
     assert revisions((await storage.list(at=node)).records) == {"nodes n": node, "pods a": a}
     assert revisions((await storage.list(at=newer)).records) == {"nodes n": node, "pods a": newer}
     assert revisions((await storage.list("pods", gone)).records) == {}
@@ -191,7 +191,7 @@ async def test_a_watch_tells_what_was_and_what_comes_and_each_once(storage: Stor
     await early.reach(third)
     await late.reach(third)
     assert plain(early.records[-1:]) == plain(late.records[-1:])
-    assert (late.records[-1].deleted, late.records[-1].data) == (True, told("last", third))
+    assert (late.records[-1].deleted, late.records[-1].data) == (True, stamped_body("last", third))
     stop()
     await storage.txn([put("b")])
     assert (len(early.records), len(late.records)) == (3, 2)
@@ -299,16 +299,16 @@ async def test_what_was_closed_says_that_it_is_not_opened_again(reopen: Reopen) 
 async def test_a_watch_that_outlives_its_storage_is_told_so(reopen: Reopen) -> None:
     storage = reopen()
     await storage.open()
-    told: list[str] = []
+    ended: list[str] = []
     start = await storage.current_revision()
-    await storage.watch(start, Follower(start), told.append)
-    stop = await storage.watch(start, Follower(start), told.append)
+    await storage.watch(start, Follower(start), ended.append)
+    stop = await storage.watch(start, Follower(start), ended.append)
     await storage.watch(start, Follower(start))
     stop()
     await storage.txn([put("a")])
-    assert told == []
+    assert ended == []
     await storage.close()
-    assert told == ["the storage is closed"]
+    assert ended == ["the storage is closed"]
 
 
 async def test_several_users_who_open_it_together_read_one_log(reopen: Reopen) -> None:
@@ -347,7 +347,7 @@ async def test_a_row_goes_when_its_lifetime_is_over_and_its_watchers_are_told(st
     await asyncio.sleep(6)
     assert [record.key for record in (await storage.list()).records] == ["changed", "kept", "long", "renewed"]
     assert (seen.records[-1].key, seen.records[-1].deleted) == ("short", True)
-    assert seen.records[-1].data == told("x", seen.revision)
+    assert seen.records[-1].data == stamped_body("x", seen.revision)
     with pytest.raises(RevisionConflict):
         await storage.txn([put("short", short)])
     await asyncio.sleep(100)

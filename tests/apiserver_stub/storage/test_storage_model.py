@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, TooOld, Write
-from tests.apiserver_stub.storage.storages import KINDS, Follower, body, plain, reopener, told
+from tests.apiserver_stub.storage.storages import KINDS, Follower, body, plain, reopener, stamped_body
 from tests.etcd import Etcd
 
 
@@ -89,7 +89,7 @@ class Model(RuleBasedStateMachine):
         assert revision > self.newest
         numbers = [revision] * len(writes) if self.is_shared else range(revision - len(writes) + 1, revision + 1)
         self.written += [
-            Record(number, one.resource, one.key, told(text, number), one.deleted, 0.0)
+            Record(number, one.resource, one.key, stamped_body(text, number), one.deleted, 0.0)
             for number, one in zip(numbers, writes, strict=True)
         ]
 

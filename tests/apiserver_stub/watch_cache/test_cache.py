@@ -74,17 +74,17 @@ async def test_of_many_writers_of_one_row_each_gets_its_turn(store: WatchCache) 
 
 
 async def test_changes_are_told_in_order_and_before_the_writer_goes_on(store: WatchCache) -> None:
-    told: list[int] = []
-    store.subscribe(lambda changes: told.extend(change.revision for change in changes))
+    received: list[int] = []
+    store.subscribe(lambda changes: received.extend(change.revision for change in changes))
 
     async def write(key: str) -> None:
         row = await store.commit(Write("pods", key, 0, body()))
-        assert row.revision in told
+        assert row.revision in received
 
     async with asyncio.TaskGroup() as group:
         for number in range(300):
             group.create_task(write(str(number)))
-    assert told == list(range(2, 302))
+    assert received == list(range(2, 302))
     assert store.revision == 301
 
 
@@ -108,26 +108,26 @@ async def test_writes_of_several_rows_are_made_together_or_not_at_all(store: Wat
     with pytest.raises(RevisionConflict):
         await store.commit(Write("services", "a", 0, body()), Write("addresses", "10.0.0.1", 0, body()))
     assert (store.get("services", "a"), store.revision) == (None, 2)
-    told: list[list[str]] = []
-    store.subscribe(lambda changes: told.append([change.row.key for change in changes]))
+    received: list[list[str]] = []
+    store.subscribe(lambda changes: received.append([change.row.key for change in changes]))
     row = await store.commit(
         Write("services", "a", 0, body("a")), Write("addresses", "10.0.0.1", held.revision, body(), deleted=True)
     )
     assert row is store.get("services", "a")
     assert store.get("addresses", "10.0.0.1") is None
-    assert told == [["10.0.0.1", "a"]]
+    assert received == [["10.0.0.1", "a"]]
 
 
 async def test_nothing_is_visible_before_it_is_durable(held: WatchCache, backend: HeldBackend) -> None:
-    told: list[Change] = []
-    held.subscribe(told.extend)
+    received: list[Change] = []
+    held.subscribe(received.extend)
     async with asyncio.TaskGroup() as group:
         write = group.create_task(held.commit(Write("pods", "a", 0, body())))
         await ready()
-        assert (held.get("pods", "a"), content(held), told, held.revision) == (None, {}, [], 1)
+        assert (held.get("pods", "a"), content(held), received, held.revision) == (None, {}, [], 1)
         await backend.finish()
         assert write.done()
-    assert (content(held), held.revision, len(told)) == ({"a": 2}, 2, 1)
+    assert (content(held), held.revision, len(received)) == ({"a": 2}, 2, 1)
 
 
 async def test_a_competitor_hears_of_staleness_once_the_winner_is_visible(

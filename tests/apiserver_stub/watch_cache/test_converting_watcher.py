@@ -69,12 +69,12 @@ def test_the_same_is_told(writes: list[Any], selection: dict[str, Any], begin: f
         patch.setattr(converting_watcher, "_MOST", 3)
         patch.setattr(converting_watcher, "_MOST_BYTES", 4000)
         start = int(len(writes) * begin)
-        mixed = virtual.run(_told(writes, selection, start, resume, converting=True))
-        plain = virtual.run(_told(writes, selection, start, resume, converting=False))
+        mixed = virtual.run(_received(writes, selection, start, resume, converting=True))
+        plain = virtual.run(_received(writes, selection, start, resume, converting=False))
     assert mixed == plain
 
 
-async def _told(
+async def _received(
     writes: list[Any], selection: dict[str, Any], begin: int, resume: bool, converting: bool
 ) -> list[bytes]:
     """The events of a watch from write number `begin` on; with `resume` only of changes."""

@@ -154,8 +154,8 @@ async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, ju
             await storage.compact(await storage.current_revision())
     await storage.close()
     log.jump = jump
-    told, listed = [await _started(log, opened_before) for opened_before in (False, True)]
-    assert told == listed
+    replayed, listed = [await _started(log, opened_before) for opened_before in (False, True)]
+    assert replayed == listed
 
 
 async def _started(log: _Jumping, opened_before: bool) -> Any:

@@ -51,11 +51,11 @@ async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(
     seen = pushed(cluster, timeout=90, bookmarks=True)
     await ready()
     assert seen.short == ["ADDED a 2"]  # by its reader
-    told: list[list[str]] = []
-    cluster.store.subscribe(lambda changes: told.append(seen.short))
+    received: list[list[str]] = []
+    cluster.store.subscribe(lambda changes: received.append(seen.short))
     await cluster.put("ns/b")
     await cluster.delete("ns/a")
-    assert told == [["ADDED a 2", "ADDED b 3"], ["ADDED a 2", "ADDED b 3", "DELETED a 4"]]
+    assert received == [["ADDED a 2", "ADDED b 3"], ["ADDED a 2", "ADDED b 3", "DELETED a 4"]]
     await asyncio.sleep(61)
     assert seen.short[3:] == ["BOOKMARK - 4"]
     seen.is_taken = False
@@ -149,12 +149,12 @@ async def test_what_is_put_together_is_for_those_of_the_same_place_and_form(clus
         await cluster.put(name)
     whole, late = pushed(cluster, start=2), pushed(cluster, start=3)
     ours, theirs = (pushed(cluster, start=2, namespace=name) for name in ("ns", "of"))
-    told = Pushed(cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=2), LOWER))
-    cluster.readers.append(asyncio.get_running_loop().create_task(told.read()))
+    lower = Pushed(cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=2), LOWER))
+    cluster.readers.append(asyncio.get_running_loop().create_task(lower.read()))
     for number in range(3):
         await asyncio.sleep(0.1)
         assert whole.short[1:] == late.short
-        assert [line.lower() for line in whole.short] == told.short
+        assert [line.lower() for line in whole.short] == lower.short
         for seen, namespace in ((ours, "ns"), (theirs, "of")):
             of_it = [event for event in whole.events if event["object"]["metadata"]["namespace"] == namespace]
             assert seen.events == of_it

@@ -62,7 +62,7 @@ class Broken(LaggingStorage):
     async def watch(self, *args: Any) -> Any:
         self.asked.append(asyncio.get_running_loop().time())
         if not self.reachable:
-            raise ServiceUnavailable("nobody answers")
+            raise ServiceUnavailable("no server answers")
         return await super().watch(*args)
 
 
@@ -106,8 +106,8 @@ class Watching:
             for line in chunk.splitlines():
                 event = json.loads(line)
                 metadata = event["object"].get("metadata", {})
-                told = event["object"].get("code") or (metadata["uid"], int(metadata["resourceVersion"]))
-                self.events.append((event["type"], told))
+                item = event["object"].get("code") or (metadata["uid"], int(metadata["resourceVersion"]))
+                self.events.append((event["type"], item))
 
 
 async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
@@ -118,9 +118,9 @@ async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
     await two.one.commit(delete("b", 3))
     await asyncio.sleep(0.05)
     assert rows(two.other) == {"a": 2}
-    assert "the connection is gone" in two.other.trouble
+    assert "the connection is gone" in two.other.problem
     await asyncio.sleep(1)
-    assert two.other.trouble == ""
+    assert two.other.problem == ""
     assert history(two.other) == history(two.one) == [(2, "a", False), (3, "b", False), (4, "b", True)]
     assert seen.events == [("ADDED", ("1", 2)), ("ADDED", ("1", 3)), ("DELETED", ("1", 4))]
     await two.one.commit(put("c"))
@@ -128,12 +128,12 @@ async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
 
 
 async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_difference(two: Two) -> None:
-    told: list[list[Change]] = []
+    groups: list[list[Change]] = []
     for write in (put("kept"), put("changed"), put("gone"), put("again"), put("n", resource="nodes")):
         await two.one.commit(write)
     assert two.other.revision == 6
     seen, nodes = Watching(two.hub, 6), Watching(two.hub, 6, "nodes")
-    two.other.subscribe(lambda changes: told.append(list(changes)))
+    two.other.subscribe(lambda changes: groups.append(list(changes)))
     two.broken.cut()
     await two.one.commit(put("changed", 3, "x"))
     await two.one.commit(put("changed", 7, "y"))
@@ -145,10 +145,10 @@ async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_differ
     await two.one.commit(put("new", resource="services"))
     await two.lose()
     await asyncio.sleep(1)
-    assert (two.other.revision, two.other.trouble) == (14, "")
+    assert (two.other.revision, two.other.problem) == (14, "")
     assert rows(two.other) == rows(two.one) == {"again": 11, "changed": 8, "kept": 2}
     assert rows(two.other, "services") == {"new": 14}
-    assert [[(change.row.key, change.revision) for change in group] for group in told] == [
+    assert [[(change.row.key, change.revision) for change in group] for group in groups] == [
         [("again", 7), ("gone", 7), ("changed", 8), ("again", 11), ("new", 14)]
     ]
     assert seen.events == [
@@ -221,12 +221,12 @@ async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_s
     await asyncio.sleep(100)
     pauses = [then - now for now, then in zip([begun, *two.broken.asked], two.broken.asked, strict=False)]
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 8])
-    assert two.other.trouble == "failed to watch the storage: nobody answers"
+    assert two.other.problem == "failed to watch the storage: no server answers"
     assert rows(two.other) == {"a": 2}
     two.broken.reachable = True
     await two.one.commit(put("b"))
     await asyncio.sleep(11)
-    assert (rows(two.other), two.other.trouble) == ({"a": 2, "b": 3}, "")
+    assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3}, "")
 
 
 async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
@@ -238,10 +238,10 @@ async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
     two.broken.shows = lambda listing: Listing(listing.records[:1], 2)
     await asyncio.sleep(30)
     assert rows(two.other) == {"a": 2, "b": 3}
-    assert "the storage is at revision 2, behind 3" in two.other.trouble
+    assert "the storage is at revision 2, behind 3" in two.other.problem
     two.broken.shows = lambda listing: listing
     await asyncio.sleep(10)
-    assert (rows(two.other), two.other.trouble) == ({"a": 2, "b": 3, "c": 4}, "")
+    assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3, "c": 4}, "")
 
 
 async def test_who_waits_for_a_revision_or_a_write_goes_on_when_it_is_listed(two: Two) -> None:

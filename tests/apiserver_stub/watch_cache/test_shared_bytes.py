@@ -137,18 +137,18 @@ async def test_a_cache_packs_what_it_writes_and_what_it_finds(tmp_path: Path) ->
     await asyncio.gather(*writes)
     rows = list(store.snapshot("pods").items())
     assert 200 < sum(not row.is_whole for row in rows) < 300
-    told = {row.key: row.data for row in rows}
+    before = {row.key: row.data for row in rows}
     await store.close()
 
     store = await opened(tmp_path / "store.db")
     rows = list(store.snapshot("pods").items())
     assert 200 < sum(not row.is_whole for row in rows) < 300
-    assert {row.key: row.data for row in rows} == told
+    assert {row.key: row.data for row in rows} == before
     assert all(json.loads(row.data)["metadata"]["resourceVersion"] == str(row.revision) for row in rows)
     await store.close()
 
 
-@pytest.mark.parametrize("past", ["listed", "told"])
+@pytest.mark.parametrize("past", ["listed", "replayed"])
 async def test_a_cache_packs_what_others_have_written_before_it_began(past: str) -> None:
     storage = EmbeddedStorage(MemoryBackend())
     first, second = WatchCache(storage), WatchCache(storage)

@@ -65,9 +65,9 @@ async def two() -> AsyncIterator[Two]:
 
 
 async def test_each_sees_what_the_other_writes_in_one_order(two: Two) -> None:
-    told: dict[str, list[int]] = {"one": [], "other": []}
-    two.one.subscribe(lambda changes: told["one"].extend(change.revision for change in changes))
-    two.other.subscribe(lambda changes: told["other"].extend(change.revision for change in changes))
+    received: dict[str, list[int]] = {"one": [], "other": []}
+    two.one.subscribe(lambda changes: received["one"].extend(change.revision for change in changes))
+    two.other.subscribe(lambda changes: received["other"].extend(change.revision for change in changes))
 
     async def write(cache: WatchCache, name: str) -> None:
         revision = 0
@@ -81,8 +81,8 @@ async def test_each_sees_what_the_other_writes_in_one_order(two: Two) -> None:
         for number in range(3):
             group.create_task(write(two.one, f"a{number}"))
             group.create_task(write(two.other, f"b{number}"))
-    assert told["one"] == told["other"] == sorted(told["one"])
-    assert len(told["one"]) == 120
+    assert received["one"] == received["other"] == sorted(received["one"])
+    assert len(received["one"]) == 120
     assert history(two.one) == history(two.other)
     assert two.one.revision == two.other.revision
 
@@ -257,13 +257,13 @@ async def test_several_rows_come_together_or_not_at_all(two: Two) -> None:
 
 
 async def test_a_row_expires_once(two: Two) -> None:
-    told: list[Change] = []
-    two.other.subscribe(told.extend)
+    received: list[Change] = []
+    two.other.subscribe(received.extend)
     await two.one.commit(put("a", resource="events"))
     await two.other.commit(put("b", resource="events"))
     await asyncio.sleep(HOUR + 5)
     assert len(two.one.snapshot("events")) == len(two.other.snapshot("events")) == 0
-    assert [(change.row.key, change.deleted) for change in told] == [
+    assert [(change.row.key, change.deleted) for change in received] == [
         ("a", False), ("b", False), ("a", True), ("b", True),
     ]  # fmt: skip
 

@@ -68,11 +68,11 @@ async def test_of_many_watches_some_are_woken_in_each_round_and_all_are_told(clu
     watches = [cluster.watch(start=1) for _ in range(200)]
     await ready()
     await cluster.put("ns/a")
-    told = []
-    while len(told) < 20 and (not told or told[-1] < len(watches)):
+    notified = []
+    while len(notified) < 20 and (not notified or notified[-1] < len(watches)):
         await asyncio.sleep(0)
-        told.append(sum(map(bool, (seen.chunks for seen in watches))))
-    assert max(after - before for before, after in zip([0, *told], told, strict=False)) <= 64
+        notified.append(sum(map(bool, (seen.chunks for seen in watches))))
+    assert max(after - before for before, after in zip([0, *notified], notified, strict=False)) <= 64
     assert [seen.short for seen in watches] == [["ADDED a 2"]] * 200
 
 

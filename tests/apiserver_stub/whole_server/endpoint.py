@@ -129,14 +129,14 @@ class Endpoint:
         self.asked += 1
         if path.startswith(GENEROUS):
             self.generous += 1
-            await self._say(writer, 200, _review(document))
+            await self._respond(writer, 200, _review(document))
         elif self.fault in LIES:
             status, body = LIES[self.fault](document)
             if status == 200 and document:
                 self._answer(path, document)  # who merely hands over a document has done so
-            await self._say(writer, status, body)
+            await self._respond(writer, status, body)
         elif self.fault == WELL:
-            await self._say(writer, 200, json.dumps(self._answer(path, document)).encode())
+            await self._respond(writer, 200, json.dumps(self._answer(path, document)).encode())
         else:
             await self._break(reader, writer)
 
@@ -159,7 +159,7 @@ class Endpoint:
             await reader.read()
         raise EOFError
 
-    async def _say(self, writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
+    async def _respond(self, writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
         head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         location = f"location: {self.url}{GENEROUS}\r\n" if status == 307 else ""
         writer.write(f"{head}{location}\r\n".encode() + body)

@@ -22,9 +22,9 @@ class SlowBackend(MemoryBackend):
     seconds = 0.0
 
     def append(self, records: Sequence[Record], done: Done) -> None:
-        super().append(records, lambda failure: self._tell(done, failure))
+        super().append(records, lambda failure: self._finish(done, failure))
 
-    def _tell(self, done: Done, failure: BaseException | None) -> None:
+    def _finish(self, done: Done, failure: BaseException | None) -> None:
         if self.seconds:
             asyncio.get_running_loop().call_later(self.seconds, done, failure)
         else:

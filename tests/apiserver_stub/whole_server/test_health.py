@@ -68,7 +68,7 @@ async def test_a_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -
 async def test_a_store_that_cannot_be_kept_small_is_not_ready(started: Any, disk: Any) -> None:
     """Checkpoints that fail are seen before the disk is full of what they left; writes go on meanwhile."""
     async with started() as api:
-        disk.trouble = "the write-ahead log cannot be folded into the database: disk I/O error"
+        disk.problem = "the write-ahead log cannot be folded into the database: disk I/O error"
         disk.checkpoint_counts = (3, 1)
         assert (await ask(api, "/readyz"))[0] == 500
         assert await ask(api, "/livez") == (200, "ok")
@@ -80,7 +80,7 @@ async def test_a_store_that_cannot_be_kept_small_is_not_ready(started: Any, disk
             'apiserver_storage_write_failures_total{outcome="unknown"} 0',
         ):
             assert f"\n{line}\n" in page
-        disk.trouble = ""
+        disk.problem = ""
         assert await ask(api, "/readyz") == (200, "ok")
 
 
