@@ -24,7 +24,7 @@ FIRST = (
     "pod.spec.containers", "deployment", "svc.spec.ports", "hpa.spec.metrics", "role.rules",
     "crd.spec.versions.schema.openAPIV3Schema",
 )  # fmt: skip
-# tests/apiserver_stub/openapi/test_descriptions.py reads the descriptions of all of them.
+# tests/apiserver_stub/apis/openapi/test_descriptions.py reads the descriptions of all of them.
 DAILY = (
     "pod", "pod.metadata", "pod.metadata.ownerReferences", "pod.spec", "pod.spec.containers.env.valueFrom",
     "pod.spec.containers.livenessProbe", "pod.spec.containers.resources", "pod.spec.containers.securityContext",

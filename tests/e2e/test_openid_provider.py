@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
 
-from tests.apiserver_stub.webhook import self_signed
+from tests.apiserver_stub.webhooks.webhook_server import self_signed
 from tests.e2e.conftest import ApiProcess, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("openid provider")]

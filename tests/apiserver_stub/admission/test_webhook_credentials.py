@@ -12,7 +12,7 @@ from apiserver_stub.webhooks.client import WebhookClient, WebhookConfig
 from apiserver_stub.webhooks.service_resolver import ServiceAddress
 from controller_manager.common.transport.config import ClientIdentity, Impersonation
 from controller_manager.common.transport.kubeconfig import identities
-from tests.apiserver_stub.webhook import Webhook
+from tests.apiserver_stub.webhooks.webhook_server import Webhook
 
 ALL = {name: name for name in ("hook.ns.svc:443", "*.ns.svc", "*.svc:8443", "example.com", "*", "current")}
 

@@ -31,7 +31,7 @@ from controller_manager.common.api.errors import ApiError, Forbidden, InternalEr
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.webhook import Webhook
+from tests.apiserver_stub.webhooks.webhook_server import Webhook
 
 Tree = dict[str, Any]
 KINDS = built_in()

@@ -21,7 +21,7 @@ from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from tests.controller_manager.transport.grpc_servers import Refuse, grpc_server
+from tests.controller_manager.common.transport.grpc_servers import Refuse, grpc_server
 
 NS = "/api/v1/namespaces/default"
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -15,7 +15,7 @@ from apiserver_stub.authn.tokens import Recognized, TokenRefused
 from apiserver_stub.webhooks.review_client import RetryBackoff, ReviewLimits, ReviewWebhook
 from controller_manager.common.serving.access_metrics import TokenCacheMetrics
 from controller_manager.common.serving.authentication import User
-from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 
 US = ("us",)
 LIMITS = ReviewLimits(attempt=0.5, question=1.0, answer=100_000)

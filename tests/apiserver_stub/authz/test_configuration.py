@@ -22,7 +22,7 @@ from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import AuthorizerAttributes, Decision
 from controller_manager.common.transport.transport import ConfigError
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/configurations.jsonl").read_text().splitlines()]
 ALLOW, NONE = Decision.ALLOW, Decision.NO_OPINION

@@ -30,7 +30,7 @@ from controller_manager.common.serving.authorization import (
     Decision,
     Selectors,
 )
-from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 
 ALLOW, DENY, NONE = Decision.ALLOW, Decision.DENY, Decision.NO_OPINION
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/webhook.jsonl").read_text().splitlines()]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.apiserver_stub.webhook import self_signed
+from tests.apiserver_stub.webhooks.webhook_server import self_signed
 
 Tree = dict[str, Any]
 Answer = Callable[[str, Tree], Tree]

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.transport.transport import ConfigError
-from tests.apiserver_stub.webhook import Webhook, kubeconfig
+from tests.apiserver_stub.webhooks.webhook_server import Webhook, kubeconfig
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS = "/api/v1/namespaces/{}/secrets"

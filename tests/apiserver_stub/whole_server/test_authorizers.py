@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from controller_manager.common.api.wire import Certificate, Request
-from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 
 Started = Callable[..., AbstractAsyncContextManager[Any]]
 SECRETS, PODS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/pods"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver_stub.webhook import Webhook
+from tests.apiserver_stub.webhooks.webhook_server import Webhook
 
 GROUP = "stable.example.com"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

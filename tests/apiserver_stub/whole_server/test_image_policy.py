@@ -20,7 +20,7 @@ from apiserver_stub.webhooks.review_client import RetryBackoff, ReviewLimits, Re
 from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.serving.authentication import User
-from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 from tests.apiserver_stub.whole_server.recorded import difference, outcome
 
 SETUPS = [json.loads(line) for line in (Path(__file__).parent / "data" / "image_policy.jsonl").read_text().splitlines()]

@@ -17,7 +17,7 @@ from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
 from apiserver_stub.authn.jwt.rules import Expressions
 from apiserver_stub.common.offload import Offload
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.webhook import self_signed
+from tests.apiserver_stub.webhooks.webhook_server import self_signed
 
 
 class Server:

@@ -1,0 +1,296 @@
+"""Duplex streams through the real server and the real client: over TCP, over TLS, and within one process, all alike."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.transport import duplex
+from controller_manager.common.transport.config import ClientIdentity
+from controller_manager.framework.client import ClientConfig, HttpTransport, TransportError
+from tests.controller_manager.common.transport.upgrades import OFFER, Handler, Talk, echo, serving
+
+pytestmark = pytest.mark.both_loops
+
+MORE = 4 * 1024 * 1024  # bytes, more than the buffers on the way take
+
+
+@pytest.fixture(params=["tcp", "tls", "memory"])
+def kind(request):
+    return request.param
+
+
+@contextlib.asynccontextmanager
+async def talking(talk: Talk, kind: str) -> AsyncIterator[tuple[DuplexStream, Handler]]:
+    handler = Handler(talk)
+    async with asyncio.timeout(60), serving(handler, kind) as (transport, _):
+        response, stream = await transport.upgrade(OFFER)
+        assert response.status == 101
+        assert stream is not None
+        yield stream, handler
+
+
+async def read_all(stream: DuplexStream) -> bytes:
+    parts = []
+    while part := await stream.read(50_000):
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def test_what_is_said_comes_back(kind):
+    async with talking(echo, kind) as (stream, handler):
+        await stream.write(b"hello")
+        assert await stream.read(3) == b"hel"
+        assert await stream.read(100) == b"lo"
+        await stream.aclose()
+        await handler.ended.wait()
+    (request,) = handler.requests
+    assert (request.method, request.path, request.query) == ("GET", "/echo", (("command", "sh"),))
+
+
+async def test_the_answer_names_the_protocol(kind):
+    async with serving(Handler(echo), kind) as (transport, _):
+        response, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        assert response.headers["upgrade"] == "echo/1"
+        assert response.headers["x-answer"] == "yes"
+        await stream.aclose()
+
+
+async def test_both_talk_at_the_same_time_about_more_than_fits_on_the_way(kind):
+    data = bytes(range(256)) * (MORE // 256)
+    heard = []
+
+    async def talk(stream: DuplexStream) -> None:
+        async with Tasks() as tasks:
+            writing = tasks.start(stream.write(data), name="writing")
+            size = 0
+            while size < len(data):
+                heard.append(await stream.read(100_000))
+                size += len(heard[-1])
+            await writing
+
+    async with talking(talk, kind) as (stream, _), Tasks() as tasks:
+        writing = tasks.start(stream.write(data), name="writing")
+        assert await read_all(stream) == data
+        await writing
+    assert b"".join(heard) == data
+
+
+async def test_what_was_said_before_a_close_is_heard(kind):
+    heard = asyncio.get_running_loop().create_future()
+
+    async def talk(stream: DuplexStream) -> None:
+        await stream.write(b"x" * 100_000 + b"bye")
+        await stream.aclose()
+
+    async def listen(stream: DuplexStream) -> None:
+        heard.set_result(await read_all(stream))
+
+    async with talking(talk, kind) as (stream, _):
+        assert (await read_all(stream)).endswith(b"bye")
+        assert await stream.read(1) == b""
+    async with talking(listen, kind) as (stream, _):
+        await stream.write(b"x" * 100_000 + b"bye")
+        await stream.aclose()
+        assert (await heard).endswith(b"bye")
+
+
+async def test_nobody_writes_to_a_side_that_has_closed(kind):
+    failures = []
+
+    async def talk(stream: DuplexStream) -> None:
+        while await stream.read(10):
+            pass
+        with pytest.raises(ConnectionError):
+            await stream.write(b"is anybody there?")
+        failures.append(True)
+
+    async with talking(talk, kind) as (stream, handler):
+        await stream.write(b"going")
+        await stream.aclose()
+        with pytest.raises(ConnectionError):
+            await stream.write(b"more")
+        assert await stream.read(1) == b""
+        await handler.ended.wait()
+    assert failures == [True]
+
+
+async def test_the_end_of_the_handler_ends_the_stream(kind):
+    async def talk(stream: DuplexStream) -> None:
+        await stream.write(b"that is all")
+
+    async with talking(talk, kind) as (stream, _):
+        assert await read_all(stream) == b"that is all"
+        with pytest.raises(ConnectionError):
+            await stream.write(b"more")
+
+
+async def test_a_handler_that_fails_breaks_the_stream(kind):
+    async def talk(stream: DuplexStream) -> None:
+        await stream.read(1)
+        raise RuntimeError("a bug")
+
+    async with talking(talk, kind) as (stream, handler):
+        await stream.write(b"?")
+        with pytest.raises(ConnectionError):
+            await read_all(stream)
+        await handler.ended.wait()
+
+
+async def test_who_writes_waits_for_who_reads(kind):
+    written = 0
+    read_on = asyncio.Event()
+
+    async def talk(stream: DuplexStream) -> None:
+        await read_on.wait()
+        await read_all(stream)
+
+    async def write(stream: DuplexStream) -> None:
+        nonlocal written
+        for _ in range(64):
+            await stream.write(b"x" * (1 << 20))
+            written += 1
+
+    async with talking(talk, kind) as (stream, handler), Tasks() as tasks:
+        writing = tasks.start(write(stream), name="writing")
+        before = -1
+        while written != before:  # until no more is taken
+            before = written
+            await asyncio.sleep(0.2)
+        assert written < 32
+        read_on.set()
+        await writing
+        await stream.aclose()
+        await handler.ended.wait()
+
+
+async def test_a_handler_waits_for_a_slow_reader_too(kind):
+    written = 0
+
+    async def talk(stream: DuplexStream) -> None:
+        nonlocal written
+        for _ in range(64):
+            await stream.write(b"x" * (1 << 20))
+            written += 1
+
+    async with talking(talk, kind) as (stream, _):
+        before = -1
+        while written != before:
+            before = written
+            await asyncio.sleep(0.2)
+        assert written < 32
+        assert len(await read_all(stream)) == 64 << 20
+
+
+async def test_a_write_that_is_cancelled_leaves_a_stream_that_can_be_closed(kind):
+    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stream.write(b"x" * (64 << 20))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stream.read(1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await stream.aclose()
+        with pytest.raises(ConnectionError):
+            await stream.write(b"more")
+        assert not handler.ended.is_set()
+
+
+async def test_a_handler_that_does_not_notice_that_its_client_left_is_cancelled(kind, monkeypatch):
+    monkeypatch.setattr(duplex, "_NOTICE", 0.1)
+    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+        await stream.aclose()
+        await handler.ended.wait()
+
+
+async def test_who_closes_the_transport_breaks_its_streams(kind):
+    handler = Handler(echo)
+    async with serving(handler, kind) as (transport, _):
+        _, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        async with Tasks() as tasks:
+            reading = tasks.start(read_after(stream), name="reading")
+            await asyncio.sleep(0)
+            await transport.close()
+            assert await reading == "broken"
+        await handler.ended.wait()
+
+
+async def read_after(stream: DuplexStream) -> str:
+    try:
+        return repr(await stream.read(1))
+    except ConnectionError:
+        return "broken"
+
+
+async def test_a_refusal_is_an_ordinary_answer(kind):
+    async with serving(Handler(echo), kind) as (transport, _):
+        for path, status in (("/refuses", 403), ("/ordinary", 200)):
+            response, stream = await transport.upgrade(Request("GET", path, (), {"upgrade": "echo/1"}))
+            assert (response.status, stream) == (status, None)
+            assert isinstance(response.body, bytes)
+
+
+async def test_nobody_changes_protocols_in_an_ordinary_request(kind):
+    async with serving(Handler(echo), kind) as (transport, _):
+        with pytest.raises(TransportError):
+            await transport.send(Request("GET", "/echo", (), {"upgrade": "echo/1", "connection": "upgrade"}))
+        with pytest.raises(ValueError, match="offers no protocol"):
+            await transport.upgrade(Request("GET", "/echo"))
+
+
+async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_path):
+    async def handle(request: Request) -> Response:
+        if request.headers.get("authorization") != "Bearer new":
+            (tmp_path / "token").write_text("new")
+            return Response(401)
+        return Response(101, {}, Upgrade("echo/1", echo))
+
+    (tmp_path / "token").write_text("old")
+    server = HTTPServer(handle, "127.0.0.1", 0, None)
+    await server.start()
+    identity = ClientIdentity(token_file=str(tmp_path / "token"))
+    transport = HttpTransport(ClientConfig(f"http://127.0.0.1:{server.port}", identity=identity))
+    response, stream = await transport.upgrade(OFFER)
+    assert response.status == 101
+    assert stream is not None
+    await stream.aclose()
+    await transport.close()
+    await server.stop(1.0)
+
+
+async def test_streams_take_no_room_of_requests():
+    handler = Handler(echo)
+    async with asyncio.timeout(60), serving(handler, "tcp") as (_, server):
+        assert server is not None
+        transport = HttpTransport(ClientConfig(f"http://127.0.0.1:{server.port}"), connections=1)
+        streams = [(await transport.upgrade(OFFER))[1] for _ in range(3)]
+        assert (await transport.send(Request("GET", "/ordinary"))).body == b"hello"
+        for stream in streams:
+            assert stream is not None
+            await stream.write(b"still here")
+            assert await stream.read(100) == b"still here"
+        await transport.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+async def test_a_server_that_stops_ends_its_streams_with_what_they_have_said(kind):
+    async def talk(stream: DuplexStream) -> None:
+        await stream.write(b"last words")
+        await asyncio.Event().wait()
+
+    handler = Handler(talk)
+    async with serving(handler, kind) as (transport, server):
+        _, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        assert server is not None
+        await server.stop(5.0)
+        assert await read_all(stream) == b"last words"
+        assert handler.ended.is_set()

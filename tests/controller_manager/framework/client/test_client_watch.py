@@ -1,0 +1,135 @@
+"""Watches of the typed client: events however they are cut, errors, and their end."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.common.api import errors
+from controller_manager.common.api.core import PODS
+from controller_manager.common.api.wire import Response, Sink
+from controller_manager.framework.client import TransportError
+from tests.controller_manager.framework.client.scripted import POD, Chunks, Script, answer, client_of, refusal
+
+pytestmark = pytest.mark.virtual
+
+
+def event(kind: str, tree: Any) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": tree}) + b"\n"
+
+
+async def take_all(events: AsyncGenerator[Any, None], into: list[Any] | None = None) -> list[Any]:
+    taken = [] if into is None else into
+    async for one in events:
+        taken.append(one)
+    return taken
+
+
+async def test_watch_yields_events_however_they_are_cut() -> None:
+    bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}}
+    stream = event("ADDED", POD) + event("DELETED", POD) + b"\n" + event("BOOKMARK", bookmark)
+    for size in (1, 7, 100, len(stream)):
+        body = Chunks(*(stream[at : at + size] for at in range(0, len(stream), size)))
+        script = Script(Response(200, {}, body))
+        events = await take_all(client_of(script).watch(PODS, resource_version="5", timeout=30))
+        assert [one.type for one in events] == ["ADDED", "DELETED", "BOOKMARK"]
+        assert msgspec.json.decode(events[0].object.raw) == POD
+        assert events[2].object.metadata.resource_version == "12"
+        assert body.closed
+    assert script.requests[0].query == (
+        ("watch", "true"),
+        ("resourceVersion", "5"),
+        ("allowWatchBookmarks", "true"),
+        ("timeoutSeconds", "30"),
+    )
+
+
+class Bookmarking(Chunks):
+    """Gives each chunk to a sink for bookmarks first, and an empty one to the reader if that has not taken it."""
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        self.sink = sink
+
+    async def __anext__(self) -> bytes:
+        while self.sink(await super().__anext__()):
+            pass
+        return b""
+
+
+async def test_plain_bookmarks_are_told_as_they_come_and_all_else_is_an_event() -> None:
+    initial_end = {"annotations": {"k8s.io/initial-events-end": "true"}, "resourceVersion": "3"}
+    plain = {"kind": "Pod", "metadata": {"resourceVersion": "12"}}
+    chunks = (
+        event("ADDED", POD),
+        event("BOOKMARK", {"metadata": initial_end}),
+        event("BOOKMARK", plain),
+        event("BOOKMARK", plain) * 2,
+        event("BOOKMARK", plain)[:-9],
+        event("BOOKMARK", plain)[-9:],
+        event("BOOKMARK", plain),
+    )
+    told: list[str] = []
+    script = Script(Response(200, {}, Bookmarking(*chunks)))
+    events = await take_all(client_of(script).watch(PODS, bookmarked=told.append))
+    assert told == ["12", "12"]
+    assert [one.type for one in events] == ["ADDED"] + ["BOOKMARK"] * 4
+
+
+async def test_watch_can_begin_with_the_present_state() -> None:
+    script = Script(Response(200, {}, Chunks()))
+    await take_all(client_of(script).watch(PODS, "default", send_initial_events=True, labels="a=b"))
+    assert script.requests[0].query == (
+        ("watch", "true"),
+        ("labelSelector", "a=b"),
+        ("allowWatchBookmarks", "true"),
+        ("sendInitialEvents", "true"),
+        ("resourceVersionMatch", "NotOlderThan"),
+    )
+
+
+async def test_an_error_event_is_raised_and_closes_the_stream() -> None:
+    status = msgspec.json.decode(errors.Expired("too old").status().encode())
+    body = Chunks(event("ADDED", POD) + event("ERROR", status), forever=True)
+    seen: list[Any] = []
+    with pytest.raises(errors.Expired, match="too old"):
+        await take_all(client_of(Script(Response(200, {}, body))).watch(PODS), seen)
+    assert [one.type for one in seen] == ["ADDED"]
+    assert body.closed
+
+
+async def test_a_refused_watch_raises_at_the_first_step() -> None:
+    with pytest.raises(errors.Expired):
+        await take_all(client_of(Script(refusal(errors.Expired("gone")))).watch(PODS))
+
+
+async def test_a_stream_cut_within_an_event_gives_no_part_of_it() -> None:
+    whole = event("ADDED", POD)
+    seen: list[Any] = []
+    with pytest.raises(TransportError, match="middle of an event"):
+        await take_all(client_of(Script(Response(200, {}, Chunks(whole + whole[:-1])))).watch(PODS), seen)
+    assert [one.type for one in seen] == ["ADDED"]
+
+
+async def test_closing_the_iterator_closes_the_stream_at_once() -> None:
+    body = Chunks(event("ADDED", POD), forever=True)
+    async with aclosing(client_of(Script(Response(200, {}, body))).watch(PODS)) as events:
+        async for one in events:
+            assert one.type == "ADDED"
+            break
+    assert body.closed
+
+
+async def test_cancelling_the_reader_closes_the_stream() -> None:
+    body = Chunks(event("ADDED", POD), forever=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await take_all(client_of(Script(Response(200, {}, body))).watch(PODS))
+    assert body.closed
+
+
+async def test_a_watch_answered_by_a_document_is_refused() -> None:
+    with pytest.raises(TransportError, match="single document"):
+        await take_all(client_of(Script(answer(POD))).watch(PODS))
