@@ -176,8 +176,8 @@ def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
     found: list[LockSpec] = []
     keyed = frozenset(spec.sharded_by.name for spec in specs if spec.sharded_by not in (None, NAMESPACES))
     for spec in specs:
-        said = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
-        count = int(next(filter(None, said), "0"))
+        given = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
+        count = int(next(filter(None, given), "0"))
         kinds = frozenset() if spec.sharded_by == NAMESPACES else keyed
         shards = [LockSpec(f"{spec.name}-shard-{index}", spec, Shard(index, count, kinds)) for index in range(count)]
         found += shards or [LockSpec(spec.name, spec)]

@@ -71,7 +71,7 @@ class LeaderGroup:
         """Run the controllers until `stop`. Cancellation ends them at once."""
         self.leading.set()
         try:
-            with self._telling_of_the_lead():
+            with self._reporting_leadership():
                 async with Tasks() as tasks:
                     running: list[asyncio.Task[Any]] = []
                     tasks.start(self._start_controllers(tasks, running), name="start the controllers")
@@ -94,7 +94,7 @@ class LeaderGroup:
             running.append(tasks.start(controller.run(), name=name))
 
     @contextlib.contextmanager
-    def _telling_of_the_lead(self) -> Iterator[None]:
+    def _reporting_leadership(self) -> Iterator[None]:
         """Record events on the lease when it is acquired and released, but not after a loss of leadership."""
         lease = self._elector.lease if self._elector is not None else None
         if self._elector is None or lease is None:

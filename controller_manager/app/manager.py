@@ -194,8 +194,8 @@ class Manager:
             await self._clients.close()
             if self._cloud is not None:
                 await self._cloud.close()
-        tell = self._log.info if ending.status == 0 else self._log.error
-        tell("stopped", reason=ending.reason, status=ending.status)
+        log = self._log.info if ending.status == 0 else self._log.error
+        log("stopped", reason=ending.reason, status=ending.status)
         return ending
 
     async def _serve_and_take_part(self) -> Ending:
@@ -284,14 +284,14 @@ class Manager:
                 spec.name, writes.may_write, spec.qps_factor, spec.account, writes.unanswered, spec.aliases
             ),
             self._informers,
-            Recorder(partial(self._tell, spec.account), spec.reporter or spec.name),
+            Recorder(partial(self._record, spec.account), spec.reporter or spec.name),
             runtime.log(spec.name),
             runtime,
             parsed[ManagerFeatureOptions].enabled,
             self._cloud if spec.cloud else None,
         )
 
-    def _tell(self, account: str, it: Occurrence) -> None:
+    def _record(self, account: str, it: Occurrence) -> None:
         """Queue an event to be written as the service account of its controller, in a separate queue."""
         if account not in self._account_events:  # most controllers rarely record events
             client = self._clients.writer("events", self.may_write, account=account)

@@ -83,12 +83,12 @@ def _table(flags: Iterable[Flag]) -> str:
 
 
 def _row(flag: Flag) -> str:
-    said = flag.declared
-    short = f"`-{said.short}`, " if said.short else ""
-    also = "".join(f"<br>`--{alias}`" for alias in said.aliases)
+    declared = flag.declared
+    short = f"`-{declared.short}`, " if declared.short else ""
+    also = "".join(f"<br>`--{alias}`" for alias in declared.aliases)
     default = "" if flag.default is None else flag.type.format(flag.default)
     limits = sentence(", ".join(bounds(flag))) if bounds(flag) else ""
-    meaning = f"{sentence(said.help)} {limits}".strip().replace("|", "\\|").replace("*", "\\*")
+    meaning = f"{sentence(declared.help)} {limits}".strip().replace("|", "\\|").replace("*", "\\*")
     return f"| {short}`--{flag.name}`{also} | {flag.type.label} | {_code(default)} | {meaning} |\n"
 
 

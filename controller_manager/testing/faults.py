@@ -74,7 +74,7 @@ class Link:
         for passage in self._under_way:
             passage.cut()
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Reconnect after `cut`."""
         self.is_cut = False
         self._note("connected again", None)
@@ -245,7 +245,7 @@ class FaultyNetwork(Link):
             raise TransportError(fault.value)
         return response
 
-    def trouble(self, request: Request) -> WatchFault | None:
+    def fault_of(self, request: Request) -> WatchFault | None:
         """Return the fault of the next chunk of a watch, if any."""
         fault = self._draw(WatchFault, self.rate * CHUNK_RATE)
         if fault is not None:
@@ -273,7 +273,7 @@ class _TroubledBody(AsyncIterator[bytes]):
         if self._pushed is not None:
             pushed, self._pushed = self._pushed, None
             return await self._suffer(*pushed)
-        fault = self._network.trouble(self._request) if chunk else None
+        fault = self._network.fault_of(self._request) if chunk else None
         return chunk if fault is None else await self._suffer(chunk, fault)
 
     def push_bookmarks_to(self, sink: Sink) -> None:
@@ -286,7 +286,7 @@ class _TroubledBody(AsyncIterator[bytes]):
 
     def _take(self, chunk: bytes) -> bool:
         assert self._sink is not None
-        fault = self._network.trouble(self._request)
+        fault = self._network.fault_of(self._request)
         if fault is None:
             return self._sink(chunk)
         self._pushed = chunk, fault

@@ -79,7 +79,7 @@ async def record(client: Client, options: RecordOptions) -> int:
         informers = Informers(client, Runtime("recorder"))
 
         def note(resource: RecordedResource, change: Change[Object]) -> None:
-            for kind, tree in _told(change):
+            for kind, tree in _events(change):
                 kept = redacted(resource, tree, config_map_data=options.config_map_data)
                 writer.add(monotonic() - began, kind, resource, kept)
 
@@ -118,7 +118,7 @@ def choose(found: Discovery, options: RecordOptions) -> tuple[list[Resource[Obje
     return chosen, left_out
 
 
-def _told(change: Change[Object]) -> Iterator[tuple[Type, dict[str, object]]]:
+def _events(change: Change[Object]) -> Iterator[tuple[Type, dict[str, object]]]:
     """Yield the row of a change. A resync has no row; a missed deletion is recorded as DELETED."""
     after, before = change.after, change.before
     if after is None:

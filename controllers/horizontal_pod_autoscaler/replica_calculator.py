@@ -177,5 +177,5 @@ def _places(namespace: str, selector: LabelSelector) -> list[_Place]:
     exact = [each for each in selector.requirements if each.operator == "in"]
     if not exact:
         return [(namespace, "", "")]
-    telling = max(exact, key=lambda each: (-len(each.values), len(each.values[0])))
-    return [(namespace, telling.key, value) for value in telling.values]
+    longest = max(exact, key=lambda each: (-len(each.values), len(each.values[0])))
+    return [(namespace, longest.key, value) for value in longest.values]

@@ -238,7 +238,7 @@ class World:
         return self.health.look(list(self.nodes.values()), lambda key: self.leases.get(key.name), now, **how)
 
     def is_silent(self, name: str, now: float) -> bool:
-        return self.health.heard(self.nodes[name], self.leases.get(name), now)
+        return self.health.update(self.nodes[name], self.leases.get(name), now)
 
 
 def test_a_node_is_silent_after_its_grace_period() -> None:
@@ -361,7 +361,7 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
     world = World(node(Ready="True"))
     world.look(0)
     assert world.look(100, judge=False).pending == []
-    world.health.hear_all(100)
+    world.health.restart_grace_periods(100)
     assert world.look(150).pending == []
     assert world.look(151).pending == ["n"]
 
@@ -371,7 +371,7 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
     [
         pytest.param([(1, 1), (1, 2)], "REAL REAL", id="reconnected in time"),
         pytest.param([(1, 1), (30, 1), (1, 1)], "REAL UNKNOWN REAL", id="it was they who were silent"),
-        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN ANEW REAL", id="deaf"),
+        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN RESTART REAL", id="deaf"),
     ],
 )
 def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
@@ -383,7 +383,7 @@ def test_who_slept_knows_nothing_of_silence() -> None:
     monitor = HeartbeatMonitor(25)
     heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
     verdicts = [monitor.judge(age, connection, late).name for age, connection, late in heard]
-    assert verdicts == ["REAL", "REAL", "ANEW", "REAL", "ANEW", "REAL"]
+    assert verdicts == ["REAL", "REAL", "RESTART", "REAL", "RESTART", "REAL"]
 
 
 def events(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, float]]]:

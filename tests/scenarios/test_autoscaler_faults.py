@@ -129,10 +129,10 @@ class Storm:
     async def cut_off(self) -> None:
         self.manager.network.cut()
         await self.cluster.sleep(random_source().uniform(0, 30))
-        self.manager.network.mend()
+        self.manager.network.heal()
 
     async def calm(self) -> None:
-        self.manager.network.mend()
+        self.manager.network.heal()
         self.manager.network.rate = 0
         self.meter.latency = 0
         for _ in range(int(HIGH * PERIOD / 20) + 4):

@@ -211,7 +211,7 @@ class World:
 
     async def calm(self) -> None:
         for replica in self.replicas:
-            replica.network.mend()
+            replica.network.heal()
             replica.network.rate = 0
         self.renew()
         await self.cluster.advance(400)

@@ -149,7 +149,7 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
             replica.network.cut()
         replica.network.rate = 0.3 if number % 7 == 0 else 0
         await cluster.sleep(3)
-        replica.network.mend()
+        replica.network.heal()
         await cluster.sleep(60)
         await cluster.client.delete(NAMESPACES, Key("", space))
         await cluster.sleep(60)

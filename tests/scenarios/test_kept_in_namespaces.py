@@ -209,7 +209,7 @@ async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
         for replica in replicas:
             replica.network.rate = 0
             replica.network.cut()  # a watch that fell silent is opened anew
-            replica.network.mend()
+            replica.network.heal()
         await cluster.sleep(QUIET)
         if all(replica.has_ended for replica in replicas):  # whoever lost the lead ends, to be started anew
             await manage(cluster, root_ca, "--leader-elect=true")

@@ -147,7 +147,7 @@ def deafen(replica: Replica) -> None:
     refused = Response(500, {}, b"{}")
     replica.network.intercept(lambda request: refused if request.path == "/api/v1/nodes" and request.query else None)
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
 
 
 async def test_a_new_leader_learns_from_the_server_what_is_given_and_not_from_its_old_copy() -> None:

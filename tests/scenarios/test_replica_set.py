@@ -289,7 +289,7 @@ def deafen(replica: Replica, path: str = "/api/v1/pods") -> None:
     """Let the local copy of a collection grow old, while everything else is possible."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
 
 
 async def test_while_its_copy_of_pods_is_old_nothing_is_created_twice() -> None:

@@ -188,7 +188,7 @@ async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_mor
                 case "cut" | "mend":  # as long as a process may be asleep
                     one.network.cut()
                     await cluster.sleep(source.uniform(1.0, 20.0))
-                    one.network.mend()
+                    one.network.heal()
                 case "come":
                     replicas += await start(cluster, 1, shards=2)
             if all(one.has_ended for one in replicas):

@@ -328,7 +328,7 @@ async def test_a_pod_is_not_refused_for_what_a_node_was_before() -> None:
         path = "/api/v1/nodes"
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         replica.network.cut()  # so that the local copy of nodes gets old
-        replica.network.mend()
+        replica.network.heal()
         await cluster.client.patch(NODES, Key("", "virtual-node-1"), {"metadata": {"labels": {"disk": "ssd"}}})
         await cluster.client.create(PODS, pod("picky", nodeSelector={"disk": "ssd"}))
         await cluster.client.create(PODS, pod("pickier", nodeSelector={"disk": "hdd"}))

@@ -122,7 +122,7 @@ class Lookup:
                 "--authentication-tolerate-lookup-failure starts without it"
             )
         if problem:
-            self._tell(problem)
+            self._report(problem)
 
     async def follow(self) -> None:
         """Apply each change of the published settings until cancelled."""
@@ -137,7 +137,7 @@ class Lookup:
             async with asyncio.timeout(_DEADLINE):
                 self._use(await self._client.get(CONFIG_MAPS, PUBLISHED))
         except NotFound:
-            self._tell(f"{_WHERE} does not exist")
+            self._report(f"{_WHERE} does not exist")
         except TimeoutError:
             return "the API server does not answer"
         except (ApiError, TransportError, ValueError) as error:
@@ -150,7 +150,7 @@ class Lookup:
                 raise ValueError(f"{_WHERE} was deleted")
             self._use(published)
         except ValueError as error:
-            self._tell(str(error))
+            self._report(str(error))
         else:
             self._problem = ""
 
@@ -163,7 +163,7 @@ class Lookup:
             self._trust.set(PROXIES, found.proxies)
             self._proxies.config = replace(found.request_headers, **self._wanted.stated)
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         """Log a problem unless it was the last logged one."""
         if problem != self._problem:
             self._log.warning("callers are known by what the flags say and what was looked up before", error=problem)

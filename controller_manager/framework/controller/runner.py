@@ -211,8 +211,8 @@ class Controller:
     def waits_for(self) -> tuple[str, ...]:
         """The informers that are not synced yet, with their last errors."""
         missing = [one for one in dict.fromkeys(self._watched) if not one.is_synced]
-        told = ((str(one.selection), one.reflector.last_error) for one in missing)
-        return tuple(f"{selection} ({error})" if error else selection for selection, error in told)
+        errors = ((str(one.selection), one.reflector.last_error) for one in missing)
+        return tuple(f"{selection} ({error})" if error else selection for selection, error in errors)
 
     async def _run_once(self) -> None:
         self._life.enter(Phase.WAITING, clock.monotonic())

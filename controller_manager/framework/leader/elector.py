@@ -243,7 +243,7 @@ class Elector:
 _READS = ("GET", "HEAD")
 
 
-def _nobody_asks() -> None:
+def _ignore() -> None:
     """Do nothing (default of `unanswered`)."""
 
 
@@ -256,7 +256,7 @@ class FencedTransport:
     """
 
     def __init__(
-        self, transport: Transport, leads: Callable[[], bool], unanswered: Callable[[], None] = _nobody_asks
+        self, transport: Transport, leads: Callable[[], bool], unanswered: Callable[[], None] = _ignore
     ) -> None:
         self._transport = transport
         self._leads = leads

@@ -226,7 +226,7 @@ async def test_readyz_while_the_api_server_is_unreachable_fails_by_name(argv: tu
         assert "[-]apiServer failed: reason withheld\n" in text
         assert text.count("[-]") == 1
         assert (await replica.page("/livez"))[0] == (await replica.page("/healthz"))[0] == 200
-        replica.network.mend()
+        replica.network.heal()
         await asyncio.sleep(60)
         assert (await replica.page("/readyz"))[0] == 200
         for one in (replica, leader):

@@ -336,7 +336,7 @@ async def test_refusals_prove_nothing_where_the_network_is_disturbed() -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, Lost)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.advance(60)
 
 

@@ -115,7 +115,7 @@ async def test_what_is_done_to_the_cluster_is_told() -> None:
         await cluster.sleep(1)
         snapshot = cluster.snapshot()
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await replica.kill()
         await cluster.kill_api()
         await cluster.start_api()

@@ -378,7 +378,7 @@ async def test_a_server_that_is_just_starting_is_waited_for(server):
         preparing = group.create_task(guard.prepare())
         await asyncio.sleep(10)
         assert not preparing.done()
-        server.network.mend()
+        server.network.heal()
     assert await judge(guard, JANE) == 200
 
 
@@ -401,7 +401,7 @@ async def test_a_lookup_that_fails_ends_the_start_unless_that_is_tolerated(serve
         assert asyncio.get_running_loop().time() - began < 60
         assert await judge(guard, Request("GET", "/healthz")) == 200
         assert await judge(guard, JANE) == 401
-        server.network.mend()
+        server.network.heal()
         server.refuses.clear()
         await server.change(client_ca_file=CLIENT_CA.certificate.decode())
         await asyncio.sleep(60)

@@ -38,7 +38,7 @@ def test_whoever_wants_no_streams_gets_lists() -> None:
 
 def test_begins_with_a_stream_which_goes_on_as_a_watch() -> None:
     found = watching("7")
-    found.heard("9")
+    found.note_revision("9")
     found.ended(400.0)
     assert found.step(400.0) == WatchFrom("9", 600.0)
 
@@ -67,7 +67,7 @@ def test_lists_once_when_the_server_gives_up_on_a_stream_that_it_accepted() -> N
     assert found.step(1.0) == List(PAGE)
     found.listed("7")
     assert found.step(1.0) == WatchFrom("7", 600.0)
-    found.heard("8")
+    found.note_revision("8")
     found.refused(errors.Expired("old"))
     assert isinstance(found.step(9.0), StreamingList), "the next state is asked for as a stream again"
 
@@ -124,7 +124,7 @@ def test_losing_it_again_without_progress_means_waiting() -> None:
             found.listed("8")
     found.step(1.0)
     found.listed("9")
-    found.heard("10")
+    found.note_revision("10")
     found.refused(errors.Expired("old"))
     assert isinstance(found.step(2.0), StreamingList)
 
@@ -139,7 +139,7 @@ def test_pauses_double_up_to_the_bound_and_start_over_after_progress() -> None:
         pauses.append(step.seconds)
         assert found.step(0.0) == WatchFrom("7", 600.0)
     assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, LONGEST_PAUSE, LONGEST_PAUSE])
-    found.heard("8")
+    found.note_revision("8")
     found.disconnected("refused")
     assert found.step(0.0) == Pause(0.8, 1)
 
