@@ -106,17 +106,17 @@ async def test_a_node_that_falls_silent_meanwhile_is_noticed_in_time() -> None:
 
 @pytest.mark.virtual
 async def test_a_watch_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    silenced, trouble = list[str](), FaultyNetwork.trouble
+    silenced, fault_of = list[str](), FaultyNetwork.fault_of
 
     def silence(network: FaultyNetwork, request: Request) -> WatchFault | None:
         if request.path.endswith("/deployments") and not silenced:
             silenced.append(request.path)
             return WatchFault.SILENT
-        return trouble(network, request)
+        return fault_of(network, request)
 
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS, faults=1e-9)
-        monkeypatch.setattr(FaultyNetwork, "trouble", silence)
+        monkeypatch.setattr(FaultyNetwork, "fault_of", silence)
         await cluster.client.create(DEPLOYMENTS, builders.deployment("web", replicas=2))
         await cluster.advance(hours=1, housekeeping=False)
         assert silenced

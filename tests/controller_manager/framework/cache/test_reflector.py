@@ -212,7 +212,7 @@ def test_what_fails_may_be_late_until_a_watch_has_lasted() -> None:
     assert found.late(31.0) == 1.0
 
 
-@pytest.mark.parametrize("how", ["heard", "listed", "ended"])
+@pytest.mark.parametrize("how", ["note_revision", "listed", "ended"])
 def test_what_brings_news_or_lasts_is_late_no_more(how: str) -> None:
     found = watching()
     found.disconnected("gone")
