@@ -27,8 +27,8 @@ NAME = "kube-root-ca.crt"
 DATA = "ca.crt"
 DESCRIPTION = f"{PLATFORM_DOMAIN}/description"
 ABOUT = (
-    "Certificates of the authorities by which pods can tell that they talk to the API server of this cluster at its "
-    "addresses within the cluster, such as kubernetes.default.svc; they are good for nothing else."
+    "Certificates of the authorities with which pods verify the API server of this cluster at its addresses within "
+    "the cluster, such as kubernetes.default.svc. They are valid for nothing else."
 )
 _OF_THAT_NAME = f"metadata.name={NAME}"
 

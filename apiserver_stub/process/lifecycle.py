@@ -24,7 +24,7 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.options import Parsed
 
-_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
+_UPKEEP = 60.0  # seconds between two checks of the default objects
 
 
 async def _nothing() -> None:

@@ -187,7 +187,7 @@ class Manager:
         try:
             ending = await self._serve_and_take_part()
         except BaseExceptionGroup as bug:
-            self._log.critical("stopped", reason=f"an error nobody expected: {describe(bug)}", status=1, exc_info=bug)
+            self._log.critical("stopped", reason=f"an unexpected error: {describe(bug)}", status=1, exc_info=bug)
             raise
         finally:
             await self._guard.close()

@@ -86,7 +86,7 @@ def of_loop(work: LoopState) -> HealthSummary:
     if work.failures_in_a_row >= ALL_FAIL:
         return HealthSummary(Severity.BROKEN, f"the last {work.failures_in_a_row} runs failed")
     if defects:
-        return HealthSummary(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
+        return HealthSummary(Severity.BROKEN, f"{_keys(defects)} failing; not retried until the objects change")
     if work.failing_keys or work.failing_more:
         return HealthSummary(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
     if work.spinning:

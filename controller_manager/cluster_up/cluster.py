@@ -89,7 +89,7 @@ class LocalCluster:
         """Check everything that can fail before a process starts or a file changes; return the lock of the folder."""
         options = self._options
         if options.watch and not (sys.stdout.isatty() and options.managers):
-            raise CannotStart("--watch: it needs a terminal, and a manager that tells of the cluster")
+            raise CannotStart("--watch: needs a terminal and at least one manager (--managers)")
         try:
             private_folder(self._folder, MARKS)
             lock = _lock(self._folder)

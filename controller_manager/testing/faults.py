@@ -237,7 +237,7 @@ class FaultyNetwork(Link):
         forged = self._intercept(request) if self._intercept else None
         self.disturbed = self.disturbed or forged is not None or fault is not None
         if forged is not None:
-            self._note("somebody else answered", request)
+            self._note("another server answered", request)
         response = forged or await inner.send(request)
         if fault in (Fault.ANSWER_LOST, Fault.TIMEOUT):
             await close_body(response)

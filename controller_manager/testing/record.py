@@ -47,7 +47,7 @@ class RecordOptions(Options):
 
 def main(arguments: Sequence[str]) -> None:
     """Record with the given command-line arguments. Exits the process on errors."""
-    summary = "Record what the watches of a cluster tell, for replay in tests."
+    summary = "Record the watch events of a cluster for replay in tests."
     options = command_line("python -m controller_manager.testing record", summary, FlagSet(RecordOptions), arguments)[
         RecordOptions
     ]

@@ -235,7 +235,7 @@ _NO_ANSWER = _Answer()
 
 
 class _Claims(Model):
-    sub: str = "somebody with a token"
+    sub: str = "token"
 
 
 _CLAIMS = Decoder(_Claims)
@@ -282,7 +282,7 @@ def _who(request: Request) -> str:
     """Return the caller of a request: user agent and user."""
     user = request.certificate.common_name if request.certificate is not None else _subject(request.headers)
     part = request.headers.get("user-agent", "")
-    return f"{part} [{user}]" if part and user else part or user or "somebody"
+    return f"{part} [{user}]" if part and user else part or user or "unknown"
 
 
 def _subject(headers: Mapping[str, str]) -> str:

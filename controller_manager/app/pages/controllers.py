@@ -213,7 +213,7 @@ def _failing(one: Failing) -> str:
     notes += ["<b>given up until something changes</b>"] if one.given_up else []
     notes += [f"at {escape(one.where)}"] if one.where else []
     notes += [f"next try in {span(one.retry_seconds)}"] if one.retry_seconds is not None else []
-    defect = '<span class="bad">no retry will mend it:</span> ' if one.defect else ""
+    defect = '<span class="bad">not retried until the object changes:</span> ' if one.defect else ""
     return f"{code(one.key)} {defect}{escape(one.error)}<br>{dim(', '.join(notes))}{_because(one.causes)}"
 
 
@@ -241,7 +241,7 @@ def _informer(verdict: HealthSummary, one: InformerState) -> Sequence[str]:
 
 
 def _lock(lock: LockState) -> Sequence[str]:
-    holder = code(lock.holder) if lock.holder else dim("nobody")
+    holder = code(lock.holder) if lock.holder else dim("no holder")
     mine = ' <span class="good">this one</span>' if lock.leads and lock.lease else ""
     lease = code(lock.lease) if lock.lease else dim("no election")
     return lease, holder + mine, escape(lock.since), escape(", ".join(lock.controllers))

@@ -170,7 +170,7 @@ class SharedElection:
 
     def _loss(self) -> str:
         if self.main_holder != self._shared.holder:
-            return f"the lease {self._shared.main} was taken: its holder is {self.main_holder or 'nobody'}"
+            return f"the lease {self._shared.main} was taken: its holder is {self.main_holder or 'empty'}"
         return f"the lease {self._session_name} could not be renewed for {self._timings.renew:g} s"
 
     async def _pause(self) -> None:
@@ -272,7 +272,8 @@ class SharedElection:
         for lock, step in tuple(self.membership.steps(self._working.keys())):
             match step:
                 case LockAction.LOST:
-                    return f"the lease {self._shared.key(lock)} was taken: {self.membership.holder(lock) or 'nobody'}"
+                    holder = self.membership.holder(lock) or "empty"
+                    return f"the lease {self._shared.key(lock)} was taken: its holder is {holder}"
                 case LockAction.YIELD:
                     self._working[lock].stop()
                 case LockAction.GIVE_BACK if lock not in self._busy:

@@ -382,4 +382,4 @@ async def test_what_nobody_expected_is_the_last_thing_said(monkeypatch, capsys):
             await manager.run()
         assert await holder(client) == ""
     said = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
-    assert "an error nobody expected: RuntimeError: a bug" in said[-1]
+    assert "an unexpected error: RuntimeError: a bug" in said[-1]

@@ -43,7 +43,7 @@ def running(**changes: object) -> ControllerState:
         ),
         (
             running(failing=(DEFECT, DEFECT, FAILS), failing_keys=3),
-            HealthSummary(BROKEN, "2 keys are failing in a way that no retry will mend"),
+            HealthSummary(BROKEN, "2 keys are failing; not retried until the objects change"),
         ),
         (
             running(spinning=(Spinning("a", 9, ()), Spinning("b", 5, ()))),
