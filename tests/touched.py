@@ -1,4 +1,4 @@
-"""Prints the tests whose seeds a change may break, for `.ci/run`: `tests/touched.py BASE` compares with a commit."""
+"""Prints the tests whose seeds a change may break: `python tests/touched.py BASE` compares with a commit."""
 
 import subprocess
 import sys
