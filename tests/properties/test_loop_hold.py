@@ -25,9 +25,10 @@ from controller_manager.framework.cache import Informers
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import NODE_FLAGS, RUN_PODS
+from tests.pace import slowness
 from tests.properties.hostile_objects import every, large, template
 from tests.properties.large_objects import LargeField, good_objects, kinds, large_fields
-from tests.properties.metered_loop import MeteredLoop, slowness
+from tests.properties.metered_loop import MeteredLoop
 
 PAGES = ("/debug/controllers", "/metrics")
 LIMIT = 0.05

@@ -1,10 +1,9 @@
 """Regular expressions of users find what Go's find, and are refused in the same words."""
 
-import time
-
 import pytest
 
 from controller_manager.common.base.regex import Regex, compile_regex
+from tests.pace import cpu_limit
 
 
 @pytest.mark.parametrize(
@@ -89,6 +88,5 @@ def test_the_first_match_is_found() -> None:
 
 
 def test_time_is_linear_in_the_text() -> None:
-    started = time.process_time()
-    assert not compile_regex("^(a+)+$").matches("a" * 100_000 + "!")
-    assert time.process_time() - started < 1.0
+    with cpu_limit(1.0):
+        assert not compile_regex("^(a+)+$").matches("a" * 100_000 + "!")
