@@ -25,6 +25,15 @@ def test_old_module_name_imports_the_same_module_with_a_warning(old: str, new: s
     assert f"DeprecationWarning: {old} is now {new}" in done.stderr
 
 
+def test_names_of_a_module_by_its_old_name_work() -> None:
+    script = (
+        "from controller_manager.controller import ControllerSpec, PODS; from controller_manager.client import Client; "
+        "from controller_manager.options import Options, flag; import controller_manager.framework as new; "
+        "assert (ControllerSpec, Client, Options, flag) == (new.ControllerSpec, new.Client, new.Options, new.flag)"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+
+
 def test_new_names_and_names_of_others_are_left_alone() -> None:
     names = ("controller_manager", "controller_manager.app", "controller_manager.common.api", "other.api")
     assert [new_name(name) for name in names] == [""] * 4

@@ -12,6 +12,7 @@ PACKAGES = (
     "controller_manager.framework.cloud_provider",
     "controller_manager.framework",
     "controller_manager.testing",
+    "controller_manager.testing.builders",
 )
 
 
