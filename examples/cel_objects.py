@@ -39,7 +39,7 @@ JOB = ObjectType(
 ENVIRONMENT = Environment.base().extend({"job": JOB})
 
 
-def compiled(expression: str, result=BOOL) -> Program:
+def compiled(expression: str, result: Any = BOOL) -> Program:
     """Compile an expression. Raises ValueError with every problem and its place."""
     try:
         program = ENVIRONMENT.compile(expression)

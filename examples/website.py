@@ -1,6 +1,6 @@
 """A controller of a custom resource: a ConfigMap per Website, and conditions that follow its pods."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -108,7 +108,7 @@ class WebsiteController:
             await self._client.update(CONFIG_MAPS, replace(page, data={"index.html": site.spec.text}))
         return Condition(type="Stored", status="True")
 
-    def _report(self, site: Website):
+    def _report(self, site: Website) -> Callable[[errors.ApiError], None]:
         return lambda error: self._events.warning(site, "FailedCreate", error.message)
 
 
