@@ -8,17 +8,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.framework.controller import (
-    Add,
-    Context,
-    ControllerSpec,
-    For,
-    Key,
-    Mapped,
-    PolicyRule,
-    key_of,
-    try_write,
-)
+from controller_manager.framework import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
 
 from .shared.namespaces import namespace_of, takes_content
 from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions, read_root_cas

@@ -10,7 +10,7 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.framework.client.events import EventWriter
 from controller_manager.framework.controller.runner import Controller
-from controller_manager.framework.leader import Elector
+from controller_manager.framework.leader.elector import Elector
 
 _FLUSH_EVENTS = 2.0  # seconds to write the last events when it stops
 

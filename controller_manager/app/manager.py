@@ -29,16 +29,19 @@ from controller_manager.common.base.tasks import Tasks, first_of, keep_running
 from controller_manager.common.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.common.component.pages import Handler, Profiling, debugging_routes, metrics_handler
 from controller_manager.common.component.process_metrics import register_process_metrics
-from controller_manager.common.options import Duration, Options, Parsed, flag, reported_version
+from controller_manager.common.options.command_line import reported_version
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Parsed
+from controller_manager.common.options.types import Duration
 from controller_manager.common.serving.health import Health
 from controller_manager.common.serving.trust import Trust
-from controller_manager.framework.cache import Informers, ShardInformers
+from controller_manager.framework.cache.informers import Informers, ShardInformers
 from controller_manager.framework.client.events import EventWriter, Occurrence, Recorder
 from controller_manager.framework.cloud_provider import MakeCloudProvider
-from controller_manager.framework.controller import Context
 from controller_manager.framework.controller.runner import Controller, ControllerMetrics, ControllerState, Phase
-from controller_manager.framework.leader import LeadershipLost, identity
-from controller_manager.framework.work import WorkMetrics
+from controller_manager.framework.controller.spec import Context
+from controller_manager.framework.leader.elector import LeadershipLost, identity
+from controller_manager.framework.work.metrics import WorkMetrics
 
 _CLOSE_PAGES = 3.0  # seconds for the last responses when it stops
 _NO_CLOUDS: Mapping[str, MakeCloudProvider] = {}

@@ -10,9 +10,10 @@ from controller_manager.app.features import READ, ManagerFeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.common.api.platform import API_VERSION
 from controller_manager.common.component.features import known_gates
-from controller_manager.common.options import FlagSet, Gate, gates_at
 from controller_manager.common.options.command_line import bounds, inert_flags, sentence
 from controller_manager.common.options.flag import Flag, title_of
+from controller_manager.common.options.gates import Gate, gates_at
+from controller_manager.common.options.parse import FlagSet
 
 _HEAD = """\
 # Flags of `cluster-controller-manager`

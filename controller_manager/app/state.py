@@ -5,9 +5,9 @@ from enum import IntEnum
 
 import msgspec
 
-from controller_manager.framework.cache import InformerState
+from controller_manager.framework.cache.change import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
-from controller_manager.framework.work import LoopState
+from controller_manager.framework.work.failures import LoopState
 
 # The health of a controller or an informer: whether it needs attention, and why; pure.
 

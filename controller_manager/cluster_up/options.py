@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from controller_manager.common.options import Options, flag
+from controller_manager.common.options.flag import Options, flag
 from controller_manager.common.options.types import FlagType
 
 Arguments = Annotated[

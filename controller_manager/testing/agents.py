@@ -15,7 +15,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.timestamps import format_micro, format_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.framework.client import TransportError
+from controller_manager.common.transport.transport import TransportError
 from controller_manager.testing.cluster import Cluster
 
 LEASE_NAMESPACE = "kube-node-lease"

@@ -47,7 +47,7 @@ from controller_manager.common.api.storage import (
     class_of,
 )
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import TransportError
+from controller_manager.common.transport.transport import TransportError
 from controller_manager.testing.cluster import Cluster
 
 PROVISIONER = f"volume.{PLATFORM_DOMAIN}/storage-provisioner"

@@ -16,8 +16,7 @@ from controller_manager.common.api.errors import (
 from controller_manager.common.api.wire import DuplexStream, Request, Response, Sink, Upgrade, push_bookmarks
 from controller_manager.common.base.random import Random, random_source
 from controller_manager.common.transport.credentials import Obtain
-from controller_manager.common.transport.transport import close_body, is_watch
-from controller_manager.framework.client import Transport, TransportError
+from controller_manager.common.transport.transport import Transport, TransportError, close_body, is_watch
 from controller_manager.testing.virtual import housekeeping_needed
 
 T = TypeVar("T")

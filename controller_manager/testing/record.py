@@ -15,11 +15,14 @@ from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Duration, FlagSet, Options, command_line, flag
-from controller_manager.common.options.types import StringList
+from controller_manager.common.options.command_line import command_line
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import FlagSet
+from controller_manager.common.options.types import Duration, StringList
 from controller_manager.common.transport.kubeconfig import from_flags
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.client import Client
+from controller_manager.framework.cache.change import Change
+from controller_manager.framework.cache.informers import Informers
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.client.discovery import Discovery, resources
 from controller_manager.testing.recording import RecordedResource, RecordingWriter, Type, redacted
 
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 async def _record(options: RecordOptions) -> None:
-    from controller_manager.framework.client import HttpTransport  # so that --help does not load the HTTP library
+    from controller_manager.common.transport.http_transport import HttpTransport  # --help does not load it
 
     transport = HttpTransport(from_flags(options.kubeconfig))
     try:

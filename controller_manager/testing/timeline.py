@@ -16,7 +16,7 @@ from apiserver_stub.watch_cache.row import Change
 from controller_manager.common.api.decode import Decoder
 from controller_manager.common.api.model import Model
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.work import LoopRun, current_run
+from controller_manager.framework.work.loop import LoopRun, current_run
 from controller_manager.testing.virtual import VirtualLoop
 
 _MOST = 5000  # maximum number of entries

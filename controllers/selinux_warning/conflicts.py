@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 
 from .labels import conflict
 

@@ -19,8 +19,10 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
-from controller_manager.framework.client import Client, InProcessTransport
-from controller_manager.framework.leader import Elector, LeaderMetrics, LeaseTimings
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
+from controller_manager.framework.leader.elector import Elector, LeaderMetrics
+from controller_manager.framework.leader.lease import LeaseTimings
 from tests.pace import slowness
 
 SOMEBODY = Certificate("somebody", ())

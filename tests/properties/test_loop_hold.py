@@ -21,7 +21,7 @@ from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.wire import Request
 from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.cache import Informers
+from controller_manager.framework import Informers
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import NODE_FLAGS, RUN_PODS

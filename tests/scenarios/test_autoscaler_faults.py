@@ -18,7 +18,7 @@ from controller_manager.common.api.metrics import RESOURCE_METRICS
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 

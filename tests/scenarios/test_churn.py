@@ -16,17 +16,10 @@ from controller_manager.app import catalog
 from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.random import random_source
-from controller_manager.common.options import Options
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.framework.client import events
-from controller_manager.framework.controller import (
-    Context,
-    ControllerSpec,
-    For,
-    PolicyRule,
-    Requeue,
-    TerminalError,
-    cache_barrier,
-)
+from controller_manager.framework.controller import cache_barrier
 from controller_manager.testing import Cluster, Replica, builders, hot_loops, timeline
 from controllers.garbage_collector import graph
 

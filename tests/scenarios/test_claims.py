@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerRefManager,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     ConfigMap,

@@ -17,7 +17,7 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.random import random_source
 from controller_manager.common.serving.tls import make_ca
-from controller_manager.framework.client import ConfigError
+from controller_manager.framework import ConfigError
 from controller_manager.testing import Cluster, Replica, builders
 
 PEM = make_ca("pods trust it", days=1).certificate.decode()

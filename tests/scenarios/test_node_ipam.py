@@ -17,7 +17,7 @@ from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.testing import Cluster, Replica
 from controllers.node_ipam import SPECS
 

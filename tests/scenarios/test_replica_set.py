@@ -11,7 +11,7 @@ from controller_manager.common.api.core import EVENTS, NAMESPACES, PODS
 from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.test_manager_flags import most_in_work

@@ -20,8 +20,8 @@ from controller_manager.common.api.core import EVENTS, PODS, Pod
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.cache import Shard
-from controller_manager.framework.controller import controller_of, controller_ref
+from controller_manager.framework import controller_of, controller_ref
+from controller_manager.framework.cache.shard import Shard
 from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.pod_agent import PodAgent

@@ -11,7 +11,7 @@ from controller_manager.common.api.discovery import ENDPOINT_SLICES, SERVICE_NAM
 from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.resource import Key, Resource, key_of
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from tests.scenarios.trials import one_of
 

@@ -14,7 +14,7 @@ from controller_manager.common.api.coordination import LEASES
 from controller_manager.common.api.core import ENDPOINTS, EVENTS, NODES, PODS, SERVICES, Pod, is_pod_ready
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Response
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework import STRATEGIC_MERGE_PATCH
 from controller_manager.testing import Cluster
 from controller_manager.testing.builders import service
 from controllers.virtual_node import SPECS

@@ -29,7 +29,7 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.component.request_headers import REQUEST_HEADER_NAMES
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.access_metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,
@@ -48,8 +48,11 @@ from controller_manager.common.serving.authorization import (
     PrivilegedGroups,
 )
 from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
-from controller_manager.framework.cache import Informer, Selection
-from controller_manager.framework.client import Client, ClientMetrics, ConfigError, Transport, TransportError
+from controller_manager.common.transport.transport import ConfigError, Transport, TransportError
+from controller_manager.framework.cache.change import Selection
+from controller_manager.framework.cache.informer import Informer
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.client.requests import ClientMetrics
 
 PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
 

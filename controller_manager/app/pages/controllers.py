@@ -19,10 +19,10 @@ from controller_manager.app.state import (
 )
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.component.pages import Handler
-from controller_manager.framework.cache import InformerState
+from controller_manager.framework.cache.change import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
-from controller_manager.framework.work import LoopState, Spinning
-from controller_manager.framework.work.failures import Due, Failing, Running
+from controller_manager.framework.work.failures import Due, Failing, LoopState, Running
+from controller_manager.framework.work.spinning import Spinning
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": "accept"}
 _FAILING_SHOWN, _KEYS_SHOWN = 10, 5  # JSON has more

@@ -14,7 +14,7 @@ from controller_manager.common.api.errors import ApiError, Forbidden, MethodNotA
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.component.pages import Handler, find_handler
 from controller_manager.common.component.secure_serving import SecureServingOptions
-from controller_manager.common.options import flag
+from controller_manager.common.options.flag import flag
 from controller_manager.common.serving.health import Health
 from controller_manager.common.serving.http import refusal
 from controller_manager.common.serving.trust import Trust

@@ -43,7 +43,9 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base import clock
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.component.pages import Handler
-from controller_manager.framework.cache import Informer, Informers, Selection
+from controller_manager.framework.cache.change import Selection
+from controller_manager.framework.cache.informer import Informer
+from controller_manager.framework.cache.informers import Informers
 
 PATH, STATE_PATH = "/ui", "/ui/state"
 WORKLOADS: tuple[Resource[Any], ...] = (

@@ -26,7 +26,7 @@ from controller_manager.common.base.log.formats import without_secrets
 from controller_manager.common.base.watchdog import Hold
 from controller_manager.common.component.features import FLAGZ, STATUSZ, FeatureOptions
 from controller_manager.common.component.options import ProfilingOptions
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.exposition import chosen, pieces, takes_gzip
 
 # Routes of the pages: each path has a handler.

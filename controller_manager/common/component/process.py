@@ -17,7 +17,7 @@ from controller_manager.common.base.tasks import Tasks, keep_running
 from controller_manager.common.base.watchdog import Hold, Watchdog
 from controller_manager.common.component.features import FeatureOptions
 from controller_manager.common.component.options import LoggingOptions
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 
 _LOG_FLAGS = 1  # level of -v from which the flags are logged at the start
 

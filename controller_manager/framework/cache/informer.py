@@ -29,7 +29,8 @@ from controller_manager.framework.cache.reflector import (
     StreamingList,
     WatchFrom,
 )
-from controller_manager.framework.client import Client, WatchEvent, WriteResult
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.client.codec import WatchEvent, WriteResult
 
 T = TypeVar("T", bound=Object)
 

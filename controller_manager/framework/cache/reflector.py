@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from controller_manager.common.api import errors
-from controller_manager.framework.client import UnreadableAnswer
+from controller_manager.framework.client.codec import UnreadableAnswer
 
 PAGE = 500
 # Servers send a bookmark about every minute. A watch without any message for this long counts as dead (seconds).

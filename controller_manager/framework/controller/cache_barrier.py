@@ -13,8 +13,9 @@ from typing import Any
 
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.base import clock
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.client import WriteResult
+from controller_manager.framework.cache.change import Change
+from controller_manager.framework.cache.informers import Informers
+from controller_manager.framework.client.codec import WriteResult
 from controller_manager.framework.work.loop import LONGEST_HOLD
 
 _REMEMBERED = 1000  # number of objects whose last written version is stored

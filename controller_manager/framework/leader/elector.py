@@ -20,7 +20,8 @@ from controller_manager.common.base.metrics import Counters, Family, Gauges
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client, Transport
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.leader.lease import (
     LeaderElectionRecord,
     LeaseAction,

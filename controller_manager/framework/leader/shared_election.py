@@ -18,7 +18,7 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.leader.elector import LeaderMetrics, LeadershipLost
 from controller_manager.framework.leader.lease import LeaseTimings, read
 from controller_manager.framework.leader.main_lease import MainLease

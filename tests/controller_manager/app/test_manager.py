@@ -23,10 +23,11 @@ from controller_manager.common.api.errors import Forbidden, NotFound
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Int32, Options, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Int32
 from controller_manager.common.serving.listening import CannotListen
-from controller_manager.framework.client import Client, InProcessTransport
-from controller_manager.framework.controller import Context, ControllerSpec, For, Requeue
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, Context, ControllerSpec, For, Requeue
 from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import FaultyNetwork
 

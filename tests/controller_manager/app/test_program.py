@@ -10,7 +10,7 @@ import pytest
 from controller_manager import framework
 from controller_manager.app.catalog import installed
 from controller_manager.app.program import author_program, manager_program
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.framework import PODS, ControllerSpec, For, Options, controller, flag
 
 

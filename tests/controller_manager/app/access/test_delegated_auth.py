@@ -21,10 +21,11 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.common.serving.tls import KeyPair, make_ca
 from controller_manager.common.serving.trust import Trust
-from controller_manager.framework.client import Client, ConfigError, InProcessTransport
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, ConfigError
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.virtual

@@ -14,14 +14,9 @@ from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request
 from controller_manager.common.transport import http, response_parser
-from controller_manager.common.transport.config import ClientIdentity
-from controller_manager.framework.client import (
-    Client,
-    ClientConfig,
-    ConfigError,
-    HttpTransport,
-    TransportError,
-)
+from controller_manager.common.transport.config import ClientConfig, ClientIdentity
+from controller_manager.common.transport.http_transport import HttpTransport
+from controller_manager.framework import Client, ConfigError, TransportError
 from tests.controller_manager.framework.client.transports import GET, transport
 
 KEY = Key("default", "a")
