@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -14,6 +14,7 @@ from controller_manager.app.service_accounts import Account
 from controller_manager.common.base.metrics import Family, Shown
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.options import Check, Int32, Options, Parsed, StringMap, flag
+from controller_manager.common.transport.connections import Connections
 from controller_manager.common.transport.credentials import Obtain
 from controller_manager.common.transport.kubeconfig import from_flags
 from controller_manager.common.transport.metrics import TransportMetrics
@@ -23,14 +24,12 @@ from controller_manager.framework.client import (
     AdaptiveThrottle,
     Client,
     ClientMetrics,
+    HttpTransport,
     RequestEncoder,
     Throttle,
     Transport,
 )
 from controller_manager.framework.leader import FencedTransport
-
-if TYPE_CHECKING:
-    from controller_manager.framework.client import HttpTransport
 
 
 class Network(Protocol):
@@ -53,9 +52,6 @@ class HttpNetwork:
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
-        from controller_manager.common.transport.connections import Connections
-        from controller_manager.framework.client import HttpTransport  # so that --help does not load the HTTP library
-
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
             return first.with_credentials(obtain)

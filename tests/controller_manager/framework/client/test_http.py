@@ -13,7 +13,8 @@ from controller_manager.common.api.core import PODS
 from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request
-from controller_manager.common.transport import http, response_parser
+from controller_manager.common.transport import response_parser
+from controller_manager.common.transport import transport as transports
 from controller_manager.common.transport.config import ClientIdentity
 from controller_manager.framework.client import (
     Client,
@@ -213,7 +214,7 @@ async def test_a_body_that_ends_early_is_a_transport_error(backend: Any, config:
 async def test_an_endless_body_is_given_up(
     backend: Any, config: ClientConfig, monkeypatch: pytest.MonkeyPatch, status: int, query: Any
 ) -> None:
-    for module in (http, response_parser):
+    for module in (transports, response_parser):
         monkeypatch.setattr(module, "LARGEST_BODY", 1_000_000)
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
