@@ -105,7 +105,8 @@ class EndpointTransport:
     def _failure(self, request: Request, error: BaseException) -> TransportError:
         if is_of_tls(error):
             self._connections.distrust()
-        return TransportError(f"{self._named(request)}: {reason(error)}")
+        named, why = self._named(request), reason(error)
+        return TransportError(why if why.startswith(named) else f"{named}: {why}")
 
     def _origin(self, credential: Credential) -> ConnectionTarget:
         generation = self._connections.generation

@@ -251,3 +251,19 @@ async def test_a_header_of_several_lines_is_not_sent(config: ClientConfig) -> No
 
 def replace_headers(headers: dict[str, str]) -> Request:
     return Request(GET.method, GET.path, headers=headers)
+
+
+async def test_refused_watch_that_breaks_names_its_request_once(backend: Any, config: ClientConfig) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(status=500, headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    backend.handler = handler
+    async with transport(config) as sender:
+        with pytest.raises(TransportError, match="in the middle") as caught:
+            await sender.send(Request("GET", GET.path, (("watch", "1"),)))
+    assert str(caught.value).count("GET ") == 1

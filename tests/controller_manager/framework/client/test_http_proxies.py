@@ -88,6 +88,23 @@ async def test_https_server_is_reached_through_a_tunnel(
     assert all(head.startswith(b"CONNECT 127.0.0.1:") and LOGIN in head.lower() for head in proxy.heads)
 
 
+async def test_upgrade_goes_through_a_tunnel(backend: Any, config: ClientConfig) -> None:
+    async def switch(request: web.BaseRequest) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_bytes(b"hello")
+        return socket
+
+    backend.handler = switch
+    offer = {"upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "MDEyMzQ1Njc4OWFiY2RlZg=="}
+    async with listening(Proxy()) as url, transport(replace(config, proxy_url=url)) as sender:
+        response, stream = await sender.upgrade(Request("GET", "/", headers=offer))
+        assert response.status == 101
+        assert stream is not None
+        assert await stream.read(7) == b"\x82\x05hello"
+        await stream.aclose()
+
+
 async def test_refusal_of_the_proxy_is_reported(config: ClientConfig) -> None:
     proxy = Proxy()
     proxy.refusal = b"HTTP/1.1 407 Login first\r\n\r\n"
