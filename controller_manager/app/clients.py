@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -16,7 +16,9 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.options.flag import Options, flag
 from controller_manager.common.options.parse import Check, Parsed
 from controller_manager.common.options.types import Int32, StringMap
+from controller_manager.common.transport.connections import Connections
 from controller_manager.common.transport.credentials import Obtain
+from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.common.transport.kubeconfig import from_flags
 from controller_manager.common.transport.metrics import TransportMetrics
 from controller_manager.common.transport.transport import Transport
@@ -30,9 +32,6 @@ from controller_manager.framework.client.requests import (
     Throttle,
 )
 from controller_manager.framework.leader.elector import FencedTransport
-
-if TYPE_CHECKING:
-    from controller_manager.common.transport.http_transport import HttpTransport
 
 
 class Network(Protocol):
@@ -55,9 +54,6 @@ class HttpNetwork:
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
-        from controller_manager.common.transport.connections import Connections
-        from controller_manager.common.transport.http_transport import HttpTransport  # --help does not load it
-
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
             return first.with_credentials(obtain)
