@@ -31,7 +31,7 @@ from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.faults import LONGEST_DELAY
 from controllers.attach_detach.decide import FORCE_AFTER
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 from tests.scenarios.volumes import (
     DRIVER,
     UNPROTECTED,
@@ -199,7 +199,7 @@ async def wait(cluster: Cluster) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
+async def test_only_volumes_of_pods_are_attached_despite_faults() -> None:
     broken: set[str] = set()
 
     def fails(step: str, _: Object) -> str:

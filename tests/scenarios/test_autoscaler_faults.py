@@ -148,7 +148,7 @@ def steady(replicas: int, load: int) -> bool:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_targets_are_scaled_within_their_limits_and_come_to_rest() -> None:
+async def test_targets_stay_within_limits_and_converge_despite_faults() -> None:
     async with Cluster() as cluster:
         storm = Storm(cluster)
         await storm.begin()

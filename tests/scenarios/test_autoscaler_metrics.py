@@ -8,12 +8,12 @@ from controller_manager.common.api.metrics import CUSTOM_METRICS, EXTERNAL_METRI
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, autoscaler
-from tests.scenarios.autoscaled import HPAS, QUEUE, conditions_of, events, external, look, manage, shop
+from tests.scenarios.autoscaler import HPAS, QUEUE, conditions_of, events, external, look, manage, shop
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_a_metric_that_fails_lets_nothing_be_scaled_down() -> None:
+async def test_failed_metric_prevents_scale_down() -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster, load=100)
         await web.create(4)
@@ -97,7 +97,7 @@ async def unlisted(meter: Meter, request: Request) -> Response:
     return await meter.answer(request)
 
 
-async def test_external_metrics_are_asked_for_with_their_selector() -> None:
+async def test_external_metric_request_has_label_selector() -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster)
         await web.create(1)

@@ -19,7 +19,7 @@ PERIOD = 15.0
 @pytest.mark.parametrize(("autoscalers", "latency", "qps"), [
     (500, 2.0, "2"), pytest.param(5000, 0.2, "20", marks=pytest.mark.long),
 ])  # fmt: skip
-async def test_all_of_many_autoscalers_are_evaluated_in_each_period(autoscalers: int, latency: float, qps: str) -> None:
+async def test_many_autoscalers_are_all_evaluated_each_period(autoscalers: int, latency: float, qps: str) -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         meter.latency = latency

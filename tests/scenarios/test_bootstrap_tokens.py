@@ -39,7 +39,7 @@ async def signatures(cluster: Cluster) -> set[str]:
     return {name.removeprefix("jws-kubeconfig-") for name in data if name.startswith("jws-")}
 
 
-def test_a_signature_is_what_clients_in_go_verify() -> None:
+def test_signature_equals_go_signature() -> None:
     # Answered by ComputeDetachedSignature of k8s.io/cluster-bootstrap.
     content = "Hello from the other side. I must have called a thousand times."
     assert detached_signature(content, SigningKey("joshua", b"my voice is my passcode", None)) == (
@@ -47,7 +47,7 @@ def test_a_signature_is_what_clients_in_go_verify() -> None:
     )
 
 
-async def test_each_token_that_may_sign_has_a_signature() -> None:
+async def test_each_signing_token_has_a_signature() -> None:
     async with Cluster() as cluster:
         await publish(cluster, kubeconfig="a: 1")
         for secret in (
@@ -80,7 +80,7 @@ async def test_each_token_that_may_sign_has_a_signature() -> None:
         assert await signatures(cluster) == set()
 
 
-async def test_nothing_is_signed_that_is_not_published() -> None:
+async def test_cluster_info_without_kubeconfig_is_not_signed() -> None:
     async with Cluster() as cluster:
         await publish(cluster, other="a")
         await cluster.client.create(SECRETS, token("aaaaaa"))
@@ -89,7 +89,7 @@ async def test_nothing_is_signed_that_is_not_published() -> None:
         assert (await cluster.client.get(CONFIG_MAPS, CLUSTER_INFO)).data == {"other": "a"}
 
 
-async def test_tokens_go_when_they_are_over() -> None:
+async def test_expired_tokens_are_deleted() -> None:
     async with Cluster() as cluster:
         for secret in (
             token("aaaaaa"),

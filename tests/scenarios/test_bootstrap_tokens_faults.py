@@ -18,8 +18,8 @@ from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.bootstrap_tokens import CLUSTER_INFO, detached_signature, ends_at, signing_key
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.test_bootstrap_tokens import ON, publish, token
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 READ = (SECRETS.path(), CONFIG_MAPS.path())
 ACTIONS = 25
@@ -75,7 +75,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_tokens_go_when_they_are_over_and_all_others_sign() -> None:
+async def test_expired_tokens_go_and_others_sign_despite_faults() -> None:
     async with Cluster() as cluster:
         await publish(cluster, kubeconfig="a: 1")
         world = World(cluster)

@@ -110,7 +110,7 @@ def failure(request: CertificateSigningRequest) -> str:
     return condition.message
 
 
-async def test_an_approved_request_is_signed(tmp_path: Path) -> None:
+async def test_approved_request_is_signed(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         pair = authority()
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, pair))
@@ -123,7 +123,7 @@ async def test_an_approved_request_is_signed(tmp_path: Path) -> None:
 
 @pytest.mark.flag("cluster-signing-cert-file", "cluster-signing-key-file")
 @pytest.mark.parametrize("verdict", ["", DENIED])
-async def test_what_is_not_approved_is_not_signed(tmp_path: Path, verdict: str) -> None:
+async def test_unapproved_or_denied_request_is_not_signed(tmp_path: Path, verdict: str) -> None:
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         await cluster.client.create(REQUESTS, signing_request("r"))
@@ -137,7 +137,7 @@ async def test_what_is_not_approved_is_not_signed(tmp_path: Path, verdict: str) 
             assert (await look(cluster, "r")).status.certificate
 
 
-async def test_signers_of_others_are_left_alone(tmp_path: Path) -> None:
+async def test_request_for_unknown_signer_is_left_alone(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         request = await approved(cluster, signing_request("r", signer="example.com/mine"))
@@ -164,7 +164,7 @@ REQUESTS_OF = {
     "cluster-signing-legacy-unknown-key-file",
 )
 @pytest.mark.parametrize("chosen", REQUESTS_OF)
-async def test_each_signer_has_an_authority_of_its_own_or_signs_nothing(tmp_path: Path, chosen: str) -> None:
+async def test_signer_without_own_authority_signs_nothing(tmp_path: Path, chosen: str) -> None:
     async with Cluster() as cluster:
         pair = authority(number=1)
         write_authority(tmp_path, pair)
@@ -180,7 +180,7 @@ async def test_each_signer_has_an_authority_of_its_own_or_signs_nothing(tmp_path
 
 
 @pytest.mark.flag("cluster-signing-duration")
-async def test_a_certificate_lasts_as_asked_within_the_maximum(tmp_path: Path) -> None:
+async def test_certificate_duration_is_capped_by_flag(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         files = write_authority(tmp_path, authority())
         await manage(cluster, SIGNING, ALONE, *files, "--cluster-signing-duration=2h")
@@ -192,14 +192,14 @@ async def test_a_certificate_lasts_as_asked_within_the_maximum(tmp_path: Path) -
             assert lasts - 5 < left <= lasts
 
 
-async def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
+async def test_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         end = utc_now().replace(microsecond=0) + timedelta(hours=3)
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority(end=end)))
         assert signed(await approved(cluster, signing_request("r"))).not_valid_after_utc == end
 
 
-async def test_an_expired_authority_signs_nothing_until_it_is_renewed(tmp_path: Path) -> None:
+async def test_expired_authority_signs_nothing_until_renewed(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         pair = authority(end=utc_now() + timedelta(hours=1))
         replica = await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, pair))
@@ -213,7 +213,7 @@ async def test_an_expired_authority_signs_nothing_until_it_is_renewed(tmp_path: 
         assert not replica.has_ended
 
 
-async def test_other_files_are_used_at_once_and_broken_ones_are_not(tmp_path: Path) -> None:
+async def test_replaced_authority_is_loaded_unless_files_are_broken(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         first, second = authority(number=1, name="first"), authority(number=2, name="second")
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, first))
@@ -232,7 +232,7 @@ async def test_other_files_are_used_at_once_and_broken_ones_are_not(tmp_path: Pa
         assert await issuer("e") == "CN=second"
 
 
-async def test_files_behind_a_link_that_turns_are_seen(tmp_path: Path) -> None:
+async def test_authority_behind_replaced_symlink_is_reloaded(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         for number, name in enumerate(("first", "second")):
             write_authority(tmp_path / name, authority(number=number, name=name))
@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[Callable[[], CertificateSigningRequest], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_breaks_the_rules_fails_once_with_the_reason(tmp_path: Path, case: str) -> None:
+async def test_invalid_request_fails_once_with_reason(tmp_path: Path, case: str) -> None:
     make, reason = REFUSED[case]
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
@@ -268,7 +268,7 @@ async def test_what_breaks_the_rules_fails_once_with_the_reason(tmp_path: Path, 
         assert (await look(cluster, "r")).metadata.resource_version == request.metadata.resource_version
 
 
-async def test_fields_nobody_models_survive(tmp_path: Path) -> None:
+async def test_unmodelled_fields_survive_signing(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         await cluster.client.create(REQUESTS, signing_request("r"))
@@ -296,7 +296,7 @@ class Reviews:
         return Response(201, {"content-type": "application/json"}, json.dumps(review).encode())
 
 
-async def test_a_node_renews_its_client_certificate_without_anybody(tmp_path: Path) -> None:
+async def test_node_client_certificate_renewal_is_auto_approved(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         reviews.allowed.add((NODE.common_name, "selfnodeclient"))
@@ -321,7 +321,7 @@ async def test_a_node_renews_its_client_certificate_without_anybody(tmp_path: Pa
         }
 
 
-async def test_a_newcomer_is_approved_by_another_right(tmp_path: Path) -> None:
+async def test_new_node_needs_nodeclient_permission_for_approval(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         reviews.allowed.add((NEWCOMER.common_name, "nodeclient"))
@@ -335,7 +335,7 @@ async def test_a_newcomer_is_approved_by_another_right(tmp_path: Path) -> None:
         assert (await look(cluster, "r")).condition(APPROVED) is not None
 
 
-async def test_who_may_not_is_not_approved_and_asked_about_again(tmp_path: Path) -> None:
+async def test_unauthorized_requester_is_rechecked_until_allowed(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         await manage(cluster, APPROVING, ALONE, JSON)
@@ -363,7 +363,7 @@ async def test_who_may_not_is_not_approved_and_asked_about_again(tmp_path: Path)
     ],
     ids=["serving", "api-client", "nameless", "names", "usages"],
 )
-async def test_nothing_else_is_approved(request_: CertificateSigningRequest) -> None:
+async def test_other_requests_are_not_auto_approved(request_: CertificateSigningRequest) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         await manage(cluster, APPROVING, ALONE, JSON)
@@ -376,7 +376,7 @@ async def test_nothing_else_is_approved(request_: CertificateSigningRequest) -> 
 @pytest.mark.parametrize(
     ("verdicts", "hours"), [((), 24), ((APPROVED,), 24), ((DENIED,), 1)], ids=["pending", "approved", "denied"]
 )
-async def test_requests_nobody_needs_go_away(verdicts: tuple[str, ...], hours: float) -> None:
+async def test_unsigned_requests_are_deleted_after_their_time(verdicts: tuple[str, ...], hours: float) -> None:
     async with Cluster() as cluster:
         await manage(cluster, CLEANING, ALONE)
         await cluster.client.create(REQUESTS, signing_request("r"))
@@ -394,7 +394,9 @@ async def test_requests_nobody_needs_go_away(verdicts: tuple[str, ...], hours: f
     [(request_pem(), None, HOUR), (request_pem("jane"), None, HOUR), (request_pem(), 600, 600)],
     ids=["issued", "failed", "expired"],
 )
-async def test_what_has_been_answered_goes_away(tmp_path: Path, pem: bytes, seconds: int | None, lasts: float) -> None:
+async def test_issued_requests_are_deleted_after_their_time(
+    tmp_path: Path, pem: bytes, seconds: int | None, lasts: float
+) -> None:
     async with Cluster() as cluster:
         await manage(cluster, "--controllers=csrcleaner,csrsigning", ALONE, *write_authority(tmp_path, authority()))
         await approved(cluster, signing_request("r", pem, seconds=seconds))
@@ -405,7 +407,7 @@ async def test_what_has_been_answered_goes_away(tmp_path: Path, pem: bytes, seco
             await look(cluster, "r")
 
 
-async def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
+async def test_invalid_signing_files_fail_startup(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         first, second = authority(number=1), authority(number=2)
         files = write_authority(tmp_path, KeyPair(first.certificate, second.key))

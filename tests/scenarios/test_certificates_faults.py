@@ -226,7 +226,7 @@ def pick(choices: Sequence[T]) -> T:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_certificates_are_right_whatever_happens(tmp_path: Path) -> None:
+async def test_certificates_meet_invariants_despite_faults(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         world = World(cluster, tmp_path)
         await world.begin()

@@ -31,8 +31,8 @@ from controllers.cloud_node_lifecycle import has_taint, is_ready
 from controllers.service_load_balancers import FINALIZER, wants_load_balancer
 from controllers.shared.cloud import EXCLUDED, backends
 from controllers.shared.node_ranges import ranges_of
-from tests.scenarios.clouds import add_node, add_service, manage, say
-from tests.scenarios.trials import one_of
+from tests.scenarios.cloud import add_node, add_service, manage, say
+from tests.scenarios.faults import one_of
 
 FLAGS = (
     "--controllers=node-ipam-controller,node-route-controller,service-lb-controller,cloud-node-lifecycle-controller",
@@ -133,7 +133,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_goes_wrong_the_cloud_is_as_wanted_in_the_end() -> None:
+async def test_cloud_converges_to_wanted_state_after_faults() -> None:
     cloud = SimulatedCloud(rate=0.2)
     async with Cluster() as cluster:
         world = World(cluster, cloud)

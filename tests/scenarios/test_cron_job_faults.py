@@ -26,8 +26,8 @@ from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.batch import cron_job
+from tests.scenarios.faults import one_of
 from tests.scenarios.test_job_faults import wait
-from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=cronjob")
 READ = (JOBS.path(), CRON_JOBS.path())
@@ -103,7 +103,7 @@ class JobAgent:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
+async def test_each_time_has_exactly_one_job_after_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         async with Tasks() as tasks:

@@ -24,9 +24,9 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import Fit, node_of, placement_of
-from tests.scenarios.daemons import join, relabel, taint
+from tests.scenarios.daemon_sets import join, relabel, taint
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import Counted, daemon_set, label, owned, pods, set_status, template
 
 WEB = Key("default", "web")
@@ -85,7 +85,7 @@ async def node(cluster: Cluster, name: str) -> Node:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
+async def test_rolling_update_keeps_limits_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         await join(cluster, *NAMES)
         surge, unavailable, twice, missing = one_of(LIMITS)
@@ -113,7 +113,7 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_daemon_set_comes_to_rest_whatever_people_do() -> None:
+async def test_daemon_set_converges_after_random_changes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
         await join(cluster, *NAMES[:3])
         counted = Counted(cluster)

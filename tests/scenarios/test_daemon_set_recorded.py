@@ -23,7 +23,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import node_of
 from controllers.daemon_set.templates import HASH
-from tests.scenarios.daemons import FLAGS, WEB, join, relabel, taint
+from tests.scenarios.daemon_sets import FLAGS, WEB, join, relabel, taint
 from tests.scenarios.workloads import Tree, label, owned, pods, set_status
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("daemon_sets.jsonl").read_text().splitlines()]
@@ -219,7 +219,7 @@ def steps(life: Life, agent: PodAgent) -> dict[str, Callable[[], Awaitable[None]
 
 
 @pytest.mark.virtual
-async def test_a_daemon_set_becomes_what_it_became_with_the_original() -> None:
+async def test_daemon_set_matches_recorded_steps() -> None:
     async with Cluster() as cluster, PodAgent(cluster) as agent:
         await cluster.manage(*FLAGS)
         life = Life(cluster)

@@ -94,7 +94,7 @@ async def _out_of_order(_: Request) -> Response:
     return refusal(InternalError("out of order"))
 
 
-def test_each_alert_leads_to_a_runbook_of_its_own() -> None:
+def test_each_alert_links_to_its_runbook() -> None:
     written = re.findall(r"^## (\w+)$", (CHART / "RUNBOOKS.md").read_text(), re.MULTILINE)
     alerts = [
         rule for group in yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
@@ -104,13 +104,13 @@ def test_each_alert_leads_to_a_runbook_of_its_own() -> None:
         assert rule["annotations"]["runbook_url"] == f"RUNBOOKS.md#{rule['alert'].lower()}"
 
 
-async def test_every_series_of_an_alert_is_told() -> None:
+async def test_every_series_of_an_alert_is_exported() -> None:
     names = asked(in_alerts())
     assert len(names) >= 6
     assert names - await series() == set()
 
 
-async def test_every_series_of_the_dashboard_is_told() -> None:
+async def test_every_series_of_the_dashboard_is_exported() -> None:
     dashboard = json.loads((CHART / "dashboard.json").read_text())
     variables = [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     names = asked(in_panels(dashboard["panels"])) | set(re.findall(r"label_values\((\w+)", " ".join(variables)))

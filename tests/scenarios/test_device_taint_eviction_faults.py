@@ -23,8 +23,8 @@ from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
+from tests.scenarios.faults import one_of
 from tests.scenarios.test_device_taint_eviction import FLAGS, Tree, publish, taint, toleration, use
-from tests.scenarios.trials import one_of
 
 READ = (PODS.path(), RESOURCE_CLAIMS.path(), RESOURCE_SLICES.path())
 ROUNDS = 16
@@ -115,7 +115,7 @@ async def nothing() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nobody_is_deleted_who_tolerates_and_everybody_else_in_the_end() -> None:
+async def test_only_pods_without_toleration_are_evicted_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         await world.write({})

@@ -60,7 +60,7 @@ async def numbers(cluster: Cluster) -> tuple[int, int, int, int]:
     return status.expected_pods, status.desired_healthy, status.current_healthy, status.disruptions_allowed
 
 
-async def test_a_budget_follows_its_pods() -> None:
+async def test_budget_status_follows_pods() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await protect(cluster, minAvailable=2)
@@ -78,7 +78,7 @@ async def test_a_budget_follows_its_pods() -> None:
         assert await numbers(cluster) == (2, 2, 2, 0)
 
 
-async def test_evictions_go_on_as_pods_are_replaced() -> None:
+async def test_evictions_continue_as_pods_are_replaced() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         owner = await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
@@ -98,7 +98,7 @@ async def test_evictions_go_on_as_pods_are_replaced() -> None:
         assert await numbers(cluster) == (3, 2, 2, 0)
 
 
-async def test_a_pod_that_was_let_go_and_stays_counts_again_after_two_minutes() -> None:
+async def test_evicted_pod_that_stays_counts_again_after_two_minutes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await add_pods(cluster, 3)
@@ -114,7 +114,7 @@ async def test_a_pod_that_was_let_go_and_stays_counts_again_after_two_minutes() 
         assert ("Warning", "NotDeleted") in await events(cluster)
 
 
-async def test_a_controller_that_cannot_be_found_lets_nobody_go() -> None:
+async def test_missing_pod_owner_allows_no_disruptions() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         owner = await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
@@ -131,7 +131,7 @@ async def test_a_controller_that_cannot_be_found_lets_nobody_go() -> None:
         assert ("Warning", "CalculateExpectedPodCountFailed") in await events(cluster)
 
 
-async def test_an_announcement_of_a_disruption_that_did_not_come_is_taken_back() -> None:
+async def test_stale_disruption_target_condition_is_reset() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await add_pods(cluster, 1)

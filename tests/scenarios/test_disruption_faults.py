@@ -25,8 +25,8 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.disruption import DELETION_TIMEOUT
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.test_disruption import evict, numbers, protect
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import pods, replica_set
 
 FLAGS = ("--leader-elect=false", "--controllers=disruption,replicaset")
@@ -81,7 +81,7 @@ class Healthy:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_never_more_go_than_a_budget_allows() -> None:
+async def test_evictions_stay_within_budget_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         spec, desired = one_of(BUDGETS)
         healthy = Healthy(cluster)

@@ -13,7 +13,7 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.endpoint_slices.decide import MANAGER
 from controllers.shared.pods import TRIGGER_TIME
-from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices
+from tests.scenarios.endpoint_slices import ONLY, WEB, events, node, run_node, run_pod, serve, slices
 
 pytestmark = pytest.mark.virtual
 
@@ -24,7 +24,7 @@ async def say(cluster: Cluster, number: int, **status: Any) -> None:
     await cluster.client.patch(PODS, Key("default", f"web-{number:03}"), {"status": status}, subresource="status")
 
 
-async def test_a_slice_says_all_that_is_known_of_endpoints_and_their_service() -> None:
+async def test_slice_has_all_fields_of_endpoints_and_service() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await run_node(cluster, node("n1", "a"))
@@ -66,7 +66,7 @@ async def test_a_slice_says_all_that_is_known_of_endpoints_and_their_service() -
         assert (found.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z"
 
 
-async def test_a_service_without_pods_has_an_empty_slice_which_is_used_later() -> None:
+async def test_empty_slice_of_service_without_pods_is_reused() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         service = await serve(cluster)
@@ -82,7 +82,7 @@ async def test_a_service_without_pods_has_an_empty_slice_which_is_used_later() -
         assert [e.addresses for e in used.endpoints or ()] == [("10.1.0.2",)]
 
 
-async def test_pods_that_stop_serve_until_they_are_no_longer_ready() -> None:
+async def test_terminating_pods_serve_until_unready() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -116,7 +116,7 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
         assert cluster.api.store.revision == before + 1
 
 
-async def test_both_families_have_slices_of_their_own() -> None:
+async def test_each_address_family_has_its_own_slices() -> None:
     server = ("--service-cluster-ip-range=10.0.0.0/16,fd00::/112",)
     async with Cluster(server) as cluster:
         await cluster.manage(*ONLY)
@@ -133,7 +133,7 @@ async def test_both_families_have_slices_of_their_own() -> None:
         assert [s.address_type for s in await slices(cluster)] == ["IPv4"]
 
 
-async def test_pods_whose_ports_of_a_name_differ_stand_in_different_slices() -> None:
+async def test_pods_with_different_named_ports_get_separate_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster, ports={"web": "http"})
@@ -144,7 +144,7 @@ async def test_pods_whose_ports_of_a_name_differ_stand_in_different_slices() -> 
         assert found == {8080: ["10.1.0.2"], 9090: ["10.1.0.3"]}
 
 
-async def test_slices_that_somebody_changed_are_put_right() -> None:
+async def test_edited_slices_are_restored() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -164,7 +164,7 @@ async def test_slices_that_somebody_changed_are_put_right() -> None:
         assert len(await slices(cluster)) == 1
 
 
-async def test_slices_of_others_are_left_alone() -> None:
+async def test_slices_of_other_managers_are_left_alone() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -176,7 +176,7 @@ async def test_slices_of_others_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"selects": False}, {"type": "ExternalName", "externalName": "example.org"}])
-async def test_services_whose_endpoints_are_not_ours_to_keep_get_none(spec: dict[str, Any]) -> None:
+async def test_service_without_selector_or_ip_gets_no_slices(spec: dict[str, Any]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster, **spec)
@@ -184,7 +184,7 @@ async def test_services_whose_endpoints_are_not_ours_to_keep_get_none(spec: dict
         assert await slices(cluster) == []
 
 
-async def test_slices_go_with_their_service_and_those_of_its_successor_are_new() -> None:
+async def test_recreated_service_gets_new_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -202,7 +202,7 @@ async def test_slices_go_with_their_service_and_those_of_its_successor_are_new()
         assert await slices(cluster) == []
 
 
-async def test_slices_that_were_left_by_a_service_are_deleted_at_the_start() -> None:
+async def test_slices_of_deleted_service_are_deleted_at_start() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         await serve(cluster)
@@ -214,7 +214,7 @@ async def test_slices_that_were_left_by_a_service_are_deleted_at_the_start() -> 
         assert await slices(cluster) == []
 
 
-async def test_a_copy_of_services_that_lags_behind_deletes_nothing() -> None:
+async def test_stale_service_cache_deletes_no_slices() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         await serve(cluster)
@@ -235,7 +235,7 @@ async def test_a_copy_of_services_that_lags_behind_deletes_nothing() -> None:
         assert await slices(cluster) == [before]
 
 
-async def test_a_service_that_is_being_deleted_gets_no_new_slices() -> None:
+async def test_deleting_service_gets_no_new_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         service = builders.service("web", {"app": "web"})
@@ -250,7 +250,7 @@ async def test_a_service_that_is_being_deleted_gets_no_new_slices() -> None:
 
 
 @pytest.mark.flag("max-endpoints-per-slice")
-async def test_the_limit_of_a_slice() -> None:
+async def test_max_endpoints_per_slice_flag_limits_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY, "--max-endpoints-per-slice=4")
         await serve(cluster)
@@ -263,7 +263,7 @@ async def test_the_limit_of_a_slice() -> None:
 
 
 @pytest.mark.flag("endpointslice-updates-batch-period")
-async def test_the_batch_period_gathers_changes() -> None:
+async def test_batch_period_flag_batches_changes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY, "--endpointslice-updates-batch-period=10s")
         await serve(cluster)
@@ -292,7 +292,7 @@ def hold_writes(replica: Replica) -> list[str]:
     return asked
 
 
-async def test_a_failure_is_told_of() -> None:
+async def test_failed_update_is_reported_by_event() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*ONLY)
         hold_writes(replica)
@@ -304,7 +304,7 @@ async def test_a_failure_is_told_of() -> None:
         assert len(await slices(cluster)) == 1
 
 
-async def test_no_fuss_about_a_namespace_that_goes() -> None:
+async def test_terminating_namespace_causes_no_errors() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpointslice,namespace")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -324,7 +324,7 @@ async def counted(replica: Replica) -> dict[str, float]:
     return {name.removeprefix(PREFIX): float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-async def test_a_start_looks_at_each_service_once() -> None:
+async def test_start_reconciles_each_service_once() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         for name in ("one", "two", "three"):
@@ -336,7 +336,7 @@ async def test_a_start_looks_at_each_service_once() -> None:
         assert (await counted(second))['syncs{result="success"}'] == 3 + len(("kubernetes",))
 
 
-async def test_what_is_counted() -> None:
+async def test_metrics_count_slices_and_endpoints() -> None:
     async with Cluster() as cluster:
         flags = ("--max-endpoints-per-slice=2", "--authorization-always-allow-paths=/metrics")
         replica = await cluster.manage(*ONLY, *flags)

@@ -40,7 +40,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.shared.slice_writer import service_of
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 ACTIONS = 20
 FAULTS = 0.2
@@ -246,7 +246,7 @@ def check_endpoints(found: Listed, endpoints: list[Endpoints]) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_all_lists_are_true_once_it_is_quiet() -> None:
+async def test_endpoints_and_slices_are_correct_after_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster, await cluster.manage(*FLAGS, faults=FAULTS))
         await world.go_on()
@@ -261,7 +261,7 @@ async def test_all_lists_are_true_once_it_is_quiet() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("controller", ["endpoints-controller", "endpointslice-controller"])
-async def test_a_change_of_a_pod_costs_one_reconcile_and_one_write(controller: str) -> None:
+async def test_pod_change_costs_one_reconcile_and_one_write(controller: str) -> None:
     async with Cluster() as cluster:
         flags = ("--leader-elect=false", f"--controllers={controller}", "--authorization-always-allow-paths=/metrics")
         replica = await cluster.manage(*flags)

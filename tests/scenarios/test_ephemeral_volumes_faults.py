@@ -27,7 +27,7 @@ from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.volume_attributes_class_protection import FINALIZER
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 from tests.scenarios.volumes import UNPROTECTED, attributes_class, claim, ephemeral, pod
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_every_pod_has_its_claims_and_classes_go_last() -> None:
+async def test_pods_have_claims_and_used_classes_stay_despite_faults() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         world = World(cluster)
         await cluster.client.create(VOLUME_ATTRIBUTES_CLASSES, attributes_class("gold"))

@@ -78,7 +78,7 @@ def drawn(claim: ResourceClaim) -> Tree:
 
 
 @pytest.mark.parametrize("recorded", ROWS, ids=lambda one: one["name"])
-async def test_pods_are_given_what_kube_scheduler_gave_them(recorded: Any) -> None:
+async def test_pods_get_devices_as_recorded(recorded: Any) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make(cluster, *recorded["objects"])
@@ -89,7 +89,7 @@ async def test_pods_are_given_what_kube_scheduler_gave_them(recorded: Any) -> No
         assert [drawn(one) for one in await claims(cluster)] == recorded["claims"]
 
 
-async def test_a_class_that_comes_helps_who_waits_for_its_resource() -> None:
+async def test_new_device_class_schedules_pending_pod() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         known = row("explicit")
@@ -102,7 +102,7 @@ async def test_a_class_that_comes_helps_who_waits_for_its_resource() -> None:
         assert (await pod_of(cluster)).spec.node_name == "a"
 
 
-async def test_a_claim_goes_with_its_pod_and_its_devices_are_had_again() -> None:
+async def test_claim_is_deleted_with_pod_and_devices_are_reused() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         known = row("taken")
@@ -116,7 +116,7 @@ async def test_a_claim_goes_with_its_pod_and_its_devices_are_had_again() -> None
         assert [one.metadata.name[:-DRAWN] for one in await claims(cluster)] == [f"{other}-extended-resources-"]
 
 
-async def test_what_a_binding_that_is_refused_had_made_goes() -> None:
+async def test_rejected_binding_deletes_the_created_claim() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         known = row("explicit")
@@ -134,7 +134,7 @@ async def test_what_a_binding_that_is_refused_had_made_goes() -> None:
         assert said.resource_claim_name == claim.metadata.name
 
 
-async def test_a_claim_that_was_left_over_is_made_anew() -> None:
+async def test_leftover_unallocated_claim_is_replaced() -> None:
     async with Cluster() as cluster:
         known = row("explicit")
         await make(cluster, *known["objects"], *known["pods"])
@@ -149,7 +149,7 @@ async def test_a_claim_that_was_left_over_is_made_anew() -> None:
         assert [one.metadata.name[:-DRAWN] for one in await claims(cluster)] == ["p-extended-resources-"]
 
 
-async def test_without_the_feature_classes_stand_for_nothing() -> None:
+async def test_device_classes_are_ignored_without_feature_gate() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS, "--feature-gates=DRAExtendedResource=false")
         known = row("explicit")
@@ -160,7 +160,7 @@ async def test_without_the_feature_classes_stand_for_nothing() -> None:
 
 
 @pytest.mark.virtual(seeds=100)
-async def test_with_faults_extended_resources_are_had_once() -> None:
+async def test_each_device_is_allocated_once_despite_faults() -> None:
     """Requests fail, get no answer, or are answered after they were cut off."""
     async with Cluster() as cluster:
         node, devices, device_class = row("implicit")["objects"]

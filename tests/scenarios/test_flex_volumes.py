@@ -82,7 +82,7 @@ async def use(cluster: Cluster, node: str, *names: str) -> None:
     await cluster.client.patch(NODES, Key("", node), change, subresource="status")
 
 
-async def test_a_volume_is_attached_and_its_device_listed_and_detached_once_it_is_unmounted(tmp_path: Path) -> None:
+async def test_volume_is_attached_listed_and_detached_after_unmount(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED, detach=SUCCESS, getvolumename=SUCCESS)
     async with world(tmp_path) as (cluster, replica):
         await bind(cluster, "v", source=SOURCE)
@@ -114,7 +114,7 @@ async def test_a_volume_is_attached_and_its_device_listed_and_detached_once_it_i
             assert counted[f"{FAMILY}{{{labels}}}"] == 1
 
 
-async def test_a_volume_that_a_pod_describes_itself_and_one_that_it_only_reads(tmp_path: Path) -> None:
+async def test_inline_and_read_only_volumes_are_attached(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED)
     async with world(tmp_path) as (cluster, _):
         await bind(cluster, "v", source={"flexVolume": {"driver": NAME}})
@@ -128,7 +128,7 @@ async def test_a_volume_that_a_pod_describes_itself_and_one_that_it_only_reads(t
         assert modes == {"v": "ro", "mine": "ro"}
 
 
-async def test_what_a_driver_does_not_support_has_been_done(tmp_path: Path) -> None:
+async def test_unsupported_driver_call_counts_as_done(tmp_path: Path) -> None:
     driver = Driver(tmp_path)
     async with world(tmp_path) as (cluster, _):
         for name in ("v", "w"):
@@ -145,7 +145,7 @@ async def test_what_a_driver_does_not_support_has_been_done(tmp_path: Path) -> N
         assert len(asked) == len(set(asked))  # each is asked once
 
 
-async def test_a_driver_that_fails_is_told_of_without_what_it_was_told_and_asked_again(tmp_path: Path) -> None:
+async def test_failed_driver_call_is_retried_and_logs_no_secrets(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach={"status": "Failure", "message": "no such disk"})
     with capture_logs() as lines:
         async with world(tmp_path) as (cluster, _):
@@ -163,7 +163,7 @@ async def test_a_driver_that_fails_is_told_of_without_what_it_was_told_and_asked
     assert "swordfish" not in str(lines)
 
 
-async def test_a_driver_that_hangs_fails_after_its_time_and_holds_up_nobody_else(tmp_path: Path) -> None:
+async def test_hanging_driver_times_out_and_does_not_block_others(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED)
     Driver(tmp_path, "well", attach=ATTACHED)
     driver.hangs("attach")
@@ -184,7 +184,7 @@ async def test_a_driver_that_hangs_fails_after_its_time_and_holds_up_nobody_else
         assert await listed(cluster, "a") == {"well/w", *(f"{NAME}/{name}" for name in names)}
 
 
-async def test_a_driver_may_come_change_and_go_while_pods_are_there(tmp_path: Path) -> None:
+async def test_driver_can_be_added_changed_and_removed(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     async with world(folder) as (cluster, _):
         await bind(cluster, "v", source=SOURCE)
@@ -210,7 +210,7 @@ async def test_a_driver_may_come_change_and_go_while_pods_are_there(tmp_path: Pa
         assert await listed(cluster, "a") == {f"{NAME}/v", f"{NAME}/w"}
 
 
-async def test_a_driver_that_cannot_initialize_is_asked_again(tmp_path: Path) -> None:
+async def test_failed_driver_init_is_retried(tmp_path: Path) -> None:
     driver = Driver(tmp_path, init={"status": "Failure"}, attach=ATTACHED)
     async with world(tmp_path) as (cluster, _):
         await bind(cluster, "v", source=SOURCE)
@@ -222,7 +222,7 @@ async def test_a_driver_that_cannot_initialize_is_asked_again(tmp_path: Path) ->
         assert await listed(cluster, "a") == {f"{NAME}/v"}
 
 
-async def test_a_new_leader_goes_on_where_the_one_before_was(tmp_path: Path) -> None:
+async def test_new_leader_takes_over_existing_attachments(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED, detach=SUCCESS)
     async with world(tmp_path) as (cluster, first):
         for name in ("kept", "left"):
@@ -239,7 +239,7 @@ async def test_a_new_leader_goes_on_where_the_one_before_was(tmp_path: Path) -> 
         assert driver.calls()[before:] == [["detach", "left", "a"]]
 
 
-async def test_what_a_driver_has_no_longer_attached_is_attached_again(tmp_path: Path) -> None:
+async def test_lost_attachment_is_restored(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED, isattached={"status": "Success", "attached": True})
     async with world(tmp_path) as (cluster, _):
         await bind(cluster, "v", source=SOURCE)

@@ -198,7 +198,7 @@ async def odd_namespaces(cluster: Cluster) -> None:
     await send(cluster, "DELETE", f"{CORE}/namespaces/kept")
 
 
-async def test_nothing_is_written_for_an_hour_in_which_nothing_changes(tmp_path: Path) -> None:
+async def test_odd_objects_cause_no_writes_when_nothing_changes(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         flags = ("--leader-elect=false", *write_authority(tmp_path, authority()))
         replica = await cluster.manage(*flags, strict=False)  # owners with such names can't be asked for
@@ -259,7 +259,7 @@ ANSWERS: Mapping[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_metrics_apis_that_answer_nonsense_scale_nothing_out_of_bounds(name: str) -> None:
+async def test_invalid_metrics_answers_do_not_scale_out_of_bounds(name: str) -> None:
     async with Cluster() as cluster:
         web = Workload(cluster, Meter(cluster), "web", load=300)
         await web.create(3)
@@ -306,7 +306,7 @@ async def ask(cluster: Cluster, name: str, pem: bytes, signer: str, **spec: obje
 
 @pytest.mark.parametrize("make", [of_another_version, lambda: request_pem()[:-60]], ids=["version", "torn"])
 @pytest.mark.parametrize("signer", [NODE_CLIENT, API_CLIENT])
-async def test_requests_that_cannot_be_read_are_refused(make: Callable[[], bytes], signer: str) -> None:
+async def test_malformed_certificate_requests_are_rejected(make: Callable[[], bytes], signer: str) -> None:
     """Before anybody looks at whom they are for."""
     async with Cluster() as cluster:
         with pytest.raises(Invalid) as caught:
@@ -316,7 +316,7 @@ async def test_requests_that_cannot_be_read_are_refused(make: Callable[[], bytes
         ]
 
 
-async def test_a_request_no_certificate_can_be_made_of_fails_at_once(tmp_path: Path) -> None:
+async def test_unsignable_certificate_request_fails_at_once(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(
             "--leader-elect=false", "--controllers=csrsigning,csrapproving", *write_authority(tmp_path, authority())
@@ -332,7 +332,7 @@ async def test_a_request_no_certificate_can_be_made_of_fails_at_once(tmp_path: P
         assert crashes(replica) == []
 
 
-async def test_nobody_is_certified_to_be_an_admin_or_asks_in_the_name_of_others() -> None:
+async def test_admin_certificates_and_false_requesters_are_rejected() -> None:
     async with Cluster() as cluster:
         for organizations in (["system:masters"], ["people", "system:masters"]):
             with pytest.raises(Forbidden, match="system:masters"):
@@ -349,7 +349,7 @@ async def test_nobody_is_certified_to_be_an_admin_or_asks_in_the_name_of_others(
 
 
 @pytest.mark.parametrize("signer", [NODE_CLIENT, NODE_SERVING])
-async def test_a_node_asks_for_nobody_but_itself(signer: str) -> None:
+async def test_node_can_request_certificates_only_for_itself(signer: str) -> None:
     async with Cluster() as cluster:
         node = cluster.connect(Certificate("system:node:n1", ("system:nodes",)))
         other = signing_request("other", request_pem("system:node:n2", ["system:nodes"]), signer=signer)
@@ -360,7 +360,7 @@ async def test_a_node_asks_for_nobody_but_itself(signer: str) -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["../../secrets", "a\r\nb", "p%2f0"])
-async def test_nonsense_about_an_owner_keeps_nobody_else_who_names_it(nonsense: str) -> None:
+async def test_invalid_owner_name_does_not_protect_other_dependents(nonsense: str) -> None:
     async with Cluster() as cluster:
         names = ("first", "victim", "last")
         for name, claimed in zip(names, (nonsense, "gone", nonsense), strict=True):
@@ -373,7 +373,7 @@ async def test_nonsense_about_an_owner_keeps_nobody_else_who_names_it(nonsense: 
         assert left == {"first", "last"}
 
 
-async def test_the_garbage_collector_forgets_the_unknown_kinds_of_objects_that_are_gone() -> None:
+async def test_garbage_collector_forgets_kinds_of_deleted_objects() -> None:
     made: list[GarbageCollector] = []
 
     def remember(context: Context, options: GarbageCollectorOptions) -> GarbageCollector:

@@ -27,7 +27,7 @@ from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import Indexes, index_of
 from tests.scenarios.batch import end, found, indexed, job
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job")
 READ = (JOBS.path(), PODS.path())
@@ -128,7 +128,7 @@ async def wait(cluster: Cluster) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
+async def test_pods_are_counted_once_and_indexes_complete_once() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         first = one_of(range(len(JOBS_MADE)))

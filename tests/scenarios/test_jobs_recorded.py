@@ -13,7 +13,7 @@ import pytest
 
 from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.testing import Cluster
-from tests.scenarios.hands import CronHand, Hand, JobHand, Tree, asked_of
+from tests.scenarios.batch_steps import CronHand, Hand, JobHand, Tree, asked_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job,cronjob,ttl-after-finished,garbagecollector")
 CRON_BEGIN = 5
@@ -42,7 +42,7 @@ async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", JOBS, ids=[row["scenario"] for row in JOBS])
-async def test_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
+async def test_job_matches_recorded_steps(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await replay(cluster, JobHand(asked_of(cluster), "default", utc_now), row, monotonic())
@@ -50,7 +50,7 @@ async def test_jobs_become_what_they_became_with_the_original(row: Tree) -> None
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", CRON_JOBS, ids=[row["scenario"] for row in CRON_JOBS])
-async def test_cron_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
+async def test_cron_job_matches_recorded_steps(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         now = utc_now()

@@ -61,7 +61,7 @@ async def until_served(cluster: Cluster, name: str, look: float = 0.1) -> float:
 
 
 @pytest.mark.virtual
-async def test_only_the_leader_acts() -> None:
+async def test_only_the_leader_writes() -> None:
     acts = Acts()
     async with Cluster() as cluster:
         await two(cluster, acts)
@@ -70,7 +70,7 @@ async def test_only_the_leader_acts() -> None:
 
 
 @pytest.mark.virtual
-async def test_after_a_kill_the_standby_acts_within_the_lease_duration() -> None:
+async def test_standby_takes_over_killed_leader_within_lease_duration() -> None:
     acts = Acts()
     async with Cluster() as cluster:
         first, _ = await two(cluster, acts)
@@ -81,7 +81,7 @@ async def test_after_a_kill_the_standby_acts_within_the_lease_duration() -> None
 
 
 @pytest.mark.virtual
-async def test_after_a_stop_the_standby_acts_within_the_retry_period() -> None:
+async def test_standby_takes_over_stopped_leader_within_retry_period() -> None:
     acts = Acts()
     async with Cluster() as cluster:
         first, _ = await two(cluster, acts)
@@ -92,7 +92,7 @@ async def test_after_a_stop_the_standby_acts_within_the_retry_period() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() -> None:
+async def test_disconnected_leader_stops_before_lease_expires() -> None:
     acts = Acts()
     async with Cluster() as cluster:
         first, _ = await two(cluster, acts)
@@ -107,7 +107,7 @@ async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() ->
 
 
 @pytest.mark.virtual
-async def test_a_takeover_lists_nothing_again() -> None:
+async def test_takeover_does_not_relist() -> None:
     async with Cluster() as cluster:
         first, second = await two(cluster, Acts(), "--controllers=endpoint,namespace")
         await until_served(cluster, "a")
@@ -130,7 +130,7 @@ async def test_a_takeover_lists_nothing_again() -> None:
 
 
 @pytest.mark.virtual
-async def test_events_on_the_lease_tell_who_led_when() -> None:
+async def test_lease_events_record_leader_changes() -> None:
     async with Cluster() as cluster:
         first, second = await two(cluster, Acts())
         who = [one.manager.state().identity for one in (first, second)]
@@ -147,7 +147,7 @@ async def test_events_on_the_lease_tell_who_led_when() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_never_two_act_whatever_the_network_does() -> None:
+async def test_two_replicas_never_write_at_once_despite_faults() -> None:
     acts, flags = Acts(), "--controllers=endpoint,namespace"
     async with Cluster() as cluster:
         replicas = list(await two(cluster, acts, flags))

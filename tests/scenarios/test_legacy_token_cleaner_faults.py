@@ -38,8 +38,8 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers import legacy_token_cleaner
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, day_of, secrets_of
+from tests.scenarios.faults import one_of, put_forward
 from tests.scenarios.test_service_account_tokens import account, day, secret
-from tests.scenarios.trials import one_of, put_forward
 from tests.scenarios.volumes import pod
 
 FLAGS = (
@@ -142,7 +142,7 @@ def first_day() -> date:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_tokens_go_that_nobody_uses_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_unused_tokens_are_deleted_despite_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legacy_token_cleaner, "EVERY", LOOK_EVERY)
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace=TRACKING.namespace, name=TRACKING.name)

@@ -27,7 +27,7 @@ def losing(component: str) -> Callable[[Request], Response | None]:
     return intercept
 
 
-async def test_a_controller_that_cannot_tell_of_anything_holds_up_no_other() -> None:
+async def test_failed_event_writes_do_not_block_other_controllers() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", "--controllers=replicaset,job")
         replica.network.intercept(losing("replicaset-controller"))

@@ -34,7 +34,7 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
-from tests.scenarios.trials import SmallDiscovery
+from tests.scenarios.faults import SmallDiscovery
 
 HOLD = "example.org/hold"
 # The namespaces: the first three are deleted, and content of the second and the third itself are held by somebody.
@@ -119,7 +119,7 @@ class Watchman:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_namespaces_go_whatever_goes_wrong() -> None:
+async def test_deleted_namespaces_are_removed_after_faults() -> None:
     async with Cluster() as cluster:
         watchman = Watchman(cluster)
         replica = await manage(cluster, watchman, faults=0.2)

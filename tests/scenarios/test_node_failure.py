@@ -69,7 +69,7 @@ async def until(cluster: Cluster, node: str, taint: tuple[str, str]) -> float:
     return monotonic() - begun
 
 
-async def test_pods_leave_a_silent_node_when_their_usual_patience_is_over() -> None:
+async def test_pods_of_unreachable_node_are_evicted_after_toleration() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         took = await until(cluster, "a", UNREACHABLE)
@@ -82,7 +82,7 @@ async def test_pods_leave_a_silent_node_when_their_usual_patience_is_over() -> N
         assert {c.type: c.reason for c in gone.status.conditions}["DisruptionTarget"] == "DeletionByTaintManager"
 
 
-async def test_pods_stay_when_their_node_is_heard_of_in_time() -> None:
+async def test_pods_stay_when_node_recovers_in_time() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         await until(cluster, "a", UNREACHABLE)
@@ -93,7 +93,7 @@ async def test_pods_stay_when_their_node_is_heard_of_in_time() -> None:
         assert await staying(cluster) == {"on-a", "daemon-a", "on-b", "daemon-b"}
 
 
-async def test_the_pods_of_a_node_that_is_taken_away_are_collected_after_the_quarantine() -> None:
+async def test_pods_of_deleted_node_are_collected_after_quarantine() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         await until(cluster, "a", UNREACHABLE)
@@ -104,7 +104,7 @@ async def test_the_pods_of_a_node_that_is_taken_away_are_collected_after_the_qua
         assert {pod.metadata.name for pod in (await cluster.client.list(PODS)).items} == {"on-b", "daemon-b"}
 
 
-async def test_a_pod_that_a_dead_node_cannot_end_goes_when_the_node_is_said_to_be_out_of_service() -> None:
+async def test_stuck_pod_is_deleted_with_out_of_service_taint() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         await until(cluster, "a", UNREACHABLE)

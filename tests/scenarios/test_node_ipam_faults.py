@@ -21,7 +21,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.shared.node_ranges import ranges_of
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 SERVICES = "10.0.0.0/28"
 FLAGS = (
@@ -77,7 +77,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_range_is_ever_given_twice_and_all_are_in_the_end() -> None:
+async def test_ranges_are_unique_and_complete_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         for _ in range(6):

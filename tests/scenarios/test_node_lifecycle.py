@@ -20,7 +20,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.virtual import VirtualLoop
 from controllers.node_lifecycle.desired import is_evicted, status_of
-from tests.scenarios.node_agents import Taintings, cluster_of, manage, node
+from tests.scenarios.node_lifecycle import Taintings, cluster_of, manage, node
 
 pytestmark = pytest.mark.virtual
 
@@ -51,7 +51,7 @@ async def events(cluster: Cluster, name: str) -> list[str]:
     return sorted(e.reason for e in mine)
 
 
-async def test_a_silent_node_is_told_of_evicted_and_forgiven() -> None:
+async def test_silent_node_is_reported_evicted_and_restored() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "web", "a")
@@ -77,7 +77,7 @@ async def test_a_silent_node_is_told_of_evicted_and_forgiven() -> None:
         assert status_of(await node(cluster, "a")) == "True"
 
 
-async def test_a_new_node_takes_pods_when_it_has_said_that_it_is_ready() -> None:
+async def test_new_node_is_tainted_until_it_reports_ready() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await agents.join("early")
         assert await taints(cluster, "early") == ["not-ready:NoSchedule"], "whatever it says when it comes"
@@ -88,7 +88,7 @@ async def test_a_new_node_takes_pods_when_it_has_said_that_it_is_ready() -> None
         assert await taints(cluster, "mute") == ["not-ready:NoSchedule"]
 
 
-async def test_another_manager_leaves_taints_as_they_are() -> None:
+async def test_new_manager_keeps_existing_taints() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         first = await manage(cluster)
         await cluster.sleep(30)
@@ -102,7 +102,7 @@ async def test_another_manager_leaves_taints_as_they_are() -> None:
         assert await node(cluster, "a") == before
 
 
-async def test_what_a_node_says_becomes_its_taints() -> None:
+async def test_node_conditions_become_taints() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "web", "a")
@@ -120,7 +120,7 @@ async def test_what_a_node_says_becomes_its_taints() -> None:
         assert await taints(cluster, "b") == ["unschedulable:NoSchedule"]
 
 
-async def test_nodes_are_registered_and_removed_and_their_old_labels_follow() -> None:
+async def test_node_registration_and_beta_labels_follow_nodes() -> None:
     async with cluster_of("ab") as (cluster, agents):
         await manage(cluster)
         await agents.join("c", **{"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"})
@@ -146,7 +146,7 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["silent", "not ready"])
-async def test_a_pod_that_comes_to_a_node_in_trouble_is_not_ready(trouble: str) -> None:
+async def test_new_pod_on_unready_node_is_marked_not_ready(trouble: str) -> None:
     async with cluster_of("abc") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "early", "a")
@@ -166,7 +166,7 @@ async def test_a_pod_that_comes_to_a_node_in_trouble_is_not_ready(trouble: str) 
         assert await events(cluster, "late") == ["NodeNotReady"]
 
 
-async def test_pods_of_a_node_that_says_that_it_is_not_ready_keep_what_they_say_when_another_manager_comes() -> None:
+async def test_new_manager_keeps_pod_readiness_on_unready_node() -> None:
     async with cluster_of("abc") as (cluster, agents):
         await pod_on(cluster, "web", "a")
         agents.say("a", ready=False)
@@ -185,7 +185,7 @@ async def zone_metrics(replica: Replica, zone: str) -> dict[str, float]:
     return {name.removeprefix("node_collector_"): float(value) for name, value in found}
 
 
-async def test_metrics_tell_of_zones() -> None:
+async def test_zone_metrics_report_health_and_evictions() -> None:
     async with cluster_of("abcd", "xy") as (cluster, agents):
         replica = await manage(cluster, "--authorization-always-allow-paths=/metrics")
         agents.silent.add("a")
@@ -207,7 +207,7 @@ async def test_metrics_tell_of_zones() -> None:
         }
 
 
-async def test_a_disrupted_zone_is_evicted_slowly_and_never_when_all_are() -> None:
+async def test_disrupted_zone_is_evicted_slowly_unless_all_are() -> None:
     async with cluster_of("abcdef", "xyz") as (cluster, agents):
         taintings = Taintings(cluster)
         await manage(cluster)
@@ -231,7 +231,7 @@ async def test_a_disrupted_zone_is_evicted_slowly_and_never_when_all_are() -> No
 
 @pytest.mark.parametrize("seconds", [40, 100, 400])
 @pytest.mark.parametrize("what", ["manager", "server"])
-async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: float) -> None:
+async def test_network_outage_does_not_mark_nodes_silent(what: str, seconds: float) -> None:
     async with cluster_of("abc", "xyz") as (cluster, _):
         replica = await manage(cluster)
         await cluster.sleep(60)
@@ -249,7 +249,7 @@ async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: 
 
 
 @pytest.mark.parametrize("seconds", [40, 100, 400])
-async def test_nodes_are_not_silent_because_everybody_slept(seconds: float) -> None:
+async def test_suspended_process_does_not_mark_nodes_silent(seconds: float) -> None:
     async with cluster_of("abc", "xyz") as (cluster, _):
         await manage(cluster)
         await cluster.sleep(60)
@@ -270,7 +270,7 @@ async def test_nodes_are_not_silent_because_everybody_slept(seconds: float) -> N
         pytest.param(("--node-monitor-period=40s",), 80, id="rarer looks"),
     ],
 )
-async def test_the_grace_period_of_a_running_node(flags: tuple[str, ...], told_after: float) -> None:
+async def test_monitor_grace_period_flag_applies_to_running_node(flags: tuple[str, ...], told_after: float) -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster, *flags)
         await cluster.sleep(160)
@@ -283,7 +283,7 @@ async def test_the_grace_period_of_a_running_node(flags: tuple[str, ...], told_a
 
 @pytest.mark.flag("node-startup-grace-period")
 @pytest.mark.parametrize(("flags", "told_after"), [((), 60), (("--node-startup-grace-period=20s",), 20)])
-async def test_the_grace_period_of_a_node_that_never_spoke(flags: tuple[str, ...], told_after: float) -> None:
+async def test_startup_grace_period_flag_applies_to_new_node(flags: tuple[str, ...], told_after: float) -> None:
     async with cluster_of("abcd") as (cluster, _):
         await manage(cluster, *flags)
         await cluster.client.create(NODES, Node(metadata=builders.namespace("mute").metadata, status=NodeStatus()))
@@ -305,7 +305,7 @@ async def test_the_grace_period_of_a_node_that_never_spoke(flags: tuple[str, ...
         pytest.param(("--node-eviction-rate=0",), 0, id="never"),
     ],
 )
-async def test_the_rate_in_a_zone_that_is_gone(flags: tuple[str, ...], evicted: int) -> None:
+async def test_eviction_rate_flag_applies_to_fully_disrupted_zone(flags: tuple[str, ...], evicted: int) -> None:
     async with cluster_of("abcdefghi", "xyz") as (cluster, agents):
         taintings = Taintings(cluster)
         await manage(cluster, *flags)
@@ -326,7 +326,7 @@ async def test_the_rate_in_a_zone_that_is_gone(flags: tuple[str, ...], evicted: 
         pytest.param(("--unhealthy-zone-threshold=0.7",), 6, id="no disruption yet"),
     ],
 )
-async def test_the_rate_in_a_zone_that_is_partly_gone(flags: tuple[str, ...], evicted: int) -> None:
+async def test_secondary_rate_flag_applies_to_partly_disrupted_zone(flags: tuple[str, ...], evicted: int) -> None:
     async with cluster_of("abcdefghi") as (cluster, agents):
         taintings = Taintings(cluster)
         await manage(cluster, *flags)

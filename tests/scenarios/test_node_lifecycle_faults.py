@@ -15,7 +15,7 @@ from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.agents import Agents
 from controllers.node_lifecycle import SPECS
 from controllers.node_lifecycle.desired import status_of
-from tests.scenarios.node_agents import Taintings, cluster_of, manage
+from tests.scenarios.node_lifecycle import Taintings, cluster_of, manage
 
 pytestmark = pytest.mark.virtual
 
@@ -102,7 +102,7 @@ class Trouble:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need() -> None:
+async def test_eviction_rates_and_healthy_nodes_hold_despite_faults() -> None:
     async with cluster_of("abc", "xyz", period=20) as (cluster, agents):
         taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
         for _ in range(4):
@@ -141,7 +141,7 @@ class ManyAgents(Agents):
 
 
 @pytest.mark.parametrize("hundreds", [1, pytest.param(10, marks=pytest.mark.long)])
-async def test_a_zone_among_thousands_of_nodes_is_cut_off_and_comes_back(hundreds: int) -> None:
+async def test_zone_of_many_nodes_is_disconnected_and_recovers(hundreds: int) -> None:
     sizes = {"east": 200 * hundreds, "west": 100 * hundreds, "north": 200 * hundreds}
     zones = {zone: [f"{zone}-{number}" for number in range(size)] for zone, size in sizes.items()}
     async with Cluster() as cluster, Tasks() as tasks:

@@ -32,8 +32,8 @@ from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.shared.claims import size_of
+from tests.scenarios.faults import one_of
 from tests.scenarios.storage import add, claim, storage_class, volume
-from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
 READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
@@ -139,7 +139,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_volume_is_given_twice_or_taken_from_its_claim() -> None:
+async def test_volumes_are_bound_once_and_stay_bound_despite_faults() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster) as driver:
         world = World(cluster)
         async with PodAgent(cluster, ends=lambda _: int(random_source().uniform(0, 1) < 0.2)):

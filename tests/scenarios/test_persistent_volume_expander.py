@@ -40,7 +40,7 @@ async def ask_for(cluster: Cluster, size: str) -> None:
     await cluster.settle()
 
 
-async def test_another_controller_expands_what_is_of_a_driver() -> None:
+async def test_csi_volume_is_left_to_external_resizer() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, csi={"driver": "csi.example.com", "volumeHandle": "h"})
@@ -51,7 +51,7 @@ async def test_another_controller_expands_what_is_of_a_driver() -> None:
         assert (await the_claim(cluster)).metadata.annotations is None
 
 
-async def test_the_driver_that_took_over_is_named() -> None:
+async def test_migrated_volume_names_its_csi_resizer() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, awsElasticBlockStore={"volumeID": "v"})
@@ -61,7 +61,7 @@ async def test_the_driver_that_took_over_is_named() -> None:
         assert (await the_claim(cluster)).metadata.annotations == resizer
 
 
-async def test_a_flex_volume_grows_on_its_node() -> None:
+async def test_flex_volume_is_resized_on_its_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, **FLEX)
@@ -76,7 +76,7 @@ async def test_a_flex_volume_grows_on_its_node() -> None:
         assert (await the_volume(cluster)).metadata.annotations is None
 
 
-async def test_a_block_volume_has_grown_at_once() -> None:
+async def test_block_volume_is_resized_at_once() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, mode="Block", **FLEX)

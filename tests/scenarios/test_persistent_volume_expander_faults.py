@@ -25,9 +25,9 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.persistent_volume_expander import finished
 from controllers.shared.claims import size_of
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.storage import the_claim, the_volume
 from tests.scenarios.test_persistent_volume_expander import FLEX, ON, make_bound
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
 ACTIONS = 12
@@ -59,7 +59,7 @@ class Sizes:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_volume_gets_the_size_that_was_asked_for() -> None:
+async def test_volume_gets_requested_size_despite_faults() -> None:
     async with Cluster() as cluster:
         sizes = Sizes(cluster)
         await make_bound(cluster, mode=one_of(("Filesystem", "Block")), **FLEX)

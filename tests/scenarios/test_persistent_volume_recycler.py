@@ -46,7 +46,7 @@ async def release(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("flags", "seconds"), [((), 90), (TIMEOUTS, 120), (("--pv-recycler-minimum-timeout-hostpath=500",), 500)]
 )
-async def test_a_pod_empties_a_volume_for_the_next_claim(flags: tuple[str, ...], seconds: int) -> None:
+async def test_recycler_pod_empties_volume_for_next_claim(flags: tuple[str, ...], seconds: int) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, *flags)
         await add(cluster, recycled(), claim())
@@ -65,7 +65,7 @@ async def test_a_pod_empties_a_volume_for_the_next_claim(flags: tuple[str, ...],
             assert await is_gone(cluster, PODS, "recycler-for-v")
 
 
-async def test_a_volume_that_cannot_be_emptied_has_failed_until_it_can() -> None:
+async def test_failed_recycling_marks_volume_failed_until_retried() -> None:
     code = 1
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: code):
         await cluster.manage(*ON)
@@ -79,7 +79,7 @@ async def test_a_volume_that_cannot_be_emptied_has_failed_until_it_can() -> None
         assert (await the_volume(cluster)).status.phase == "Available"
 
 
-async def test_a_pod_of_that_name_that_was_not_made_here_empties_nothing() -> None:
+async def test_foreign_pod_with_recycler_name_is_not_trusted() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         await cluster.manage(*ON)
         await add(cluster, recycled(), claim(), pod("recycler-for-v", "other"))
@@ -99,7 +99,7 @@ async def test_a_pod_of_that_name_that_was_not_made_here_empties_nothing() -> No
 @pytest.mark.flag("pv-recycler-increment-timeout-nfs")
 @pytest.mark.flag("pv-recycler-pod-template-filepath-hostpath")
 @pytest.mark.parametrize("kind", ["nfs", "hostpath"])
-async def test_the_pod_is_as_a_file_says(tmp_path: Path, kind: str) -> None:
+async def test_recycler_pod_uses_template_file(tmp_path: Path, kind: str) -> None:
     spec = {
         "containers": [{"name": "own", "image": "own"}],
         "volumes": [{"name": "scrubbed"}],

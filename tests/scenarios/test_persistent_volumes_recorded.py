@@ -133,7 +133,7 @@ async def reasons(cluster: Cluster) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-async def test_all_goes_as_it_went(row: dict[str, Any]) -> None:
+async def test_volume_states_match_recorded_steps(row: dict[str, Any]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await cluster.sleep(1.3)  # claims and volumes are not compared just when something is done

@@ -26,7 +26,7 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 THRESHOLD = 3
 FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
@@ -123,7 +123,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
+async def test_exactly_the_garbage_is_collected_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         for name in NODES_THERE:

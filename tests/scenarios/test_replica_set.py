@@ -47,7 +47,7 @@ def refuse(replica: Replica, method: str) -> None:
 
 
 @KINDS
-async def test_pods_come_and_go_with_the_number_that_is_wanted(kind: Any, make: Make) -> None:
+async def test_pods_follow_replica_count(kind: Any, make: Make) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         made = await cluster.client.create(kind, make(replicas=5))
@@ -78,7 +78,7 @@ async def test_pods_come_and_go_with_the_number_that_is_wanted(kind: Any, make: 
         (REPLICATION_CONTROLLERS, replication_controller, "replication-controller"),
     ],
 )
-async def test_events_come_from_the_component_that_people_look_for(kind: Any, make: Make, reporter: str) -> None:
+async def test_events_have_upstream_component_name(kind: Any, make: Make, reporter: str) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(kind, make(replicas=1))
@@ -88,7 +88,7 @@ async def test_events_come_from_the_component_that_people_look_for(kind: Any, ma
 
 
 @KINDS
-async def test_nothing_is_written_that_nobody_needs(kind: Any, make: Make) -> None:
+async def test_new_set_makes_only_needed_writes(kind: Any, make: Make) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         writes: list[str] = []
@@ -100,7 +100,7 @@ async def test_nothing_is_written_that_nobody_needs(kind: Any, make: Make) -> No
 
 
 @KINDS
-async def test_pods_that_match_are_adopted_and_those_that_no_longer_do_are_released(kind: Any, make: Make) -> None:
+async def test_matching_pods_are_adopted_and_others_released(kind: Any, make: Make) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(PODS, builders.pod("orphan", labels={"app": "web"}))
@@ -123,7 +123,7 @@ async def test_pods_that_match_are_adopted_and_those_that_no_longer_do_are_relea
         assert len([pod for pod in await pods(cluster) if pod.metadata.labels == {"app": "web"}]) == 2
 
 
-async def test_a_pod_that_one_releases_is_adopted_by_another() -> None:
+async def test_released_pod_is_adopted_by_another_set() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set("web", 1))
@@ -138,7 +138,7 @@ async def test_a_pod_that_one_releases_is_adopted_by_another() -> None:
 
 @KINDS
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-async def test_a_pod_that_ended_is_replaced_and_stays(kind: Any, make: Make, phase: str) -> None:
+async def test_finished_pod_is_replaced_but_not_deleted(kind: Any, make: Make, phase: str) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(kind, make(replicas=2))
@@ -150,7 +150,7 @@ async def test_a_pod_that_ended_is_replaced_and_stays(kind: Any, make: Make, pha
 
 
 @KINDS
-async def test_a_pod_is_available_once_it_was_ready_for_long_enough(kind: Any, make: Make) -> None:
+async def test_pod_is_available_after_min_ready_seconds(kind: Any, make: Make) -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=5):
         await cluster.manage(*FLAGS)
         await cluster.client.create(kind, make(replicas=2, minReadySeconds=60))
@@ -160,7 +160,7 @@ async def test_a_pod_is_available_once_it_was_ready_for_long_enough(kind: Any, m
         assert await numbers(cluster, kind) == (2, 2, 2, 2)
 
 
-async def test_pods_that_are_being_deleted_are_counted_apart() -> None:
+async def test_terminating_pods_are_counted_separately() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=30) as agent:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
@@ -174,7 +174,7 @@ async def test_pods_that_are_being_deleted_are_counted_apart() -> None:
         assert (status.replicas, status.terminating_replicas) == (1, 0)
 
 
-async def test_a_replication_controller_says_nothing_of_pods_that_are_being_deleted() -> None:
+async def test_replication_controller_status_omits_terminating_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=30):
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICATION_CONTROLLERS, replication_controller(replicas=1))
@@ -183,9 +183,7 @@ async def test_a_replication_controller_says_nothing_of_pods_that_are_being_dele
 
 
 @KINDS
-async def test_one_pod_is_tried_while_all_are_refused_and_the_condition_goes_with_the_trouble(
-    kind: Any, make: Make
-) -> None:
+async def test_rejected_pods_are_retried_singly_and_reported(kind: Any, make: Make) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.settle()
@@ -215,7 +213,7 @@ async def test_one_pod_is_tried_while_all_are_refused_and_the_condition_goes_wit
         assert len(await owned(cluster)) == 100
 
 
-async def test_a_deletion_that_is_refused_keeps_no_other_from_being_made() -> None:
+async def test_rejected_pod_deletion_does_not_block_others() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=4))
@@ -235,7 +233,7 @@ async def test_a_deletion_that_is_refused_keeps_no_other_from_being_made() -> No
         assert (await cluster.client.get(REPLICA_SETS, WEB)).status.conditions == ()
 
 
-async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong() -> None:
+async def test_terminating_namespace_gets_no_pods_and_no_errors() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -250,7 +248,7 @@ async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong(
         assert (await cluster.client.list(EVENTS, "old")).items == []
 
 
-async def test_a_set_that_is_being_deleted_keeps_its_pods_as_they_are() -> None:
+async def test_deleting_set_does_not_change_its_pods() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=2))
@@ -265,7 +263,7 @@ async def test_a_set_that_is_being_deleted_keeps_its_pods_as_they_are() -> None:
         assert (await numbers(cluster))[0] == 1
 
 
-async def test_scale_down_takes_the_pods_of_crowded_nodes_of_the_whole_workload() -> None:
+async def test_scale_down_prefers_pods_on_crowded_nodes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d-uid", "controller": True}
@@ -292,7 +290,7 @@ def deafen(replica: Replica, path: str = "/api/v1/pods") -> None:
     replica.network.mend()
 
 
-async def test_while_its_copy_of_pods_is_old_nothing_is_created_twice() -> None:
+async def test_stale_pod_cache_creates_no_pod_twice() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=2))
@@ -309,7 +307,7 @@ async def test_while_its_copy_of_pods_is_old_nothing_is_created_twice() -> None:
         assert len(await owned(cluster)) == 7
 
 
-async def test_a_pod_whose_answer_was_lost_is_not_created_again() -> None:
+async def test_lost_create_answer_creates_no_second_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.settle()
@@ -362,7 +360,7 @@ def _reference(made: ReplicaSet) -> dict[str, Any]:
         ),
     ],
 )
-async def test_so_many_owners_are_worked_on_at_once(
+async def test_concurrent_syncs_flags_set_workers(
     controller: str, flag: str, kind: Any, make: Make, workers: int
 ) -> None:
     async with Cluster() as cluster:
@@ -374,7 +372,7 @@ async def test_so_many_owners_are_worked_on_at_once(
         assert await most_in_work(cluster, replica, controller) == workers
 
 
-async def test_what_is_scaled_down_is_measured() -> None:
+async def test_scale_down_is_measured() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))

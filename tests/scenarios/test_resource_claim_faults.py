@@ -21,7 +21,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.shared.device_claims import is_over, known_claims
 from tests.scenarios.devices import DeviceScheduler, Reservations, claim, claims, end, pod, template
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller")
 READ = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resource.k8s.io/v1/resourceclaimtemplates")
@@ -64,7 +64,7 @@ async def nothing() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nothing_is_freed_that_is_used_nor_made_twice_and_all_is_well_in_the_end() -> None:
+async def test_used_claims_stay_and_each_is_unique_despite_faults() -> None:
     async with Cluster() as cluster:
         people, seen = People(cluster), Reservations(cluster)
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())

@@ -43,7 +43,7 @@ async def told(cluster: Cluster, name: str = "q") -> ResourcePoolStatusRequest |
         return None
 
 
-async def test_a_request_is_answered_once_and_deleted_an_hour_later() -> None:
+async def test_request_is_answered_once_and_deleted_after_an_hour() -> None:
     async with Cluster(SERVER) as cluster:
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await publish(cluster, "a", pool_spec={"generation": 2})
@@ -75,7 +75,7 @@ async def test_a_request_is_answered_once_and_deleted_an_hour_later() -> None:
         assert counted in page.body.decode().splitlines()
 
 
-async def test_a_pool_with_missing_slices_is_waited_for_and_then_told_of() -> None:
+async def test_incomplete_pool_is_reported_after_waiting() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS)
         await publish(cluster, "a", pool_spec={"resourceSliceCount": 2})
@@ -103,7 +103,7 @@ async def test_a_pool_with_missing_slices_is_waited_for_and_then_told_of() -> No
         )
 
 
-async def test_a_limit_bounds_what_is_told() -> None:
+async def test_limit_bounds_reported_pools() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS)
         for pool in ("c", "a", "b"):

@@ -32,8 +32,8 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.devices import allocate, claim
+from tests.scenarios.faults import go_on, one_of, put_forward
 from tests.scenarios.test_resource_pool_status_request import FLAGS, SERVER, ask, publish, told
-from tests.scenarios.trials import go_on, one_of, put_forward
 
 READ = tuple(kind.path() for kind in (RESOURCE_POOL_STATUS_REQUESTS, RESOURCE_SLICES, RESOURCE_CLAIMS))
 ACTIONS = 25
@@ -137,7 +137,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_answers_are_true_and_are_kept_for_their_time() -> None:
+async def test_answers_are_correct_and_retained_despite_faults() -> None:
     async with Cluster(SERVER) as cluster:
         world = World(cluster)
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)

@@ -29,8 +29,8 @@ from controller_manager.framework.client import TransportError
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
+from tests.scenarios.faults import one_of
 from tests.scenarios.test_custom_resources import DEFINITIONS, WIDGETS, definition, send, widget
-from tests.scenarios.trials import one_of
 
 ACTIONS = 30
 FAULTS = 0.2
@@ -233,7 +233,7 @@ async def counted(cluster: Cluster, quota: ResourceQuota) -> dict[str, str]:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_quota_is_exceeded_and_all_are_true_once_it_is_quiet() -> None:
+async def test_quotas_are_not_exceeded_and_correct_despite_faults() -> None:
     async with Cluster() as cluster:
         manager = await cluster.manage("--leader-elect=false", specs=SPECS, faults=FAULTS)
         world = World(cluster, manager)

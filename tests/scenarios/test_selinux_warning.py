@@ -38,7 +38,7 @@ async def start(cluster: Cluster, **driver: Any) -> Any:
     return await cluster.manage(*ON, specs=SPECS)
 
 
-async def test_both_pods_are_told_of_labels_that_differ_until_one_ends() -> None:
+async def test_different_labels_are_reported_on_both_pods() -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, seLinuxMount=True)
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2"))
@@ -59,7 +59,7 @@ async def test_both_pods_are_told_of_labels_that_differ_until_one_ends() -> None
         assert await samples(replica, FAMILY) == {}
 
 
-async def test_policies_that_differ_are_told_of() -> None:
+async def test_different_change_policies_are_reported() -> None:
     async with Cluster() as cluster:
         await start(cluster, seLinuxMount=True)
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2"))
@@ -68,7 +68,7 @@ async def test_policies_that_differ_are_told_of() -> None:
         assert await told(cluster) == [("a", POLICY), ("a", LABEL), ("b", POLICY), ("b", LABEL)]
 
 
-async def test_what_a_driver_says_later_makes_conflicts_and_ends_them() -> None:
+async def test_csi_driver_change_creates_and_ends_conflicts() -> None:
     async with Cluster() as cluster:
         replica = await start(cluster)
         for name, level in (("a", "s0:c1,c2"), ("b", "s0:c3,c4")):
@@ -83,7 +83,7 @@ async def test_what_a_driver_says_later_makes_conflicts_and_ends_them() -> None:
         assert await samples(replica, FAMILY) == {}
 
 
-async def test_a_volume_that_one_pod_mounts_with_two_labels() -> None:
+async def test_volume_mounted_with_two_labels_is_reported() -> None:
     async with Cluster() as cluster:
         await start(cluster, seLinuxMount=True)
         mount = [{"name": "data", "mountPath": "/x"}]
@@ -95,7 +95,7 @@ async def test_a_volume_that_one_pod_mounts_with_two_labels() -> None:
         assert await told(cluster) == [("a", "MultipleSELinuxLabels")]
 
 
-async def test_a_claim_that_is_bound_later_counts_then() -> None:
+async def test_claim_bound_later_causes_conflict() -> None:
     async with Cluster() as cluster:
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))
         await cluster.manage(*ON, specs=SPECS)

@@ -21,8 +21,8 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, CSIDriver
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.faults import calm, go_on, one_of
 from tests.scenarios.test_selinux_warning import FAMILY
-from tests.scenarios.trials import calm, go_on, one_of
 from tests.scenarios.volumes import DRIVER, METRICS, bind, csi_driver, of_claim, pod, samples
 
 FLAGS = ("--leader-elect=false", "--controllers=selinux-warning-controller", METRICS)
@@ -111,7 +111,7 @@ def as_tree(found: Pod) -> Any:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_warnings_are_of_pods_that_share_a_volume_and_of_no_others() -> None:
+async def test_only_pods_sharing_a_volume_are_reported_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))

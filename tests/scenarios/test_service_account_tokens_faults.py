@@ -18,8 +18,8 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base.clock import monotonic
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.test_service_account_tokens import NAME, UID, account, claims_of, flags, secret
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 __all__ = ["flags"]  # a fixture
 
@@ -98,7 +98,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_secrets_go_with_their_accounts_and_never_before(flags: list[str]) -> None:
+async def test_secrets_live_as_long_as_their_accounts_despite_faults(flags: list[str]) -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         given = (*flags, ON)

@@ -117,7 +117,7 @@ class Tells:
             self._events.normal(pod, "Seen", "it is there")
 
 
-async def test_events_are_written_by_the_account_of_the_controller(watched: Watched) -> None:
+async def test_events_are_written_by_account_of_controller(watched: Watched) -> None:
     tells = ControllerSpec(
         name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
     )
@@ -128,7 +128,7 @@ async def test_events_are_written_by_the_account_of_the_controller(watched: Watc
     assert watched.writers("/namespaces/kube-system/events") == {PROCESS}, "that of the election"
 
 
-async def test_without_that_flag_events_are_written_by_the_process(watched: Watched) -> None:
+async def test_without_account_flag_events_are_written_by_process(watched: Watched) -> None:
     tells = ControllerSpec(
         name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
     )
@@ -169,7 +169,7 @@ async def uid_of(cluster: Cluster, name: str) -> str:
     return (await cluster.client.get(SERVICE_ACCOUNTS, Key("kube-system", name))).metadata.uid
 
 
-async def test_the_api_server_sees_each_controller_as_its_account(watched: Watched) -> None:
+async def test_api_server_sees_each_controller_as_its_account(watched: Watched) -> None:
     cluster = watched.cluster
     await cluster.manage(FLAG)
     await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="n")))
@@ -190,7 +190,7 @@ async def test_the_api_server_sees_each_controller_as_its_account(watched: Watch
     assert set(watched.statuses) & {401, 403} == set()
 
 
-async def test_tokens_are_renewed_through_days(watched: Watched) -> None:
+async def test_tokens_are_renewed_for_days(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     await cluster.manage(*ALONE, specs=beating("beat"))
@@ -202,7 +202,7 @@ async def test_tokens_are_renewed_through_days(watched: Watched) -> None:
     assert {claims["exp"] - claims["iat"] for claims in watched.tokens.values()} == {3600}
 
 
-async def test_a_deleted_account_is_made_anew(watched: Watched) -> None:
+async def test_deleted_account_is_recreated(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     replica = await cluster.manage(*ALONE, specs=beating("beat"))
@@ -215,7 +215,7 @@ async def test_a_deleted_account_is_made_anew(watched: Watched) -> None:
     assert not replica.has_ended
 
 
-async def test_tokens_of_another_key_are_replaced(watched: Watched) -> None:
+async def test_tokens_signed_by_old_key_are_replaced(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     await cluster.manage(*ALONE, specs=beating("beat"))
@@ -229,7 +229,9 @@ async def test_tokens_of_another_key_are_replaced(watched: Watched) -> None:
     assert watched.writers("pods/p") == {f"{PREFIX}beat"}
 
 
-async def test_who_has_no_token_waits_and_the_others_go_on(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_controller_without_token_does_not_block_others(
+    watched: Watched, capfd: pytest.CaptureFixture[str]
+) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     refused = "/serviceaccounts/unlucky/token"
@@ -249,7 +251,7 @@ async def test_who_has_no_token_waits_and_the_others_go_on(watched: Watched, cap
     assert watched.writers("pods/p") == {f"{PREFIX}beat", f"{PREFIX}unlucky"}
 
 
-async def test_the_next_leader_acts_as_the_same_accounts(watched: Watched) -> None:
+async def test_next_leader_uses_the_same_accounts(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     first = await cluster.manage(FLAG, specs=beating("beat"))
@@ -267,7 +269,7 @@ async def test_the_next_leader_acts_as_the_same_accounts(watched: Watched) -> No
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.virtual(seed=n)) for n in range(3)])
-async def test_with_faults_nothing_is_ever_written_as_the_process(watched: Watched, seed: int) -> None:
+async def test_process_account_never_writes_pods_despite_faults(watched: Watched, seed: int) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     await cluster.manage(*ALONE, specs=beating("beat"), faults=0.2)
@@ -276,7 +278,7 @@ async def test_with_faults_nothing_is_ever_written_as_the_process(watched: Watch
     assert await is_beating(cluster)
 
 
-async def test_accounts_get_what_their_controllers_declare_and_no_more(watched: Watched) -> None:
+async def test_accounts_get_only_declared_permissions(watched: Watched) -> None:
     cluster = watched.cluster
     others = beating("beat")
     installed = catalog.choose(catalog.installed(), flag_set(catalog.installed()).parse(("--secure-port=0",)))

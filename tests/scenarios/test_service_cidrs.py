@@ -20,7 +20,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.service_cidrs import FINALIZER, SPECS
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 pytestmark = pytest.mark.virtual
 
@@ -63,7 +63,7 @@ def ready(found: ServiceCIDR) -> tuple[str, str]:
     return condition.status, condition.reason
 
 
-async def test_a_new_range_is_given_a_finalizer_and_is_ready() -> None:
+async def test_new_range_gets_finalizer_and_ready_condition() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24", finalizers=(HOLD,))
@@ -76,7 +76,7 @@ async def test_a_new_range_is_given_a_finalizer_and_is_ready() -> None:
         assert cluster.api.store.revision == before
 
 
-async def test_a_range_that_is_deleted_goes_when_no_service_needs_it() -> None:
+async def test_deleted_range_stays_until_no_service_uses_it() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -92,7 +92,7 @@ async def test_a_range_that_is_deleted_goes_when_no_service_needs_it() -> None:
         assert await there(cluster) == ["kubernetes"]
 
 
-async def test_a_range_goes_only_when_every_server_has_heard_of_its_deletion() -> None:
+async def test_range_removal_waits_for_all_servers() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -104,7 +104,7 @@ async def test_a_range_goes_only_when_every_server_has_heard_of_its_deletion() -
         assert await there(cluster) == ["kubernetes"]
 
 
-async def test_a_range_that_others_contain_goes_though_services_have_its_addresses() -> None:
+async def test_deleted_range_inside_another_range_is_removed() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -118,7 +118,7 @@ async def test_a_range_that_others_contain_goes_though_services_have_its_address
         assert await there(cluster) == ["kubernetes", "wide"]
 
 
-async def test_an_edit_by_hand_is_put_right() -> None:
+async def test_edited_range_is_restored() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -134,7 +134,7 @@ async def test_an_edit_by_hand_is_put_right() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
+async def test_every_service_address_has_a_range_despite_faults() -> None:
     ranges = ("10.1.0.0/24", "10.1.0.0/25", "10.1.0.0/24", "10.2.0.0/28")
     async with Cluster(RANGES) as cluster:
         faults = FaultInjector(cluster, await manage(cluster, faults=RATE), FLAGS, READ)

@@ -15,7 +15,7 @@ from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedLoadBalancers
 from controllers.service_load_balancers import FINALIZER
 from controllers.shared.cloud import EXCLUDED
-from tests.scenarios.clouds import ALLOW, WEB, add_node, add_service, events, manage, say
+from tests.scenarios.cloud import ALLOW, WEB, add_node, add_service, events, manage, say
 
 pytestmark = pytest.mark.virtual
 
@@ -39,7 +39,7 @@ async def addresses(cluster: Cluster, key: Key = WEB) -> list[str]:
     return [one.ip for one in service.status.load_balancer.ingress]
 
 
-async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_gone() -> None:
+async def test_load_balancer_exists_as_long_as_its_service() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -59,7 +59,7 @@ async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_
         assert sorted((await told(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
 
 
-async def test_a_service_that_goes_before_it_has_the_finalizer_gets_no_load_balancer() -> None:
+async def test_service_deleted_before_finalizer_gets_no_load_balancer() -> None:
     def gone(request: Request) -> Response | None:
         is_late = request.method == "PATCH" and request.path.startswith(SERVICES.path("default"))
         return Response(404, {}, b"") if is_late else None
@@ -73,7 +73,7 @@ async def test_a_service_that_goes_before_it_has_the_finalizer_gets_no_load_bala
         assert cloud.balancers == {}
 
 
-async def test_a_load_balancer_follows_what_its_service_wants_and_nothing_else() -> None:
+async def test_load_balancer_follows_only_relevant_service_changes() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -88,7 +88,7 @@ async def test_a_load_balancer_follows_what_its_service_wants_and_nothing_else()
         assert cloud.balancers[made.metadata.uid].ports == (81,)
 
 
-async def test_a_service_that_wants_none_any_more_loses_it() -> None:
+async def test_changed_service_type_deletes_load_balancer() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -100,7 +100,7 @@ async def test_a_service_that_wants_none_any_more_loses_it() -> None:
         assert (cloud.balancers, found.metadata.finalizers, found.status.load_balancer.ingress) == ({}, (), ())
 
 
-async def test_classes_other_types_and_other_providers_are_left_alone() -> None:
+async def test_other_classes_and_types_of_services_are_left_alone() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -112,7 +112,7 @@ async def test_classes_other_types_and_other_providers_are_left_alone() -> None:
             assert (await cluster.client.get(SERVICES, Key("default", name))).metadata.finalizers == ()
 
 
-async def test_load_balancers_follow_the_nodes_that_count() -> None:
+async def test_load_balancer_follows_eligible_nodes() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         replica = await start(cluster, cloud, ALLOW)
@@ -148,7 +148,7 @@ async def test_load_balancers_follow_the_nodes_that_count() -> None:
             assert any(line.startswith(f'service_controller_{name}_bucket{{le="16384"}}') for line in lines)
 
 
-async def test_what_cannot_be_led_to_other_nodes_is_told_and_ensured_as_a_whole() -> None:
+async def test_missing_load_balancer_is_ensured_on_node_change() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -185,7 +185,7 @@ def gaps(times: list[float]) -> list[float]:
     return [round(later - earlier) for earlier, later in pairwise(times)]
 
 
-async def test_failures_are_told_and_tried_again_later_and_later() -> None:
+async def test_failures_are_reported_and_retried_with_backoff() -> None:
     cloud = SimulatedCloud()
     cloud.load_balancers = moody = Moody(cloud, *(OSError("no") for _ in range(8)))
     async with Cluster() as cluster:
@@ -197,7 +197,7 @@ async def test_failures_are_told_and_tried_again_later_and_later() -> None:
         assert sorted((await told(cluster))[:2]) == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
 
 
-async def test_a_provider_may_say_when_to_look_again() -> None:
+async def test_retry_later_of_provider_sets_retry_delay() -> None:
     cloud = SimulatedCloud()
     cloud.load_balancers = moody = Moody(cloud, RetryLater(7, "not yet"), RetryLater(7, "not yet"))
     async with Cluster() as cluster:
@@ -208,7 +208,7 @@ async def test_a_provider_may_say_when_to_look_again() -> None:
         assert await addresses(cluster) == ["192.0.2.1"]
 
 
-async def test_what_is_implemented_elsewhere_gets_the_finalizer_alone() -> None:
+async def test_load_balancer_implemented_elsewhere_gets_only_finalizer() -> None:
     cloud = SimulatedCloud()
     cloud.load_balancers = Moody(cloud, ImplementedElsewhere())
     async with Cluster() as cluster:
@@ -233,7 +233,7 @@ class Forgetful(SimulatedLoadBalancers):
         return status
 
 
-async def test_after_a_failure_nothing_is_believed_of_a_load_balancer() -> None:
+async def test_load_balancer_is_ensured_again_after_lost_answer() -> None:
     cloud = SimulatedCloud()
     cloud.load_balancers = forgetful = Forgetful(cloud)
     async with Cluster() as cluster:
@@ -248,7 +248,7 @@ async def test_after_a_failure_nothing_is_believed_of_a_load_balancer() -> None:
         assert cloud.balancers[made.metadata.uid].ports == (80,)
 
 
-async def test_an_update_that_fails_is_told() -> None:
+async def test_failed_update_is_reported() -> None:
     cloud = SimulatedCloud()
     cloud.load_balancers = moody = Moody(cloud)
     async with Cluster() as cluster:
@@ -262,7 +262,7 @@ async def test_an_update_that_fails_is_told() -> None:
         assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
 
 
-async def test_a_call_that_hangs_is_given_up_and_made_again() -> None:
+async def test_hanging_cloud_call_times_out_and_is_retried() -> None:
     cloud = SimulatedCloud(delay=1e6)
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -274,7 +274,7 @@ async def test_a_call_that_hangs_is_given_up_and_made_again() -> None:
         assert await addresses(cluster) == ["192.0.2.1"]
 
 
-async def test_a_service_without_our_finalizer_that_is_gone_has_its_load_balancer_deleted() -> None:
+async def test_deleted_service_without_finalizer_frees_load_balancer() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -287,7 +287,7 @@ async def test_a_service_without_our_finalizer_that_is_gone_has_its_load_balance
         assert list(cloud.balancers) == [made.metadata.uid]
 
 
-async def test_a_restart_ensures_all_once_and_cleans_up_what_was_left() -> None:
+async def test_restart_ensures_once_and_deletes_leftovers() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         replica = await start(cluster, cloud)
@@ -307,7 +307,7 @@ async def test_a_restart_ensures_all_once_and_cleans_up_what_was_left() -> None:
 
 @pytest.mark.flag("concurrent-service-syncs")
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 40), (4, 10)])
-async def test_load_balancers_are_worked_on_as_many_at_a_time_as_the_flag_says(workers: int, seconds: int) -> None:
+async def test_concurrent_service_syncs_flag_sets_workers(workers: int, seconds: int) -> None:
     cloud = SimulatedCloud(delay=10)
     async with Cluster() as cluster:
         await start(cluster, cloud, f"--concurrent-service-syncs={workers}")

@@ -68,7 +68,7 @@ def held(replica: Replica, resource: str) -> int:
     return sum(one.objects for one in replica.manager.state().informers if one.selection.startswith(f"{resource} "))
 
 
-async def test_one_namespace_is_shared_by_replicas_and_each_holds_its_part() -> None:
+async def test_objects_of_one_namespace_are_divided_among_replicas() -> None:
     async with Cluster() as cluster:
         replicas = await start(cluster, 2)
         async with PodAgent(cluster):
@@ -85,7 +85,7 @@ async def test_one_namespace_is_shared_by_replicas_and_each_holds_its_part() -> 
             assert numbers["deployment"] == numbers["replicaset"]
 
 
-async def test_an_orphan_is_adopted_wherever_its_owner_is_and_by_one_alone() -> None:
+async def test_orphan_is_adopted_by_one_owner_of_any_shard() -> None:
     async with Cluster() as cluster:
         first, second = await start(cluster, 2)
         for name in NAMES[:6]:
@@ -112,7 +112,7 @@ def two_of_different_shards() -> tuple[str, str]:
     return "a", next(name for name in NAMES[6:] if not shard.has(REPLICA_SETS, Key("default", name)))
 
 
-async def test_what_is_released_is_seen_by_all_and_may_be_adopted_by_others() -> None:
+async def test_released_pod_is_adopted_by_owner_of_other_shard() -> None:
     async with Cluster() as cluster:
         replicas = await start(cluster, 2)
         names = two_of_different_shards()
@@ -134,7 +134,7 @@ async def test_what_is_released_is_seen_by_all_and_may_be_adopted_by_others() ->
         assert all(controller_of(one) is not None for one in await pods(cluster))
 
 
-async def test_claims_of_stateful_sets_are_found_whoever_controls_them() -> None:
+async def test_stateful_set_claims_are_sharded_by_name() -> None:
     """A claim that its pod controls: its name tells the set, its controller does not."""
     async with Cluster() as cluster:
         await start(cluster, 2, ("statefulset",))
@@ -158,7 +158,7 @@ async def test_claims_of_stateful_sets_are_found_whoever_controls_them() -> None
             assert not refused
 
 
-async def test_sets_and_jobs_of_one_namespace_are_divided_too() -> None:
+async def test_stateful_sets_and_jobs_are_divided_among_replicas() -> None:
     async with Cluster() as cluster:
         await start(cluster, 3, ("statefulset", "job"))
         async with PodAgent(cluster):
@@ -171,7 +171,7 @@ async def test_sets_and_jobs_of_one_namespace_are_divided_too() -> None:
 
 
 @pytest.mark.virtual(seeds=25)
-async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_more() -> None:
+async def test_sharded_workloads_have_exact_pods_despite_faults() -> None:
     source = Random(random_source().uniform(0.0, 1.0))
     async with Cluster() as cluster, PodAgent(cluster):
         wanted: dict[str, int] = {}

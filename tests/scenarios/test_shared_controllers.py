@@ -120,7 +120,7 @@ async def two(cluster: Cluster, *flags: str) -> tuple[Replica, Replica]:
 
 
 @pytest.mark.flag("leader-elect-per-controller")
-async def test_controllers_are_spread_and_each_runs_once() -> None:
+async def test_controllers_are_spread_over_replicas() -> None:
     async with Cluster() as cluster:
         first, second = await two(cluster)
         every = {one.name for one in first.manager.state().controllers}
@@ -134,7 +134,7 @@ async def test_controllers_are_spread_and_each_runs_once() -> None:
             assert lock.leads == (lock.controllers[0] in running(second))
 
 
-async def test_pages_and_probes_say_who_runs_what() -> None:
+async def test_readyz_names_replica_of_each_controller() -> None:
     async with Cluster() as cluster:
         first, second = await two(cluster, "--controllers=deployment,replicaset,ttl")
         ready = await first.manager.pages.handle(Request("GET", "/readyz", (("verbose", ""),)))
@@ -143,7 +143,7 @@ async def test_pages_and_probes_say_who_runs_what() -> None:
         assert second.manager.state().identity in ready.body.decode()
 
 
-async def test_a_killed_replica_is_replaced_and_a_new_one_gets_its_share() -> None:
+async def test_killed_replica_is_replaced_and_new_one_gets_a_share() -> None:
     async with Cluster() as cluster:
         flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=2,replicaset=2")
         first, second = await two(cluster, *flags)
@@ -156,7 +156,7 @@ async def test_a_killed_replica_is_replaced_and_a_new_one_gets_its_share() -> No
 
 
 @pytest.mark.flag("controller-shards")
-async def test_shards_work_on_and_hold_what_is_theirs() -> None:
+async def test_shards_reconcile_and_cache_only_their_objects() -> None:
     trail = Trail()
     async with Cluster() as cluster:
         await make_namespaces(cluster)
@@ -180,7 +180,7 @@ async def test_shards_work_on_and_hold_what_is_theirs() -> None:
             assert held.objects == len(mine)
 
 
-async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers() -> None:
+async def test_sharded_controllers_roll_out_a_deployment() -> None:
     async with Cluster() as cluster:
         flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=4,replicaset=4")
         first, second = await two(cluster, *flags)
@@ -211,14 +211,14 @@ async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers
         ((SHARED, "--enable-leader-migration"), "exclude one another"),
     ],
 )
-async def test_flags_that_mean_nothing_are_refused(flags: tuple[str, ...], why: str) -> None:
+async def test_invalid_shard_flags_are_rejected(flags: tuple[str, ...], why: str) -> None:
     async with Cluster() as cluster:
         with pytest.raises(FlagError, match=why):
             await cluster.manage(*flags)
 
 
 @pytest.mark.virtual(seeds=50)
-async def test_whatever_happens_every_key_has_one_worker() -> None:
+async def test_every_key_has_one_worker_despite_faults() -> None:
     trail, source = Trail(), Random(random_source().uniform(0.0, 1.0))
     by = source.choice((NAMESPACES, CONFIG_MAPS))
     keys = [Key(namespace, name) for namespace in NAMESPACE_NAMES for name in ("a", "b")]

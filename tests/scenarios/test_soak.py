@@ -13,7 +13,7 @@ from controller_manager.common.api.resource import Key, Resource, key_of
 from controller_manager.common.base.random import random_source
 from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 ROUNDS = 25
 AT_ONCE = 12
@@ -161,7 +161,7 @@ async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]
 
 
 @pytest.mark.virtual(seeds=2)
-async def test_the_cluster_is_as_its_objects_say_once_it_is_quiet() -> None:
+async def test_cluster_converges_after_all_faults() -> None:
     async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that whoever was away has to list again
         storm = Storm(cluster, [await cluster.manage(may_lose_lead=True) for _ in range(2)])
         for _ in range(ROUNDS):

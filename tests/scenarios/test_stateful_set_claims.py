@@ -8,7 +8,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.stateful import COLLECTING, FLAGS, WEB, change, claims, numbers
+from tests.scenarios.stateful_sets import COLLECTING, FLAGS, WEB, change, claims, numbers
 from tests.scenarios.workloads import claim_template, events, owned, pods, stateful_set
 
 pytestmark = pytest.mark.virtual
@@ -30,7 +30,9 @@ async def release_claims(cluster: Cluster) -> None:
         ("Delete", "Delete", 1, 0),
     ],
 )
-async def test_claims_go_as_the_policy_says(scaled: str, deleted: str, after_scaling: int, after_deletion: int) -> None:
+async def test_claim_retention_policy_is_followed(
+    scaled: str, deleted: str, after_scaling: int, after_deletion: int
+) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*COLLECTING)
         policy = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": scaled, "whenDeleted": deleted}}
@@ -49,7 +51,7 @@ async def test_claims_go_as_the_policy_says(scaled: str, deleted: str, after_sca
         assert len(await claims(cluster)) == after_deletion
 
 
-async def test_another_policy_changes_the_owners_of_claims() -> None:
+async def test_changed_retention_policy_changes_claim_owners() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=2, volumeClaimTemplates=[claim_template()]))
@@ -62,7 +64,7 @@ async def test_another_policy_changes_the_owners_of_claims() -> None:
         assert written.count("SuccessfulUpdate") == 2  # one for each pod, which counts
 
 
-async def test_a_claim_of_a_pod_of_before_is_waited_for() -> None:
+async def test_scale_up_waits_for_deletion_of_old_claim() -> None:
     """A set that was scaled down is scaled up again, while a claim has yet to follow its pod."""
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*COLLECTING, strict=False)
@@ -84,7 +86,7 @@ async def test_a_claim_of_a_pod_of_before_is_waited_for() -> None:
         assert after.metadata.uid != before.metadata.uid
 
 
-async def test_a_pending_pod_gets_a_claim_that_was_lost() -> None:
+async def test_lost_claim_of_pending_pod_is_recreated() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda _: False):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(volumeClaimTemplates=[claim_template()]))
@@ -95,7 +97,7 @@ async def test_a_pending_pod_gets_a_claim_that_was_lost() -> None:
         assert await claims(cluster) == {"data-web-0": []}
 
 
-async def test_a_claim_that_somebody_else_controls_is_left_to_them() -> None:
+async def test_claim_with_foreign_controller_is_left_alone() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         theirs = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u", "controller": True}

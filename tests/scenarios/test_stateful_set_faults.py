@@ -27,8 +27,8 @@ from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import claim_template, label, owned, pods, stateful_set, template
 
 WEB = Key("default", "web")
@@ -102,7 +102,7 @@ async def check(cluster: Cluster, replicas: int) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
+async def test_ordered_set_keeps_order_despite_faults() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -123,7 +123,7 @@ async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
+async def test_update_keeps_limit_despite_faults() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
         limit, management = one_of((None, 1, 2, "50%")), one_of(("OrderedReady", "Parallel"))
@@ -147,7 +147,7 @@ async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_set_comes_to_rest_whatever_people_do() -> None:
+async def test_stateful_set_converges_after_random_changes() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5) as agent:
         management = one_of(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)

@@ -149,7 +149,7 @@ async def status_of(cluster: Cluster) -> list[Any]:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", ROWS, ids=[row["scenario"] for row in ROWS])
-async def test_the_same_happens_as_with_kube_controller_manager(row: dict[str, Any]) -> None:
+async def test_stateful_set_matches_recorded_steps(row: dict[str, Any]) -> None:
     gate = [GATE] if row["limits"] else []
     async with Cluster((GATE,)) as cluster:
         # A claim that is being deleted is a conflict until it is gone, which is for the test to decide there.

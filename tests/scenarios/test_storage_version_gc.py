@@ -19,7 +19,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.storage_version_gc import servers_of
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of, unheard
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of, unheard
 
 pytestmark = pytest.mark.virtual
 SERVED = ("--feature-gates=StorageVersionAPI=true", "--runtime-config=api/alpha=true")
@@ -57,7 +57,7 @@ async def told(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     return {one.metadata.name: tuple(s.api_server_id for s in one.status.storage_versions) for one in found}
 
 
-async def test_servers_without_a_lease_are_forgotten() -> None:
+async def test_servers_without_lease_are_removed() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a")
         await tell(cluster, "g.both", a="v1", b="v2")
@@ -69,7 +69,7 @@ async def test_servers_without_a_lease_are_forgotten() -> None:
         assert (await cluster.client.get(STORAGE_VERSIONS, Key("", "g.both"))).status.common_encoding_version == "v1"
 
 
-async def test_a_server_that_goes_is_forgotten_with_its_lease() -> None:
+async def test_server_is_removed_with_its_lease() -> None:
     async with Cluster(SERVED) as cluster:
         for name in ("a", "b"):
             await join(cluster, name)
@@ -83,7 +83,7 @@ async def test_a_server_that_goes_is_forgotten_with_its_lease() -> None:
         assert await told(cluster) == {"g.both": ("a",)}
 
 
-async def test_a_server_that_came_back_and_went_unheard_is_forgotten() -> None:
+async def test_server_is_removed_when_watch_missed_its_lease() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a")
         replica = await cluster.manage(*ON)
@@ -102,7 +102,7 @@ async def test_a_server_that_came_back_and_went_unheard_is_forgotten() -> None:
         assert await told(cluster) == {"g.both": ("a",)}
 
 
-async def test_a_lease_of_something_else_is_none_of_a_server() -> None:
+async def test_lease_with_other_identity_label_is_ignored() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a", **{"apiserver.kubernetes.io/identity": "other"})
         await cluster.manage(*ON)
@@ -111,7 +111,7 @@ async def test_a_lease_of_something_else_is_none_of_a_server() -> None:
         assert await told(cluster) == {}
 
 
-async def test_what_the_server_itself_tells_stays() -> None:
+async def test_versions_of_running_server_stay() -> None:
     async with Cluster(("--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", SERVED[1])) as cluster:
         before = await told(cluster)
         await cluster.manage(*ON)
@@ -165,7 +165,7 @@ class Servers:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_only_servers_with_leases_are_told_of_in_the_end() -> None:
+async def test_only_servers_with_leases_remain_after_faults() -> None:
     """No server that is there is ever forgotten, and in the end none is told of that is not."""
     async with Cluster(SERVED) as cluster:
         servers = Servers(cluster)
@@ -186,7 +186,7 @@ async def test_only_servers_with_leases_are_told_of_in_the_end() -> None:
 PODS = ("--feature-gates=PodCertificateRequest=true", "--runtime-config=api/beta=true")
 
 
-async def test_requests_of_pods_go_after_a_quarter_of_an_hour() -> None:
+async def test_pod_certificate_requests_are_deleted_after_15_minutes() -> None:
     from base64 import b64encode
 
     from cryptography import x509

@@ -25,7 +25,7 @@ from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import one_of
 
 Tree = Mapping[str, Any]
 
@@ -142,7 +142,7 @@ async def nothing() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
+async def test_pods_are_deleted_in_time_and_never_early_despite_faults() -> None:
     async with Cluster() as cluster:
         for name in NODES_THERE:
             await cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))

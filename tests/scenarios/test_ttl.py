@@ -24,7 +24,7 @@ async def told(cluster: Cluster) -> set[str]:
     return {(n.metadata.annotations or {}).get(TTL, "nothing") for n in (await cluster.client.list(NODES)).items}
 
 
-async def test_all_nodes_are_told_when_the_cluster_outgrows_a_step() -> None:
+async def test_ttl_of_all_nodes_follows_cluster_size() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--kube-api-qps=-1", specs=SPECS)
         await grow(cluster, 0, 100)
@@ -42,7 +42,7 @@ async def test_all_nodes_are_told_when_the_cluster_outgrows_a_step() -> None:
         assert await told(cluster) == {"0"}
 
 
-async def test_nothing_is_written_when_nothing_changed_and_an_edit_by_hand_is_put_right() -> None:
+async def test_edited_ttl_is_restored_without_other_writes() -> None:
     async with Cluster() as cluster:
         await grow(cluster, 0, 3)
         await cluster.manage("--leader-elect=false", specs=SPECS)
@@ -55,7 +55,7 @@ async def test_nothing_is_written_when_nothing_changed_and_an_edit_by_hand_is_pu
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_fails_all_nodes_are_told_what_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ttl_of_all_nodes_is_correct_after_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = tuple((low / 10, high / 10, ttl) for low, high, ttl in STEPS)
     monkeypatch.setattr("controllers.ttl.STEPS", steps)  # a tenth of the nodes will do
     async with Cluster() as cluster:

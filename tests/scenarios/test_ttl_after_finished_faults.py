@@ -20,7 +20,7 @@ from controller_manager.common.base.clock import utc_now, wall_seconds
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.batch import job
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=ttl-after-finished")
 READ = (JOBS.path(),)
@@ -97,7 +97,7 @@ def is_over(job: Job, now: float) -> bool:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_job_goes_early_and_all_do_in_the_end() -> None:
+async def test_jobs_are_deleted_in_time_and_never_early_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)

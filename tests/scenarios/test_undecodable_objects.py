@@ -56,7 +56,7 @@ async def run_pod(cluster: Cluster, name: str, ip: str, node: str = "") -> None:
     await cluster.client.update(PODS, msgspec.structs.replace(there, status=made.status), subresource="status")
 
 
-async def test_what_belongs_to_a_service_stays_and_goes_on_once_it_can_be_read() -> None:
+async def test_dependents_of_undecodable_service_stay_and_recover() -> None:
     async with Cluster() as cluster:
         spoiled = Spoiled(
             cluster, b'"type":"ClusterIP"', b'"type":5', "/api/v1/services", "/api/v1/namespaces/default/services"
@@ -90,7 +90,7 @@ async def test_what_belongs_to_a_service_stays_and_goes_on_once_it_can_be_read()
         assert await addresses(cluster) == ["10.1.0.1", "10.1.0.2"]
 
 
-async def test_pods_of_a_node_are_not_taken_for_those_of_no_node() -> None:
+async def test_pods_of_undecodable_node_are_not_deleted() -> None:
     async with Cluster() as cluster:
         spoiled = Spoiled(cluster, b'"providerID":"x"', b'"providerID":5', "/api/v1/nodes")
         node = b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"spec":{"providerID":"x"}}'

@@ -18,9 +18,9 @@ from controller_manager.common.api.admissionregistration import VALIDATING_ADMIS
 from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.test_custom_resources import DEFINITIONS, send
 from tests.scenarios.test_validating_admission_policy_status import DEFINITION, NAME, PATH, ROWS
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 FLAGS = ("--leader-elect=false", f"--controllers={NAME}")
 ACTIONS = 12
@@ -74,7 +74,7 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nothing_is_said_of_another_generation_and_all_is_said_in_the_end() -> None:
+async def test_policy_status_matches_its_generation_despite_faults() -> None:
     async with Cluster() as cluster:
         await send(cluster, "POST", DEFINITIONS, DEFINITION["definition"])
         world = World(cluster)

@@ -33,7 +33,7 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, VirtualLoop
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from tests.scenarios.trials import go_on, one_of
+from tests.scenarios.faults import go_on, one_of
 
 pytestmark = pytest.mark.virtual
 NOTE = "virtual-node.x-k8s.io"
@@ -252,7 +252,7 @@ async def is_quiet(cluster: Cluster) -> None:
     assert [one.metadata.resource_version for one in (await cluster.client.list(PODS)).items] == before
 
 
-async def test_nothing_is_done_to_a_pod_that_was_decided_of_another_of_its_name() -> None:
+async def test_recreated_pod_gets_no_status_of_old_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.settle()
@@ -275,7 +275,7 @@ async def test_nothing_is_done_to_a_pod_that_was_decided_of_another_of_its_name(
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_pods_live_as_nodes_say_whatever_goes_wrong() -> None:
+async def test_pod_lifecycles_are_valid_despite_faults() -> None:
     async with Cluster() as cluster:
         lives, people = Lives(cluster), People(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -294,7 +294,7 @@ async def test_pods_live_as_nodes_say_whatever_goes_wrong() -> None:
 
 
 @pytest.mark.virtual(seeds=50)
-async def test_pods_of_a_cluster_that_goes_back_and_forks_live_on() -> None:
+async def test_pods_run_on_after_snapshot_restore_and_fork() -> None:
     async with Cluster() as cluster:
         lives, people = Lives(cluster), People(cluster)
         await cluster.manage(*FLAGS, strict=False)

@@ -28,8 +28,8 @@ from controller_manager.common.api.storage import (
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.volume_protection import uses
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.storage import add, claim, pod, volume
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def _keep(there: dict[str, T], name: str, one: T, *, gone: bool) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nothing_goes_that_is_needed_and_all_else_does() -> None:
+async def test_only_unused_claims_and_volumes_go_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)

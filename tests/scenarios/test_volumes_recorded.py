@@ -110,7 +110,7 @@ def drivers() -> set[str]:
 
 
 @pytest.mark.virtual
-async def test_every_step_ends_as_it_did_there() -> None:
+async def test_volume_controllers_match_recorded_steps() -> None:
     async with Cluster() as cluster, AsyncExitStack() as stack:
         replay = Replay(cluster)
         for name in sorted(drivers()):

@@ -22,7 +22,7 @@ from controller_manager.common.api.resource import Key, Resource
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import (
     Counted,
     deployment,
@@ -68,7 +68,7 @@ LIMITS = ((REPLICAS + 1, REPLICAS), (REPLICAS, 4), (7, 3), (7, 4), (10, 5), (5, 
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
+async def test_rolling_update_keeps_limits_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         strategy, (most, least) = one_of(list(zip(strategies(), LIMITS, strict=True)))
         counted = Counted(cluster)
@@ -92,7 +92,7 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() -> None:
+async def test_recreate_never_mixes_templates_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -111,7 +111,7 @@ async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() 
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
+async def test_deployment_converges_after_random_changes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=REPLICAS))
@@ -153,7 +153,7 @@ async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_set_has_its_pods_whatever_people_do() -> None:
+async def test_replica_set_converges_after_random_changes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         kind: Resource[Any]
         kind, make = one_of([(REPLICA_SETS, replica_set), (REPLICATION_CONTROLLERS, replication_controller)])
@@ -188,7 +188,7 @@ async def test_a_set_has_its_pods_whatever_people_do() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_pod_is_created_twice_whatever_goes_wrong() -> None:
+async def test_no_pod_is_created_twice_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)

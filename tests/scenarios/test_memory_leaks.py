@@ -97,7 +97,7 @@ def leaks(after: Sequence[Held], least: int) -> Mapping[str, list[int]]:
 
 
 @pytest.mark.virtual
-async def test_objects_that_came_and_went_leave_nothing_behind() -> None:
+async def test_deleted_objects_leave_no_memory() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--kube-api-qps=0")
         with traced():
@@ -164,7 +164,7 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("hours", "namespaces"), [(3, 3), pytest.param(5, 10, marks=pytest.mark.long)])
-async def test_hours_of_failures_and_lost_watches_leave_nothing_behind(hours: int, namespaces: int) -> None:
+async def test_hours_of_faults_leave_no_memory(hours: int, namespaces: int) -> None:
     async with Cluster() as cluster:
         specs = (*catalog.discover(controllers), MOODY)
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=0", specs=specs, strict=False)

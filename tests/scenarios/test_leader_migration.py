@@ -96,14 +96,14 @@ async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.flag("enable-leader-migration", "leader-migration-config")
-def test_a_controller_moves_from_one_kind_of_manager_to_the_other_and_never_two_act(seed: int, tmp_path: Path) -> None:
+def test_migrated_controller_never_runs_in_two_managers(seed: int, tmp_path: Path) -> None:
     turns = run(upgrade(tmp_path, bad_network=seed % 2 == 1), seed=seed)
     assert turns[0] == "old"
     assert turns[-1] == "new"
 
 
 @pytest.mark.virtual
-async def test_the_second_lock_is_sought_once_the_first_is_held_and_both_are_told(tmp_path: Path) -> None:
+async def test_migration_lock_is_acquired_after_main_lock(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         stage = Stage(tmp_path, cluster)
         first = await stage.manager("old", "old")
@@ -137,7 +137,7 @@ async def test_losing_either_lock_ends_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_controller_of_the_other_component_is_not_run_and_named(tmp_path: Path) -> None:
+async def test_controller_of_other_component_is_not_run(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         stage = Stage(tmp_path, cluster)
         replica = await stage.manager("old", "new")

@@ -1,6 +1,6 @@
 """Steps on an autoscaler whose target is of a custom resource, and what is to be seen after each."""
 
-from tests.scenarios.hands import Ask, Tree
+from tests.scenarios.batch_steps import Ask, Tree
 
 GROUP = "sea.example.org"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

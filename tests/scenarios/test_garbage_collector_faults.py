@@ -30,7 +30,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting
-from tests.scenarios.trials import SmallDiscovery, one_of
+from tests.scenarios.faults import SmallDiscovery, one_of
 
 FAULTS = 0.2
 ROUNDS = 6
@@ -194,7 +194,7 @@ def left_behind(there: dict[str, ObjectMeta], orphaning: Callable[[str], bool]) 
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_the_promises_hold_whatever_goes_wrong() -> None:
+async def test_collector_meets_invariants_despite_faults() -> None:
     witness = Witness()
     async with Cluster(["--watch-cache-window=10s"]) as cluster:
         cluster.api.store.subscribe(witness.see)

@@ -133,7 +133,7 @@ async def begin(cluster: Cluster) -> None:
 
 
 @pytest.mark.virtual
-async def test_states_that_come_again_are_rolled_back_to() -> None:
+async def test_restored_state_reuses_its_revision() -> None:
     async with Cluster() as cluster:
         await begin(cluster)
         await cluster.manage("--leader-elect=false", specs=SPECS)
@@ -149,7 +149,7 @@ async def test_states_that_come_again_are_rolled_back_to() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_goes_wrong_the_newest_revision_is_the_present_state() -> None:
+async def test_newest_revision_is_current_state_after_faults() -> None:
     async with Cluster() as cluster:
         await begin(cluster)
         replica = await cluster.manage("--leader-elect=false", specs=SPECS, faults=0.2)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller_manager.testing import Cluster
-from tests.scenarios.boats import Harbour
-from tests.scenarios.hands import Tree, asked_of
+from tests.scenarios.batch_steps import Tree, asked_of
+from tests.scenarios.custom_autoscaler import Harbour
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("autoscaled_custom.jsonl").read_text().splitlines()]
 FLAGS = (
@@ -21,7 +21,7 @@ FLAGS = (
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", ROWS, ids=[row["scenario"] for row in ROWS])
-async def test_it_is_scaled_as_with_the_original(row: Tree) -> None:
+async def test_custom_resource_is_scaled_as_recorded(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         harbour = Harbour(asked_of(cluster), "default")

@@ -153,7 +153,7 @@ async def begin(cluster: Cluster) -> World:
 
 
 @pytest.mark.virtual
-async def test_pods_are_made_adopted_released_and_deleted() -> None:
+async def test_pods_are_created_adopted_released_and_deleted() -> None:
     async with Cluster() as cluster:
         world = await begin(cluster)
         await cluster.client.create(PODS, builders.pod("bare", labels={"app": "a"}))
@@ -172,7 +172,7 @@ async def test_pods_are_made_adopted_released_and_deleted() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_goes_wrong_each_owner_ends_with_the_pods_it_wants() -> None:
+async def test_each_owner_has_wanted_pods_after_faults() -> None:
     async with Cluster() as cluster:
         world = await begin(cluster)
         replica = await cluster.manage("--leader-elect=false", specs=SPECS, faults=0.2)

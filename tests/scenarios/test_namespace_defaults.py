@@ -53,7 +53,7 @@ async def published(cluster: Cluster, namespace: str) -> ConfigMap:
 
 
 @pytest.mark.virtual
-async def test_every_namespace_has_both_the_new_ones_too(root_ca: Path) -> None:
+async def test_every_namespace_gets_account_and_root_ca(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
         await cluster.client.create(NAMESPACES, builders.namespace("new"))
@@ -66,7 +66,7 @@ async def test_every_namespace_has_both_the_new_ones_too(root_ca: Path) -> None:
 
 
 @pytest.mark.virtual
-async def test_two_that_lead_beside_each_other_do_not_fail(root_ca: Path) -> None:
+async def test_two_active_managers_cause_no_errors(root_ca: Path) -> None:
     async with Cluster() as cluster:
         replicas = [await manage(cluster, root_ca) for _ in range(2)]
         for number in range(10):
@@ -80,7 +80,7 @@ async def test_two_that_lead_beside_each_other_do_not_fail(root_ca: Path) -> Non
 
 
 @pytest.mark.virtual
-async def test_what_is_deleted_comes_back_and_what_is_changed_is_put_right(root_ca: Path) -> None:
+async def test_deleted_or_edited_objects_are_restored(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
         await cluster.settle()
@@ -97,7 +97,7 @@ async def test_what_is_deleted_comes_back_and_what_is_changed_is_put_right(root_
 
 
 @pytest.mark.virtual
-async def test_a_namespace_that_is_being_deleted_gets_nothing_back(root_ca: Path) -> None:
+async def test_terminating_namespace_gets_no_objects(root_ca: Path) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster, root_ca)
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -114,7 +114,7 @@ async def test_a_namespace_that_is_being_deleted_gets_nothing_back(root_ca: Path
 
 @pytest.mark.virtual
 @pytest.mark.flag("root-ca-file")
-async def test_another_content_of_the_file_is_published_everywhere(root_ca: Path) -> None:
+async def test_changed_root_ca_file_is_published_everywhere(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
         await cluster.settle()
@@ -127,7 +127,7 @@ async def test_another_content_of_the_file_is_published_everywhere(root_ca: Path
 
 
 @pytest.mark.virtual
-async def test_a_file_of_no_use_keeps_the_manager_from_starting(root_ca: Path) -> None:
+async def test_invalid_root_ca_file_fails_startup(root_ca: Path) -> None:
     write(root_ca, "broken")
     async with Cluster() as cluster:
         with pytest.raises(ConfigError, match="holds no certificates in PEM"):
@@ -135,7 +135,7 @@ async def test_a_file_of_no_use_keeps_the_manager_from_starting(root_ca: Path) -
 
 
 @pytest.mark.virtual
-async def test_without_a_file_and_without_authorities_of_the_client_pods_get_an_empty_one() -> None:
+async def test_without_authorities_an_empty_root_ca_is_published() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", BOTH)
         await cluster.settle()
@@ -143,7 +143,7 @@ async def test_without_a_file_and_without_authorities_of_the_client_pods_get_an_
 
 
 @pytest.mark.virtual
-async def test_it_is_counted_how_it_went(root_ca: Path) -> None:
+async def test_root_ca_publisher_metrics_count_syncs(root_ca: Path) -> None:
     async with Cluster() as cluster:
         page = "--authorization-always-allow-paths=/metrics"
         replica = await manage(cluster, root_ca, page, "--leader-elect=false")
@@ -193,7 +193,7 @@ async def disturb(cluster: Cluster, root_ca: Path) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
+async def test_account_and_root_ca_exist_after_faults(root_ca: Path) -> None:
     async with Cluster() as cluster:
         written = Written()
         replicas = [await manage(cluster, root_ca, "--leader-elect=true", faults=0.2) for _ in range(2)]
