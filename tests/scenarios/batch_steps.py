@@ -17,7 +17,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 
 Tree = dict[str, Any]
-Ask = Callable[[str, str, Tree | None], Awaitable[tuple[int, Tree]]]
+SendRequest = Callable[[str, str, Tree | None], Awaitable[tuple[int, Tree]]]
 """Sends a request (method, path, body) and returns the status of the answer, and its body."""
 
 BATCH, CORE = "/apis/batch/v1/namespaces", "/api/v1/namespaces"
@@ -28,7 +28,7 @@ TRACKED = "batch.kubernetes.io/job-tracking"
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def asked_of(cluster: Cluster) -> Ask:
+def sender_of(cluster: Cluster) -> SendRequest:
     """Return what asks the server of a cluster."""
 
     async def ask(method: str, path: str, body: Tree | None) -> tuple[int, Tree]:
@@ -52,11 +52,11 @@ def stamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Hand:
+class BatchSteps:
     """What both have: requests in one namespace, and the events there."""
 
-    def __init__(self, ask: Ask, namespace: str, now: Callable[[], datetime]) -> None:
-        self._ask = ask
+    def __init__(self, ask: SendRequest, namespace: str, now: Callable[[], datetime]) -> None:
+        self._send_request = ask
         self._batch, self._core = f"{BATCH}/{namespace}", f"{CORE}/{namespace}"
         self._now = now
         self._refused = 0
@@ -71,7 +71,7 @@ class Hand:
         """Do nothing: what there is to see comes with time."""
 
     async def send(self, method: str, path: str, body: Tree | None = None) -> Tree:
-        code, answer = await self._ask(method, path, body)
+        code, answer = await self._send_request(method, path, body)
         if code >= 400:
             self._refused = code
         return answer
@@ -82,11 +82,11 @@ class Hand:
 
     async def events(self, kind: str) -> Tree:
         """Return how often each event was told of objects of a kind."""
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for one in await self.items(f"{self._core}/events"):
             if one["involvedObject"]["kind"] == kind:
-                told[f"{one['type']} {one['reason']}"] += one.get("count") or 1
-        return dict(sorted(told.items()))
+                counts[f"{one['type']} {one['reason']}"] += one.get("count") or 1
+        return dict(sorted(counts.items()))
 
     async def end_job(self, name: str, kind: str) -> None:
         """Say for the one who manages a job that it is over."""
@@ -97,10 +97,10 @@ class Hand:
         await self.send("PATCH", f"{self._batch}/jobs/{name}/status", {"status": status})
 
 
-class JobHand(Hand):
+class JobSteps(BatchSteps):
     """Takes steps on the job `work`, and on its pods."""
 
-    def __init__(self, ask: Ask, namespace: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, ask: SendRequest, namespace: str, now: Callable[[], datetime]) -> None:
         super().__init__(ask, namespace, now)
         self._starts: list[str] = []
 
@@ -167,9 +167,11 @@ class JobHand(Hand):
         at = stamp(self._now())
         ended = {"terminated": {"exitCode": code, "reason": "Over", "startedAt": at, "finishedAt": at}}
         seen = _container({"state": ended, "ready": False, "started": False, "restartCount": 0})
-        told = [{"type": condition, "status": "True", "lastTransitionTime": at, "reason": "R"}] if condition else []
+        conditions = (
+            [{"type": condition, "status": "True", "lastTransitionTime": at, "reason": "R"}] if condition else []
+        )
         phase = "Failed" if code or condition else "Succeeded"
-        return {"phase": phase, "containerStatuses": [seen], "conditions": told}
+        return {"phase": phase, "containerStatuses": [seen], "conditions": conditions}
 
     async def _say(self, pod: Tree, status: Tree) -> None:
         await self.send("PATCH", f"{self._core}/pods/{pod['metadata']['name']}/status", {"status": status})
@@ -244,10 +246,10 @@ class JobHand(Hand):
         }
 
 
-class CronHand(Hand):
+class CronJobSteps(BatchSteps):
     """Takes steps on the cron job `tick`, and on its jobs. Times are minutes since the one in which a row began."""
 
-    def __init__(self, ask: Ask, namespace: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, ask: SendRequest, namespace: str, now: Callable[[], datetime]) -> None:
         super().__init__(ask, namespace, now)
         self._base = now().replace(second=0, microsecond=0)
 
@@ -323,12 +325,12 @@ class CronHand(Hand):
         (job, *_) = await self.items(f"{self._batch}/jobs")
         meta, spec = job["metadata"], job["spec"]
         kept = {name: meta.get(name) for name in ("labels", "annotations", "ownerReferences", "generateName")}
-        told = json.loads(_UID.sub("uid", json.dumps({**kept, "labels of pods": spec["template"]["metadata"]})))
-        notes = told["annotations"]
+        parts = json.loads(_UID.sub("uid", json.dumps({**kept, "labels of pods": spec["template"]["metadata"]})))
+        notes = parts["annotations"]
         notes["batch.kubernetes.io/cronjob-scheduled-timestamp"] = self._since(
             notes["batch.kubernetes.io/cronjob-scheduled-timestamp"]
         )
-        found: Tree = json.loads(json.dumps(told).replace(meta["name"], str(self._minute(meta["name"]))))
+        found: Tree = json.loads(json.dumps(parts).replace(meta["name"], str(self._minute(meta["name"]))))
         return found
 
     def _cron(self, cron: Tree) -> Tree:

@@ -24,10 +24,10 @@ async def manage(
 async def add_node(cluster: Cluster, name: str, *, ready: bool = True, spec: Any = None, **metadata: Any) -> Node:
     tree = {"metadata": {"name": name, **metadata}, "spec": spec or {}}
     await cluster.client.create(NODES, Node.decode(msgspec.json.encode(tree)))
-    return await say(cluster, name, ready="True" if ready else "False")
+    return await set_ready(cluster, name, ready="True" if ready else "False")
 
 
-async def say(cluster: Cluster, name: str, *, ready: str) -> Node:
+async def set_ready(cluster: Cluster, name: str, *, ready: str) -> Node:
     change = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
     return await cluster.client.patch(NODES, Key("", name), change, subresource="status")
 

@@ -17,7 +17,7 @@ from controller_manager.testing.virtual import VirtualLoop
 T = TypeVar("T")
 
 
-def one_of(choices: Sequence[T]) -> T:
+def random_choice(choices: Sequence[T]) -> T:
     """Return one of them; raises NotFound where there is none."""
     if not choices:
         raise NotFound("there is none")
@@ -42,7 +42,7 @@ class SmallDiscovery:
         return self._answers.get(request.path)
 
 
-def unheard(path: str) -> Callable[[Request], Response | None]:
+def break_watches(path: str) -> Callable[[Request], Response | None]:
     """Answers nobody who follows the collection at `path`, and has watches begin anew: what comes and goes meanwhile is
     never heard of.
     """
@@ -59,33 +59,33 @@ def _answer(items: list[Any]) -> Response:
     return Response(200, {}, json.dumps({"kind": "APIGroupDiscoveryList", "items": items}).encode())
 
 
-async def go_on(
+async def run_random_actions(
     cluster: Cluster, people: Sequence[Callable[[], Awaitable[None]]], actions: int, longest: float = 20.0
 ) -> None:
     """Have so many things happen, up to `longest` seconds apart."""
     for _ in range(actions):
         # Some are refused: what they are about may not be there.
         with contextlib.suppress(ApiError, TransportError):
-            await one_of(people)()
+            await random_choice(people)()
         if random_source().uniform(0, 1) < 0.6:
             await cluster.sleep(random_source().uniform(0, longest))
 
 
-def put_forward(seconds: float) -> None:
+def advance_wall_clock(seconds: float) -> None:
     """Have the clock say that it is later, which no timer notices, and costs nothing."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.epoch += seconds
 
 
-async def calm(cluster: Cluster, faults: FaultInjector, seconds: float = 1500.0) -> None:
+async def heal_and_settle(cluster: Cluster, faults: FaultInjector, seconds: float = 1500.0) -> None:
     """End all that goes wrong, and wait for longer than a silent watch goes unnoticed and than what failed waits."""
     await faults.heal()
     await cluster.sleep(seconds)
     await cluster.settle()
 
 
-async def is_quiet(cluster: Cluster) -> None:
+async def assert_no_writes(cluster: Cluster) -> None:
     """Raise AssertionError if anything is written in a minute."""
     revision = cluster.api.store.revision
     await cluster.advance(60)

@@ -16,7 +16,7 @@ from controllers.node_lifecycle import SPECS
 from controllers.node_lifecycle.desired import is_evicted, zone_of
 
 
-class Taintings:
+class TaintTimes:
     """When each node was given a NoExecute taint, by zone, as the store saw it."""
 
     def __init__(self, cluster: Cluster) -> None:

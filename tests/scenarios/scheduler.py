@@ -37,7 +37,7 @@ async def nodes_of(cluster: Cluster) -> dict[str, str]:
     return {pod.metadata.name: pod.spec.node_name for pod in (await cluster.client.list(PODS, "default")).items}
 
 
-async def told(cluster: Cluster, reason: str) -> list[str]:
+async def events_of(cluster: Cluster, reason: str) -> list[str]:
     return [one.message for one in (await cluster.client.list(EVENTS, "default")).items if one.reason == reason]
 
 

@@ -52,7 +52,7 @@ async def world(
         yield cluster, simulated, await cluster.manage(*ON, *flags, specs=SPECS)
 
 
-async def told(cluster: Cluster, name: str) -> list[tuple[str, str]]:
+async def events_of(cluster: Cluster, name: str) -> list[tuple[str, str]]:
     """The type and reason of each event about a pod."""
     found = (await cluster.client.list(EVENTS, "default")).items
     mine = [event for event in found if event.involved_object.name == name]
@@ -77,7 +77,7 @@ async def test_volume_is_attached_for_pod_and_detached_after_unmount() -> None:
             "v",
         )
         assert await listed(cluster, "a") == {unique("v")}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         await use(cluster, "a", "v")
         await delete_pod(cluster, "p")
         await cluster.sleep(3600)  # the node is ready, and still uses it
@@ -113,7 +113,7 @@ async def test_single_node_volume_is_not_attached_to_second_node() -> None:
         await use(cluster, "a", "v")
         await cluster.client.create(PODS, pod("q", of_claim("v"), node="b"))
         await cluster.advance(300)
-        assert await told(cluster, "q") == [FAILED]
+        assert await events_of(cluster, "q") == [FAILED]
         (event,) = [one for one in (await cluster.client.list(EVENTS, "default")).items if one.type == "Warning"]
         assert event.message.startswith('Multi-Attach error for volume "v"')
         assert event.message.endswith("p")
@@ -124,7 +124,7 @@ async def test_single_node_volume_is_not_attached_to_second_node() -> None:
         await cluster.settle()
         assert (await attachments(cluster)).keys() == {("v", "b")}
         assert await listed(cluster, "b") == {unique("v")}
-        assert await told(cluster, "q") == [FAILED, DONE]
+        assert await events_of(cluster, "q") == [FAILED, DONE]
 
 
 async def test_many_node_volume_is_attached_to_all_nodes() -> None:
@@ -144,7 +144,7 @@ async def test_failed_attach_is_reported_and_retried_with_backoff() -> None:
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.sleep(120)
-        assert set(await told(cluster, "p")) == {FAILED}
+        assert set(await events_of(cluster, "p")) == {FAILED}
         (event,) = (await cluster.client.list(EVENTS, "default")).items
         assert event.message == 'AttachVolume.Attach failed for volume "v" : no such disk'
         assert 6 <= event.count <= 9
@@ -152,7 +152,7 @@ async def test_failed_attach_is_reported_and_retried_with_backoff() -> None:
         problem = ""
         await cluster.advance(10)
         assert await listed(cluster, "a") == {unique("v")}
-        assert await told(cluster, "p") == [FAILED, DONE]
+        assert await events_of(cluster, "p") == [FAILED, DONE]
         counted = await samples(replica, FAMILY)
         assert sum(value for name, value in counted.items() if "fail-unknown" in name) == event.count
 
@@ -162,11 +162,11 @@ async def test_slow_driver_times_out_after_two_minutes_then_succeeds() -> None:
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.sleep(119)
-        assert await told(cluster, "p") == []
+        assert await events_of(cluster, "p") == []
         await cluster.sleep(5)
-        assert await told(cluster, "p") == [FAILED]
+        assert await events_of(cluster, "p") == [FAILED]
         await cluster.advance(120)
-        assert await told(cluster, "p") == [FAILED, DONE]
+        assert await events_of(cluster, "p") == [FAILED, DONE]
 
 
 async def test_pending_attachment_is_deleted_with_its_pod() -> None:
@@ -240,11 +240,11 @@ async def test_unready_node_keeps_volumes_when_pod_cache_is_stale() -> None:
         await set_ready(cluster, "a", ready=False)
         await delete_pod(cluster, "p")
 
-        def deaf(request: Request) -> Response | None:
+        def break_watch(request: Request) -> Response | None:
             follows = request.path == PODS.path() and all(name != "fieldSelector" for name, _ in request.query)
             return Response(500, {}, b"") if follows else None
 
-        replica.network.intercept(deaf)
+        replica.network.intercept(break_watch)
         replica.network.cut()
         replica.network.mend()
         await cluster.client.create(PODS, pod("q", of_claim("v"), node="a"))
@@ -337,7 +337,7 @@ async def test_volumes_without_csi_driver_are_listed_as_attached() -> None:
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.settle()
         assert await listed(cluster, "a") == {"kubernetes.io/iscsi/1.2.3.4:3260:iqn.2026-01.org.example:x:1"}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         total = await samples(replica, "attachdetach_controller_total_volumes")
         family, plugin = "attachdetach_controller_total_volumes", 'plugin_name="kubernetes.io/iscsi"'
         states = ("actual_state_of_world", "desired_state_of_world")
@@ -386,7 +386,7 @@ async def test_new_leader_takes_over_existing_attachments() -> None:
         await use(cluster, "a", "kept")
         await cluster.advance(60)
         assert (await attachments(cluster)).keys() == {("kept", "a")}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
 
 
 async def test_attachments_of_other_creators_are_left_alone() -> None:

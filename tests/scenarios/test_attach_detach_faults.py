@@ -31,7 +31,7 @@ from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.faults import LONGEST_DELAY
 from controllers.attach_detach.decide import FORCE_AFTER
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.volumes import (
     DRIVER,
     UNPROTECTED,
@@ -156,18 +156,18 @@ class World:
     async def add(self) -> None:
         """A pod comes to a node."""
         self.made += 1
-        volumes = [of_claim(name) for name in sorted({one_of(ALONE), one_of((*ALONE, *SHARED))})]
-        await self.cluster.client.create(PODS, pod(f"p{self.made}", *volumes, node=one_of(NODES_MADE)))
+        volumes = [of_claim(name) for name in sorted({random_choice(ALONE), random_choice((*ALONE, *SHARED))})]
+        await self.cluster.client.create(PODS, pod(f"p{self.made}", *volumes, node=random_choice(NODES_MADE)))
 
     async def delete(self) -> None:
         """A pod goes."""
         if self.pods:
-            found = one_of(sorted(self.pods.values(), key=key_of))
+            found = random_choice(sorted(self.pods.values(), key=key_of))
             await self.cluster.client.delete(PODS, key_of(found), grace=0)
 
     async def silence(self) -> None:
         """A node says nothing for a while, or speaks again."""
-        name = one_of(NODES_MADE)
+        name = random_choice(NODES_MADE)
         ready = name in self.silent
         await set_ready(self.cluster, name, ready=ready)
         if ready:
@@ -177,7 +177,7 @@ class World:
 
     async def hold(self) -> None:
         """A node takes long to unmount, or no longer does."""
-        self.busy ^= {one_of(NODES_MADE)}
+        self.busy ^= {random_choice(NODES_MADE)}
         self._changed.set()
 
     def hold_all(self, *, busy: bool) -> None:
@@ -195,7 +195,7 @@ class World:
 
 
 async def wait(cluster: Cluster) -> None:
-    await cluster.sleep(one_of((0.2, 5.0, 30.0, 200.0)) * random_source().uniform(0.5, 1.0))
+    await cluster.sleep(random_choice((0.2, 5.0, 30.0, 200.0)) * random_source().uniform(0.5, 1.0))
 
 
 @pytest.mark.virtual(seeds=200)
@@ -217,10 +217,10 @@ async def test_only_volumes_of_pods_are_attached_despite_faults() -> None:
             kubelets = tasks.start(world.run(), name="nodes")
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                driver.delay = one_of((0.1, 1.0, 20.0))
-                broken ^= {one_of(("attach", "detach"))}
-                await one_of((world.add, world.delete))()
-                await one_of(
+                driver.delay = random_choice((0.1, 1.0, 20.0))
+                broken ^= {random_choice(("attach", "detach"))}
+                await random_choice((world.add, world.delete))()
+                await random_choice(
                     (
                         injector.kill,
                         injector.cut,

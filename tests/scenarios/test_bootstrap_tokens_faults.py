@@ -18,7 +18,7 @@ from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.bootstrap_tokens import CLUSTER_INFO, detached_signature, ends_at, signing_key
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_bootstrap_tokens import ON, publish, token
 
 READ = (SECRETS.path(), CONFIG_MAPS.path())
@@ -53,11 +53,13 @@ class World:
 
     async def make(self) -> None:
         """Somebody makes a token, for a while or for good."""
-        await self.cluster.client.create(SECRETS, token(one_of(NAMES), lasts=one_of(("", 20.0, 60.0, 5000.0))))
+        await self.cluster.client.create(
+            SECRETS, token(random_choice(NAMES), lasts=random_choice(("", 20.0, 60.0, 5000.0)))
+        )
 
     async def drop(self) -> None:
         """Somebody deletes a token."""
-        self._dropped = f"bootstrap-token-{one_of(NAMES)}"
+        self._dropped = f"bootstrap-token-{random_choice(NAMES)}"
         try:
             await self.cluster.client.delete(SECRETS, Key("kube-system", self._dropped))
         finally:
@@ -65,12 +67,12 @@ class World:
 
     async def change(self) -> None:
         """Something else is published."""
-        change = {"data": {"kubeconfig": one_of(("a: 1", "a: 2", "a: 3"))}}
+        change = {"data": {"kubeconfig": random_choice(("a: 1", "a: 2", "a: 3"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
     async def forge(self) -> None:
         """Somebody spoils a signature."""
-        change = {"data": {f"jws-kubeconfig-{one_of(NAMES)}": one_of((None, "forged"))}}
+        change = {"data": {f"jws-kubeconfig-{random_choice(NAMES)}": random_choice((None, "forged"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
 
@@ -82,8 +84,8 @@ async def test_expired_tokens_go_and_others_sign_despite_faults() -> None:
         replica = await cluster.manage(*ON, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, ON, READ)
         people = (world.make, world.make, world.drop, world.change, world.forge)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         assert world.wrong == []
         keys = [signing_key(one, utc_now()) for one in world.tokens.values()]
         published = (await cluster.client.get(CONFIG_MAPS, CLUSTER_INFO)).data
@@ -91,4 +93,4 @@ async def test_expired_tokens_go_and_others_sign_despite_faults() -> None:
         signed = {f"jws-kubeconfig-{key.identifier}": detached_signature(content, key) for key in keys if key}
         assert len(signed) == len(world.tokens)
         assert published == {"kubeconfig": content, **signed}
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

@@ -64,7 +64,7 @@ async def manage(cluster: Cluster, *flags: str, faults: float = 0.0) -> Replica:
     return await cluster.manage(*flags, specs=SPECS, faults=faults)
 
 
-async def judge(client: Client, name: str, verdict: str = APPROVED) -> CertificateSigningRequest:
+async def decide(client: Client, name: str, verdict: str = APPROVED) -> CertificateSigningRequest:
     request = await client.get(REQUESTS, Key("", name))
     conditions = (*request.status.conditions, RequestCondition(type=verdict, status="True", reason="Test"))
     judged = replace(request, status=replace(request.status, conditions=conditions))
@@ -88,7 +88,7 @@ async def approved(cluster: Cluster, request: CertificateSigningRequest) -> Cert
         await left_over(cluster, request)
     else:
         await cluster.client.create(REQUESTS, request)
-    await judge(cluster.client, request.metadata.name)
+    await decide(cluster.client, request.metadata.name)
     await cluster.settle()
     return await look(cluster, request.metadata.name)
 
@@ -128,11 +128,11 @@ async def test_unapproved_or_denied_request_is_not_signed(tmp_path: Path, verdic
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         await cluster.client.create(REQUESTS, signing_request("r"))
         if verdict:
-            await judge(cluster.client, "r", verdict)
+            await decide(cluster.client, "r", verdict)
         await cluster.advance(HOUR)
         assert not (await look(cluster, "r")).status.certificate
         if not verdict:
-            await judge(cluster.client, "r")
+            await decide(cluster.client, "r")
             await cluster.settle()
             assert (await look(cluster, "r")).status.certificate
 
@@ -273,7 +273,7 @@ async def test_unmodelled_fields_survive_signing(tmp_path: Path) -> None:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         await cluster.client.create(REQUESTS, signing_request("r"))
         await cluster.client.patch(REQUESTS, Key("", "r"), {"metadata": {"annotations": {"example.org/a": "b"}}})
-        await judge(cluster.client, "r")
+        await decide(cluster.client, "r")
         await cluster.settle()
         request = await look(cluster, "r")
         assert request.status.certificate
@@ -381,7 +381,7 @@ async def test_unsigned_requests_are_deleted_after_their_time(verdicts: tuple[st
         await manage(cluster, CLEANING, ALONE)
         await cluster.client.create(REQUESTS, signing_request("r"))
         for verdict in verdicts:
-            await judge(cluster.client, "r", verdict)
+            await decide(cluster.client, "r", verdict)
         await cluster.advance(hours * HOUR - 60)
         await look(cluster, "r")
         await cluster.advance(60)

@@ -77,7 +77,7 @@ KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
 }
 
 
-class Ledger:
+class CertificateChecker:
     """Everything the API server ever held, held to the invariants as it comes."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class World:
         self.cluster = cluster
         self.folder = folder
         self.node = cluster.connect(NODE)
-        self.ledger = Ledger()
+        self.checker = CertificateChecker()
         self.names: list[str] = []
         self.replicas: list[Replica] = []
 
@@ -158,7 +158,7 @@ class World:
         nodes = Subject(kind="Group", api_group=RBAC, name="system:nodes")
         binding = RoleBinding(metadata=ObjectMeta(name="renewal"), role_ref=role, subjects=(nodes,))
         await self.cluster.client.create(CLUSTER_ROLE_BINDINGS, binding)
-        self.cluster.api.store.subscribe(self.ledger.note)
+        self.cluster.api.store.subscribe(self.checker.note)
         self.files = self.renew()
         self.replicas = [await self.manage(), await self.manage()]
 
@@ -169,8 +169,8 @@ class World:
     def renew(self) -> tuple[str, str]:
         """Another authority takes over, which ends soon or late."""
         end = (utc_now() + timedelta(seconds=draw(120, 40_000))).replace(microsecond=0)
-        number = len(self.ledger.ends)
-        self.ledger.ends[f"CN=ca-{number}"] = end
+        number = len(self.checker.ends)
+        self.checker.ends[f"CN=ca-{number}"] = end
         return write_authority(self.folder, authority(number=number % 3, end=end, name=f"ca-{number}"))
 
     async def ask(self) -> None:
@@ -183,16 +183,16 @@ class World:
         asked = replace(wanted, metadata=replace(wanted.metadata, name=name), spec=spec)
         await self.node.create(REQUESTS, asked)
 
-    async def judge(self) -> None:
+    async def decide(self) -> None:
         name = pick(self.names or ["none"])
-        self.ledger.judged_by_people.add(name)
+        self.checker.judged_by_people.add(name)
         request = await self.cluster.client.get(REQUESTS, Key("", name))
         verdict = RequestCondition(type=pick([APPROVED, APPROVED, APPROVED, DENIED]), status="True", reason="Person")
         conditions = (*request.status.conditions, verdict)
         judged = replace(request, status=replace(request.status, conditions=conditions))
         await self.cluster.client.update(REQUESTS, judged, subresource="approval")
 
-    async def spoil(self) -> None:
+    async def break_files(self) -> None:
         """What somebody leaves half written."""
         (self.folder / pick(["ca.crt", "ca.key"])).write_bytes(b"-----BEGIN")
         await self.cluster.sleep(draw(0, 30))
@@ -207,9 +207,9 @@ class World:
         await self.cluster.kill_api()
         await self.cluster.sleep(draw(0, 20))
         await self.cluster.start_api()
-        self.cluster.api.store.subscribe(self.ledger.note)
+        self.cluster.api.store.subscribe(self.checker.note)
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         for replica in self.replicas:
             replica.network.mend()
             replica.network.rate = 0
@@ -230,26 +230,26 @@ async def test_certificates_meet_invariants_despite_faults(tmp_path: Path) -> No
     async with Cluster() as cluster:
         world = World(cluster, tmp_path)
         await world.begin()
-        people = [world.ask, world.ask, world.ask, world.judge, world.judge, world.judge]
-        trouble = [world.spoil, world.lose, world.outage]
+        people = [world.ask, world.ask, world.ask, world.decide, world.decide, world.decide]
+        failures = [world.break_files, world.lose, world.outage]
         for step in range(STEPS):
             with contextlib.suppress(ApiError, TransportError):
-                await pick([*people, *trouble] if step % 3 == 0 else people)()
+                await pick([*people, *failures] if step % 3 == 0 else people)()
             await cluster.sleep(draw(0, 20))
-        await world.calm()
-        assert world.ledger.problems == []
+        await world.heal()
+        assert world.checker.problems == []
         for request in (await cluster.client.list(REQUESTS)).items:
             assert is_done(request), request
         for hours in (0.9, 0.2, 2.0):
             await cluster.sleep(hours * 3600)
-        assert world.ledger.problems == []
+        assert world.checker.problems == []
         for replica in world.replicas:
             await replica.stop()
         await cluster.sleep(25 * 3600)
         await world.manage()
         await cluster.advance(300)
         assert (await cluster.client.list(REQUESTS)).items == []
-        assert world.ledger.problems == []
+        assert world.checker.problems == []
 
 
 def is_done(request: CertificateSigningRequest) -> bool:

@@ -31,8 +31,8 @@ from controllers.cloud_node_lifecycle import has_taint, is_ready
 from controllers.service_load_balancers import FINALIZER, wants_load_balancer
 from controllers.shared.cloud import EXCLUDED, backends
 from controllers.shared.node_ranges import ranges_of
-from tests.scenarios.cloud import add_node, add_service, manage, say
-from tests.scenarios.faults import one_of
+from tests.scenarios.cloud import add_node, add_service, manage, set_ready
+from tests.scenarios.faults import random_choice
 
 FLAGS = (
     "--controllers=node-ipam-controller,node-route-controller,service-lb-controller,cloud-node-lifecycle-controller",
@@ -65,31 +65,31 @@ class World:
                     self.wrong.append(f"node {change.row.name} was deleted while it was ready")
 
     async def join(self) -> None:
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         if name not in self.cloud.machines:
             self.cloud.machines[name] = True
             self._came[name] = monotonic()
-        await add_node(self.cluster, name, ready=one_of((True, True, False)))
+        await add_node(self.cluster, name, ready=random_choice((True, True, False)))
 
     async def change_machine(self) -> None:
         """A machine is shut down, starts, or is gone; its node says so soon."""
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         if name not in self.cloud.machines:
             return
-        state = one_of((True, False, None))
+        state = random_choice((True, False, None))
         if state is None:
-            await say(self.cluster, name, ready="Unknown")
+            await set_ready(self.cluster, name, ready="Unknown")
             del self.cloud.machines[name]
         else:
             self.cloud.machines[name] = state
-            await say(self.cluster, name, ready="True" if state else "Unknown")
+            await set_ready(self.cluster, name, ready="True" if state else "Unknown")
 
     async def exclude(self) -> None:
-        labels = {EXCLUDED: one_of(("true", "false", None))}
-        await self.cluster.client.patch(NODES, Key("", one_of(NAMES)), {"metadata": {"labels": labels}})
+        labels = {EXCLUDED: random_choice(("true", "false", None))}
+        await self.cluster.client.patch(NODES, Key("", random_choice(NAMES)), {"metadata": {"labels": labels}})
 
     async def leave(self) -> None:
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         self._ours.add(name)
         try:
             await self.cluster.client.delete(NODES, Key("", name))
@@ -97,22 +97,24 @@ class World:
             self._ours.discard(name)
 
     async def serve(self) -> None:
-        await add_service(self.cluster, one_of(WEB))
+        await add_service(self.cluster, random_choice(WEB))
 
     async def change_service(self) -> None:
-        change = one_of(({"type": "ClusterIP"}, {"type": "LoadBalancer"}, {"ports": [{"port": one_of((80, 81, 82))}]}))
-        await self.cluster.client.patch(SERVICES, Key("default", one_of(WEB)), {"spec": change})
+        change = random_choice(
+            ({"type": "ClusterIP"}, {"type": "LoadBalancer"}, {"ports": [{"port": random_choice((80, 81, 82))}]})
+        )
+        await self.cluster.client.patch(SERVICES, Key("default", random_choice(WEB)), {"spec": change})
 
     async def remove_service(self) -> None:
-        await self.cluster.client.delete(SERVICES, Key("default", one_of(WEB)))
+        await self.cluster.client.delete(SERVICES, Key("default", random_choice(WEB)))
 
     async def forget(self) -> None:
         """The cloud loses a route."""
         if self.cloud.table:
-            self.cloud.table.remove(one_of(self.cloud.table))
+            self.cloud.table.remove(random_choice(self.cloud.table))
 
     async def slow(self) -> None:
-        self.cloud.delay = one_of((0.0, 0.5, SLOWEST))
+        self.cloud.delay = random_choice((0.0, 0.5, SLOWEST))
 
     async def kill(self) -> None:
         assert self.replica is not None
@@ -142,10 +144,10 @@ async def test_cloud_converges_to_wanted_state_after_faults() -> None:
             *(world.join, world.join, world.change_machine, world.exclude, world.leave),
             *(world.serve, world.change_service, world.remove_service),
         )
-        troubles = (world.forget, world.slow, world.kill, world.cut)
+        failures = (world.forget, world.slow, world.kill, world.cut)
         for _ in range(ROUNDS):
             with contextlib.suppress(ApiError):
-                await one_of((*people, *people, *troubles))()
+                await random_choice((*people, *people, *failures))()
             await cluster.sleep(random_source().uniform(0, 30))
         await world.heal()
         assert world.wrong == []
@@ -160,9 +162,9 @@ async def check_services(cluster: Cluster, cloud: SimulatedCloud) -> None:
     assert set(cloud.balancers) == set(wanting)
     for service in services:
         assert (FINALIZER in service.metadata.finalizers) is (service.metadata.uid in wanting)
-        told = [one.ip for one in service.status.load_balancer.ingress]
+        addresses = [one.ip for one in service.status.load_balancer.ingress]
         found = cloud.balancers.get(service.metadata.uid)
-        assert told == ([] if found is None else [found.address])
+        assert addresses == ([] if found is None else [found.address])
         if found is not None:
             assert (found.nodes, found.ports) == (nodes, tuple(port.port for port in service.spec.ports))
 
@@ -172,10 +174,10 @@ async def check_nodes(cluster: Cluster, cloud: SimulatedCloud) -> None:
     routes = sorted((route.node, route.destination) for route in cloud.table)
     assert routes == sorted((node.metadata.name, one) for node in nodes for one in ranges_of(node))
     for node in nodes:
-        told = condition_of(node.status.conditions, "NetworkUnavailable")
+        condition = condition_of(node.status.conditions, "NetworkUnavailable")
         assert ranges_of(node)
-        assert told is not None
-        assert told.status == "False"
+        assert condition is not None
+        assert condition.status == "False"
         if is_ready(node):
             assert not has_taint(node)
         else:

@@ -8,7 +8,7 @@ from controller_manager.framework.cloud_provider import CloudError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud
 from controllers.cloud_node_lifecycle import SHUTDOWN
-from tests.scenarios.cloud import add_node, events, manage, say
+from tests.scenarios.cloud import add_node, events, manage, set_ready
 
 pytestmark = pytest.mark.virtual
 
@@ -42,7 +42,7 @@ async def test_unready_nodes_follow_machine_state_of_cloud() -> None:
         cloud.machines["off"] = True
         await cluster.advance(6)
         assert (await there(cluster))["off"] is True
-        await say(cluster, "off", ready="True")
+        await set_ready(cluster, "off", ready="True")
         await cluster.advance(6)
         assert (await there(cluster))["off"] is False
 
@@ -52,7 +52,7 @@ async def test_node_with_unknown_readiness_counts_as_unready() -> None:
     async with Cluster() as cluster:
         await add_node(cluster, "a")
         await start(cluster, cloud)
-        await say(cluster, "a", ready="Unknown")
+        await set_ready(cluster, "a", ready="Unknown")
         await cluster.advance(6)
         assert await there(cluster) == {}
 
@@ -66,7 +66,7 @@ async def test_shutdown_taint_keeps_other_taints() -> None:
         node = await cluster.client.get(NODES, Key("", "a"))
         found = {(taint.key, taint.effect, taint.value) for taint in node.spec.taints}
         assert {("mine", "NoExecute", "1"), (SHUTDOWN, "NoSchedule", "")} <= found
-        await say(cluster, "a", ready="True")
+        await set_ready(cluster, "a", ready="True")
         await cluster.advance(6)
         node = await cluster.client.get(NODES, Key("", "a"))
         assert [taint.key for taint in node.spec.taints if taint.key in ("mine", SHUTDOWN)] == ["mine"]
@@ -78,12 +78,12 @@ async def test_node_ready_again_during_cloud_call_is_not_deleted() -> None:
         await add_node(cluster, "a", ready=False)
         await manage(cluster, cloud, ONLY)
         await cluster.sleep(1)
-        await say(cluster, "a", ready="True")
+        await set_ready(cluster, "a", ready="True")
         await cluster.advance(20)
         assert await there(cluster) == {"a": False}
 
 
-class Broken:
+class FailingMachines:
     """Machines of which nothing is known."""
 
     async def exists(self, _: object) -> bool:
@@ -95,7 +95,7 @@ class Broken:
 
 async def test_node_stays_when_cloud_calls_fail() -> None:
     cloud = SimulatedCloud()
-    cloud.instances = Broken()  # type: ignore[assignment]
+    cloud.instances = FailingMachines()  # type: ignore[assignment]
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
         await start(cluster, cloud, strict=False)
@@ -125,7 +125,7 @@ async def test_cloud_is_queried_once_per_monitor_period(period: str, asked: int)
         assert cloud.calls["exists"] == asked
 
 
-class Slip(Broken):
+class BuggyMachines(FailingMachines):
     """A provider with a mistake in it."""
 
     async def exists(self, _: object) -> bool:
@@ -134,7 +134,7 @@ class Slip(Broken):
 
 async def test_any_provider_exception_counts_as_cloud_failure() -> None:
     cloud = SimulatedCloud()
-    cloud.instances = Slip()  # type: ignore[assignment]
+    cloud.instances = BuggyMachines()  # type: ignore[assignment]
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
         replica = await start(cluster, cloud, strict=False)

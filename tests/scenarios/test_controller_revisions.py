@@ -9,7 +9,7 @@ from controller_manager.common.api.resource import key_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.daemon_sets import join
-from tests.scenarios.faults import unheard
+from tests.scenarios.faults import break_watches
 from tests.scenarios.workloads import daemon_set, label, owned, stateful_set
 
 pytestmark = pytest.mark.virtual
@@ -21,7 +21,7 @@ async def test_revision_deleted_before_cache_sees_it_is_recreated(kind: Any, mad
         await join(cluster, "a")
         replica = await cluster.manage("--leader-elect=false", "--controllers=daemonset,statefulset", strict=False)
         await cluster.settle()
-        replica.network.intercept(unheard(CONTROLLER_REVISIONS.path()))
+        replica.network.intercept(break_watches(CONTROLLER_REVISIONS.path()))
         replica.network.cut()
         replica.network.mend()
         await cluster.client.create(kind, made)

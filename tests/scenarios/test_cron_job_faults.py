@@ -26,7 +26,7 @@ from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.batch import cron_job
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.test_job_faults import wait
 
 FLAGS = ("--leader-elect=false", "--controllers=cronjob")
@@ -112,7 +112,7 @@ async def test_each_time_has_exactly_one_job_after_faults() -> None:
                 await cluster.client.create(CRON_JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                await one_of((injector.kill, injector.cut, injector.deafen))()
+                await random_choice((injector.kill, injector.cut, injector.deafen))()
                 await wait(cluster)
             await injector.heal()
             await cluster.sleep(BOUND)

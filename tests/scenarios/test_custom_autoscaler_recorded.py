@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller_manager.testing import Cluster
-from tests.scenarios.batch_steps import Tree, asked_of
-from tests.scenarios.custom_autoscaler import Harbour
+from tests.scenarios.batch_steps import Tree, sender_of
+from tests.scenarios.custom_autoscaler import CustomAutoscalerSteps
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("autoscaled_custom.jsonl").read_text().splitlines()]
 FLAGS = (
@@ -24,9 +24,9 @@ FLAGS = (
 async def test_custom_resource_is_scaled_as_recorded(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
-        harbour = Harbour(asked_of(cluster), "default")
+        steps = CustomAutoscalerSteps(sender_of(cluster), "default")
         for step in row["steps"]:
-            await harbour.take(*step["do"])
+            await steps.take(*step["do"])
             await cluster.sleep(40 if step["do"][0] == "define" else 6)
             expected = {name: value for name, value in step.items() if name != "do"}
-            assert expected == ({} if not expected else await harbour.seen()), step["do"]
+            assert expected == ({} if not expected else await steps.seen()), step["do"]

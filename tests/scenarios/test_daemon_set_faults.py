@@ -25,7 +25,7 @@ from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import Fit, node_of, placement_of
 from tests.scenarios.daemon_sets import join, relabel, taint
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
 from tests.scenarios.workloads import Counted, daemon_set, label, owned, pods, set_status, template
 
@@ -88,10 +88,10 @@ async def node(cluster: Cluster, name: str) -> Node:
 async def test_rolling_update_keeps_limits_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         await join(cluster, *NAMES)
-        surge, unavailable, twice, missing = one_of(LIMITS)
+        surge, unavailable, twice, missing = random_choice(LIMITS)
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False)
-        least = one_of((0, 5))
+        least = random_choice((0, 5))
         wanted = daemon_set(updateStrategy=rolling(surge, unavailable), minReadySeconds=least)
         await cluster.client.create(DAEMON_SETS, wanted)
         await cluster.advance(60)
@@ -100,13 +100,13 @@ async def test_rolling_update_keeps_limits_despite_faults() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
+            change = {"spec": {"template": template(random_choice(IMAGES), app="web")}}
             await cluster.client.patch(DAEMON_SETS, WEB, change)
 
-        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults, 2500)
+        await run_random_actions(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults, 2500)
         await check(cluster)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert max(max(one.values(), default=0) for one in counted.on_nodes) <= (2 if twice else 1)
         assert max(sum(number > 1 for number in one.values()) for one in counted.on_nodes) <= twice
         assert min(map(len, counted.ready_on_nodes), default=len(NAMES)) >= len(NAMES) - missing
@@ -122,69 +122,72 @@ async def test_daemon_set_converges_after_random_changes() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            made = template(one_of(IMAGES), app="web")
-            selected = {**made, "spec": {**made["spec"], "nodeSelector": one_of(({"x": "y"}, None))}}
+            made = template(random_choice(IMAGES), app="web")
+            selected = {**made, "spec": {**made["spec"], "nodeSelector": random_choice(({"x": "y"}, None))}}
             strategies = [rolling(surge, unavailable) for surge, unavailable, *_ in LIMITS]
-            change = one_of(
+            change = random_choice(
                 (
                     {"template": made},
                     {"template": selected},
-                    {"updateStrategy": one_of([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
-                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
+                    {"updateStrategy": random_choice([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
+                    {"minReadySeconds": random_choice((0, 5)), "revisionHistoryLimit": random_choice((0, 1, 10))},
                 )
             )
             await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
 
         async def turn_node() -> None:
-            name = one_of(NAMES)
-            match one_of(("join", "leave", "label", "taint", "clear")):
+            name = random_choice(NAMES)
+            match random_choice(("join", "leave", "label", "taint", "clear")):
                 case "join":
                     with contextlib.suppress(AlreadyExists):
                         await join(cluster, name, x="y")
                 case "leave":
                     await cluster.client.delete(NODES, Key("", name))
                 case "label":
-                    await relabel(cluster, name, x=one_of(("y", None)))
+                    await relabel(cluster, name, x=random_choice(("y", None)))
                 case "taint":
-                    await taint(cluster, name, (one_of(KEYS), one_of(("NoSchedule", "NoExecute"))))
+                    await taint(cluster, name, (random_choice(KEYS), random_choice(("NoSchedule", "NoExecute"))))
                 case "clear":
                     await taint(cluster, name)
 
         async def turn_pod() -> None:
-            pod = one_of(await pods(cluster))
-            match one_of(("drop", "label", "Failed", "Succeeded", "stop")):
+            pod = random_choice(await pods(cluster))
+            match random_choice(("drop", "label", "Failed", "Succeeded", "stop")):
                 case "drop":
                     await cluster.client.delete(PODS, Key("default", pod.metadata.name))
                 case "label":
-                    await label(cluster, pod, app=one_of(("web", "else")))
+                    await label(cluster, pod, app=random_choice(("web", "else")))
                 case "stop":
-                    agent.runs = one_of((lambda _: True, lambda _: False))
+                    agent.runs = random_choice((lambda _: True, lambda _: False))
                 case phase:
                     await set_status(cluster, pod, phase=phase)
 
         async def spoil() -> None:
-            one = one_of((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
+            one = random_choice((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
             key = Key("default", one.metadata.name)
-            match one_of(("delete", "orphan", "number", "label")):
+            match random_choice(("delete", "orphan", "number", "label")):
                 case "delete":
                     await cluster.client.delete(CONTROLLER_REVISIONS, key)
                 case "orphan":
                     await cluster.client.patch(CONTROLLER_REVISIONS, key, {"metadata": {"ownerReferences": None}})
                 case "number":
-                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": one_of((1, 5, 9))})
+                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": random_choice((1, 5, 9))})
                 case "label":
                     change = {"metadata": {"labels": {"controller-revision-hash": None}}}
                     await cluster.client.patch(CONTROLLER_REVISIONS, key, change)
 
         people = (edit, edit, turn_node, turn_node, turn_pod, spoil, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         agent.runs = lambda _: True
-        change = {"updateStrategy": rolling(*one_of(LIMITS)[:2]), "template": template(one_of(IMAGES), app="web")}
+        change = {
+            "updateStrategy": rolling(*random_choice(LIMITS)[:2]),
+            "template": template(random_choice(IMAGES), app="web"),
+        }
         await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
         for pod in await pods(cluster):  # they hear of what they may do when they change
             with contextlib.suppress(NotFound):
                 await label(cluster, pod, seen="")
-        await calm(cluster, faults, 2500)
+        await heal_and_settle(cluster, faults, 2500)
         await check(cluster)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert max((max(one.values(), default=0) for one in counted.on_nodes), default=0) <= 3

@@ -317,7 +317,7 @@ async def test_failed_pod_creation_is_reported_on_deployment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "image", "told"),
+    ("revision", "image", "expected_reason"),
     [
         ("0", OLD, "DeploymentRollback"),
         ("1", OLD, "DeploymentRollback"),
@@ -325,7 +325,7 @@ async def test_failed_pod_creation_is_reported_on_deployment() -> None:
         ("7", NEW, "DeploymentRollbackRevisionNotFound"),
     ],
 )
-async def test_rollback_annotation_of_old_clients_is_honoured(revision: str, image: str, told: str) -> None:
+async def test_rollback_annotation_of_old_clients_is_honoured(revision: str, image: str, expected_reason: str) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -334,7 +334,7 @@ async def test_rollback_annotation_of_old_clients_is_honoured(revision: str, ima
         await cluster.settle()
         await cluster.client.patch(DEPLOYMENTS, WEB, {"metadata": {"annotations": {ROLLBACK: revision}}})
         await cluster.settle()
-        assert told in [reason for _, reason in await events(cluster)]
+        assert expected_reason in [reason for _, reason in await events(cluster)]
         assert ROLLBACK not in ((await get(cluster)).metadata.annotations or {})
         assert (await sets(cluster))[image].spec.replicas == 3
 

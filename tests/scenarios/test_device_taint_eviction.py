@@ -260,8 +260,8 @@ async def test_taint_rule_evicts_pods_and_reports_progress() -> None:
         await taint_by_rule(cluster, device="gpu-0")
         await cluster.settle()
         assert not await stays(cluster)
-        told = ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")
-        assert await progress(cluster) == told
+        expected = ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")
+        assert await progress(cluster) == expected
         await cluster.advance(15)
         so_far = "1 pod evicted since starting the controller."
         message = f"1 pod needs to be evicted in 1 namespace. {so_far}"

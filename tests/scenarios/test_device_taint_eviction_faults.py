@@ -23,7 +23,7 @@ from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.test_device_taint_eviction import FLAGS, Tree, publish, taint, toleration, use
 
 READ = (PODS.path(), RESOURCE_CLAIMS.path(), RESOURCE_SLICES.path())
@@ -77,7 +77,7 @@ class World:
 
     async def taint(self) -> None:
         """Put a taint on a device, or take it away."""
-        device, key = one_of(DEVICES), one_of(TROUBLES)
+        device, key = random_choice(DEVICES), random_choice(TROUBLES)
         now = wall_seconds()
         if key in self.there(device):
             kept = [entry for entry in self.taints[device] if entry[0] != key or entry[2] is not None]
@@ -97,10 +97,10 @@ class World:
             shown[device] = [taint(key, timeAdded=_time(added[key])) for key in keys]
         await publish(self.cluster, shown)
 
-    async def bear(self) -> None:
+    async def add_pod(self) -> None:
         """Have a pod run with a device."""
-        name, device = f"p-{len(self.pods)}", one_of(DEVICES)
-        tolerated = {key: one_of(PATIENCE) for key in TROUBLES if random_source().uniform(0, 1) < 0.8}
+        name, device = f"p-{len(self.pods)}", random_choice(DEVICES)
+        tolerated = {key: random_choice(PATIENCE) for key in TROUBLES if random_source().uniform(0, 1) < 0.8}
         self.pods[name] = (device, tolerated)
         with contextlib.suppress(ApiError):  # it is evicted as soon as it is bound
             await use(self.cluster, *(toleration(s, key) for key, s in tolerated.items()), name=name, device=device)
@@ -120,14 +120,14 @@ async def test_only_pods_without_toleration_are_evicted_despite_faults() -> None
         world = World(cluster)
         await world.write({})
         for _ in range(6):
-            await world.bear()
-        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        people = (world.taint, world.taint, world.bear)
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *map(trouble.unheard, people))
+            await world.add_pod()
+        injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        people = (world.taint, world.taint, world.add_pod)
+        failures = (nothing, injector.kill, injector.cut, injector.deafen, *map(injector.unheard, people))
         for _ in range(ROUNDS):
-            await one_of((*people, *troubles))()
+            await random_choice((*people, *failures))()
             await cluster.sleep(random_source().uniform(0, 25))
-        await trouble.heal()
+        await injector.heal()
         await cluster.sleep(60 + BOUND)
         assert world.wrong == []
         assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted

@@ -25,7 +25,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.disruption import DELETION_TIMEOUT
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_disruption import evict, numbers, protect
 from tests.scenarios.workloads import pods, replica_set
 
@@ -83,7 +83,7 @@ class Healthy:
 @pytest.mark.virtual(seeds=200)
 async def test_evictions_stay_within_budget_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
-        spec, desired = one_of(BUDGETS)
+        spec, desired = random_choice(BUDGETS)
         healthy = Healthy(cluster)
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=REPLICAS))
@@ -94,15 +94,17 @@ async def test_evictions_stay_within_budget_despite_faults() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, READ)
 
         async def drain() -> None:
-            await evict(cluster, one_of(await pods(cluster)).metadata.name)
+            await evict(cluster, random_choice(await pods(cluster)).metadata.name)
 
-        async def deafen() -> None:
+        async def stop_watches() -> None:
             await faults.deafen()
             await cluster.sleep(random_source().uniform(0, LONGEST_DEAFNESS))
             faults.replica.network.intercept(None)
 
-        await go_on(cluster, (drain, drain, drain, drain, faults.kill, faults.cut, deafen), ACTIONS, longest=10)
-        await calm(cluster, faults)
+        await run_random_actions(
+            cluster, (drain, drain, drain, drain, faults.kill, faults.cut, stop_watches), ACTIONS, longest=10
+        )
+        await heal_and_settle(cluster, faults)
         assert healthy.least >= desired or healthy.overlooked
         assert await numbers(cluster) == (REPLICAS, desired, REPLICAS, REPLICAS - desired)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

@@ -163,8 +163,8 @@ async def test_addresses_over_limit_are_dropped_and_reported() -> None:
         await cluster.client.create(ENDPOINTS, endpoints("192.0.2.2", "192.0.2.3", waiting=("192.0.2.1",)))
         await cluster.advance(5)
         assert await listed(cluster) == {"IPv4": [("192.0.2.2", True), ("192.0.2.3", True)]}
-        told = [("TooManyAddressesToMirror", "endpoint-slice-mirroring-controller", "Endpoints")]
-        assert await events(cluster) == told
+        expected = [("TooManyAddressesToMirror", "endpoint-slice-mirroring-controller", "Endpoints")]
+        assert await events(cluster) == expected
         page = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(page.body, bytes)
         for line in ("addresses_skipped_per_sync_sum 1", "endpoints_desired 2", 'changes{operation="create"} 1'):

@@ -74,8 +74,8 @@ async def test_topology_hints_follow_nodes_and_are_reported() -> None:
         await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "Auto"}}})
         await cluster.settle()
         assert await hints(cluster) == ["a", "a", "b", "b"]
-        told = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
-        assert await events(cluster) == told
+        expected = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
+        assert await events(cluster) == expected
 
         await say_cpu(cluster, "n2", "12")
         await cluster.settle()

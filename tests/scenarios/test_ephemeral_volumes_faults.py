@@ -27,7 +27,7 @@ from controller_manager.framework.controller import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.volume_attributes_class_protection import FINALIZER
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.volumes import UNPROTECTED, attributes_class, claim, ephemeral, pod
 
 T = TypeVar("T")
@@ -67,13 +67,13 @@ class World:
             kept[name] = found
 
     async def add(self) -> None:
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         if name not in self.pods:
             await self.cluster.client.create(PODS, pod(name, ephemeral("a"), ephemeral("b")))
 
     async def delete(self) -> None:
         """A pod goes, and its claims with it, as the garbage collector has it."""
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         found = self.pods.get(name)
         if found is None:
             return
@@ -85,14 +85,14 @@ class World:
 
     async def take(self) -> None:
         """Somebody else has a claim of such a name, if it is free."""
-        name = f"{one_of(NAMES)}-a"
+        name = f"{random_choice(NAMES)}-a"
         if name not in self.claims:
             await self.cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim(name))
 
     async def drop(self) -> None:
         """A claim is deleted."""
         if self.claims:
-            found = one_of(sorted(self.claims.values(), key=key_of))
+            found = random_choice(sorted(self.claims.values(), key=key_of))
             await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(found))
 
     def check(self) -> None:
@@ -119,9 +119,9 @@ async def test_pods_have_claims_and_used_classes_stay_despite_faults() -> None:
             await cluster.sleep(10)
         await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         for _ in range(ROUNDS):
-            await one_of((world.add, world.add, world.delete, world.take))()
+            await random_choice((world.add, world.add, world.delete, world.take))()
             unheard = map(injector.unheard, (world.add, world.delete))
-            await one_of((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *unheard))()
+            await random_choice((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *unheard))()
             await cluster.sleep(random_source().uniform(0, 60))
         found = await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         assert found.metadata.finalizers == (FINALIZER,)

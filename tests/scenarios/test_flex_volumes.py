@@ -16,7 +16,7 @@ from controller_manager.testing.replica import Replica
 from controllers.attach_detach import SPECS
 from controllers.attach_detach.attachments import TIMEOUT
 from controllers.attach_detach.flex_drivers import AT_ONCE, PERIOD
-from tests.scenarios.test_attach_detach import DONE, FAILED, FAMILY, ON, delete_pod, told
+from tests.scenarios.test_attach_detach import DONE, FAILED, FAMILY, ON, delete_pod, events_of
 from tests.scenarios.volumes import UNPROTECTED, add_node, bind, listed, of_claim, pod, samples
 
 pytestmark = [pytest.mark.virtual, pytest.mark.flag("flex-volume-plugin-dir")]
@@ -89,7 +89,7 @@ async def test_volume_is_attached_listed_and_detached_after_unmount(tmp_path: Pa
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.settle()
         assert await paths(cluster, "a") == {f"{NAME}/v": "/dev/sdx"}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         options = {
             "kubernetes.io/fsType": "ext4",
             "kubernetes.io/pvOrVolumeName": "v",
@@ -176,9 +176,9 @@ async def test_hanging_driver_times_out_and_does_not_block_others(tmp_path: Path
         await cluster.client.create(PODS, pod("q", of_claim("w"), node="a"))
         await cluster.sleep(TIMEOUT - 5)
         assert await listed(cluster, "a") == {"well/w"}
-        assert await told(cluster, "v0") == []
+        assert await events_of(cluster, "v0") == []
         await cluster.sleep(20)
-        assert [await told(cluster, name) for name in names] == [[FAILED]] * AT_ONCE + [[]]
+        assert [await events_of(cluster, name) for name in names] == [[FAILED]] * AT_ONCE + [[]]
         (driver.home / "attach.hangs").unlink()
         await cluster.sleep(TIMEOUT)
         assert await listed(cluster, "a") == {"well/w", *(f"{NAME}/{name}" for name in names)}
@@ -204,7 +204,7 @@ async def test_driver_can_be_added_changed_and_removed(tmp_path: Path) -> None:
         await cluster.client.create(PODS, pod("q", of_claim("w"), node="a"))
         await cluster.sleep(2 * PERIOD)
         assert await listed(cluster, "a") == {f"{NAME}/v"}
-        assert await told(cluster, "q") == [FAILED]
+        assert await events_of(cluster, "q") == [FAILED]
         driver.install()
         await cluster.advance(60)
         assert await listed(cluster, "a") == {f"{NAME}/v", f"{NAME}/w"}
@@ -245,7 +245,7 @@ async def test_lost_attachment_is_restored(tmp_path: Path) -> None:
         await bind(cluster, "v", source=SOURCE)
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.sleep(130)
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         driver.answers("isattached", {"status": "Failure"})
         driver.answers("attach", {**ATTACHED, "device": "/dev/sdy"})
         await cluster.sleep(60)

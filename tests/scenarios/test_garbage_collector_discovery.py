@@ -91,13 +91,13 @@ async def test_unknown_kind_is_reported_once_and_discovered_rarely() -> None:
             await make(cluster, f"owned-{number}", _widget(f"w-{number // 3}"))
             await cluster.advance(1)
         await cluster.advance(20)
-        told = _given_up(replica)
-        assert 10 <= told <= 40, "ten owners, and thirty that name one"
+        given_up = _given_up(replica)
+        assert 10 <= given_up <= 40, "ten owners, and thirty that name one"
         assert all(later - earlier >= 5 for earlier, later in pairwise(asked))
         count = len(asked)
         await cluster.advance(300)
         assert len(asked) - count == 30, "what is known to be unknown hurries nobody"
-        assert _given_up(replica) == told
+        assert _given_up(replica) == given_up
 
 
 async def test_owner_reference_with_unserved_version_works() -> None:

@@ -30,7 +30,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting
-from tests.scenarios.faults import SmallDiscovery, one_of
+from tests.scenarios.faults import SmallDiscovery, random_choice
 
 FAULTS = 0.2
 ROUNDS = 6
@@ -40,7 +40,7 @@ POLICIES = ("Background", "Foreground", "Orphan")
 DISCOVERY = SmallDiscovery(configmaps="ConfigMap", secrets="Secret")
 
 
-class Witness:
+class DeletionChecker:
     """Sees every write of the server, and holds the collector to its promises. `there` is what there is, by uid."""
 
     def __init__(self) -> None:
@@ -101,9 +101,9 @@ class Witness:
 class World:
     """Config maps that own each other, a collector that is interrupted, and a server that is too."""
 
-    def __init__(self, cluster: Cluster, witness: Witness) -> None:
+    def __init__(self, cluster: Cluster, checker: DeletionChecker) -> None:
         self.cluster = cluster
-        self.witness = witness
+        self.checker = checker
         self.made: list[ObjectMeta] = []
         self.replica: Replica | None = None
 
@@ -113,7 +113,7 @@ class World:
 
     async def make(self, owners: int) -> None:
         """An object that names some of those that were made before it, whether they are still there or not."""
-        chosen = {meta.uid: meta for meta in (one_of(self.made) for _ in range(owners))} if self.made else {}
+        chosen = {meta.uid: meta for meta in (random_choice(self.made) for _ in range(owners))} if self.made else {}
         references = tuple(_reference(meta) for meta in chosen.values())
         finalizers = (HOLD,) if random_source().uniform(0, 1) < 0.2 else ()
         name = f"c-{len(self.made)}"
@@ -123,33 +123,33 @@ class World:
 
     async def tie(self) -> None:
         """Somebody names an owner that was made after it: circles come about."""
-        meta, owner = one_of(self.made), one_of(self.made)
+        meta, owner = random_choice(self.made), random_choice(self.made)
         change = {"metadata": {"ownerReferences": [_reference(owner)]}}
         await self.cluster.client.patch(CONFIG_MAPS, Key("default", meta.name), change)
 
     async def delete(self, settled: frozenset[str]) -> None:
-        meta, policy = one_of(self.made), one_of(POLICIES)
-        found = self.witness.there.get(meta.uid)
+        meta, policy = random_choice(self.made), random_choice(POLICIES)
+        found = self.checker.there.get(meta.uid)
         if found is None or found.deletion_timestamp:
             return
         dependents = {
             uid
-            for uid, other in self.witness.there.items()
+            for uid, other in self.checker.there.items()
             if uid in settled and any(reference.uid == meta.uid for reference in other.owner_references)
         }
-        self.witness.asked(meta.uid, policy, dependents)
+        self.checker.asked(meta.uid, policy, dependents)
         await self.cluster.client.delete(CONFIG_MAPS, Key("default", meta.name), propagation=policy, uid=meta.uid)
 
-    async def trouble(self) -> None:
+    async def fail_something(self) -> None:
         assert self.replica is not None
-        await one_of((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
+        await random_choice((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         """All faults end, and whoever held something lets go."""
         assert self.replica is not None
         self.replica.network.rate = 0
         await self.cluster.sleep(150)
-        while held := [meta for meta in self.witness.there.values() if HOLD in meta.finalizers]:
+        while held := [meta for meta in self.checker.there.values() if HOLD in meta.finalizers]:
             left = [name for name in held[0].finalizers if name != HOLD]
             change = {"metadata": {"finalizers": left or None}}
             with contextlib.suppress(ApiError):  # the collector may have taken its own away meanwhile
@@ -158,7 +158,7 @@ class World:
 
     async def _lose_manager(self) -> None:
         assert self.replica is not None
-        await one_of((self.replica.kill, self.replica.stop))()
+        await random_choice((self.replica.kill, self.replica.stop))()
         await self.manage()
 
     async def _cut_off(self) -> None:
@@ -168,17 +168,17 @@ class World:
         self.replica.network.mend()
 
     async def _lose_server(self) -> None:
-        await one_of((self.cluster.stop_api, self.cluster.kill_api))()
+        await random_choice((self.cluster.stop_api, self.cluster.kill_api))()
         await self.cluster.sleep(random_source().uniform(0, 10))
         await self.cluster.start_api()
-        self.cluster.api.store.subscribe(self.witness.see)
+        self.cluster.api.store.subscribe(self.checker.see)
 
     async def _nothing(self) -> None:
         pass
 
 
 def _reference(meta: ObjectMeta) -> OwnerReference:
-    blocks = one_of((True, True, None))
+    blocks = random_choice((True, True, None))
     return OwnerReference(api_version="v1", kind="ConfigMap", name=meta.name, uid=meta.uid, block_owner_deletion=blocks)
 
 
@@ -195,23 +195,23 @@ def left_behind(there: dict[str, ObjectMeta], orphaning: Callable[[str], bool]) 
 
 @pytest.mark.virtual(seeds=200)
 async def test_collector_meets_invariants_despite_faults() -> None:
-    witness = Witness()
+    checker = DeletionChecker()
     async with Cluster(["--watch-cache-window=10s"]) as cluster:
-        cluster.api.store.subscribe(witness.see)
-        world = World(cluster, witness)
+        cluster.api.store.subscribe(checker.see)
+        world = World(cluster, checker)
         await world.manage()
         for number in range(OBJECTS):
-            await world.make(0 if number < 3 else one_of((1, 1, 2)))
+            await world.make(0 if number < 3 else random_choice((1, 1, 2)))
         for _ in range(2):
             with contextlib.suppress(ApiError):
                 await world.tie()
         await cluster.sleep(200)
-        settled = frozenset(witness.there)
+        settled = frozenset(checker.there)
         for _ in range(ROUNDS):
-            for action in (world.trouble, lambda: world.delete(settled), lambda: world.make(1)):
+            for action in (world.fail_something, lambda: world.delete(settled), lambda: world.make(1)):
                 with contextlib.suppress(ApiError):
                     await action()
                 await cluster.sleep(random_source().uniform(0, 5))
-        await world.calm()
-        assert witness.broken == []
-        assert left_behind(witness.there, lambda uid: uid in witness.protected and uid not in witness.there) == []
+        await world.heal()
+        assert checker.broken == []
+        assert left_behind(checker.there, lambda uid: uid in checker.protected and uid not in checker.there) == []

@@ -213,8 +213,8 @@ async def test_odd_objects_cause_no_writes_when_nothing_changes(tmp_path: Path) 
 
         cluster.api.store.subscribe(note)
         await cluster.sleep(HOUR)
-        told = RESTLESS | {"events"}
-        assert [what for what in changed if what.partition(" ")[0] not in told] == []
+        allowed = RESTLESS | {"events"}
+        assert [what for what in changed if what.partition(" ")[0] not in allowed] == []
         assert max(changed.values(), default=0) <= 12  # what people are told of, at most every five minutes
         assert crashes(replica) == []
 
@@ -234,7 +234,7 @@ def usage(value: object) -> bytes:
     return json.dumps({"items": items}).encode()
 
 
-def trouble(message: str) -> bytes:
+def error_status(message: str) -> bytes:
     return json.dumps({"kind": "Status", "message": message, "reason": "R" * 1000, "code": 500}).encode()
 
 
@@ -253,8 +253,8 @@ ANSWERS: Mapping[str, tuple[int, bytes]] = {
     "no text": (200, b"\xff\0\xfe"),
     "elsewhere": (302, b""),
     "no status": (999, b"{}"),
-    "talkative": (500, trouble("M" * 3_000_000)),
-    "lines": (500, trouble("one\ntwo\0three\u2028")),
+    "talkative": (500, error_status("M" * 3_000_000)),
+    "lines": (500, error_status("one\ntwo\0three\u2028")),
 }
 
 

@@ -27,7 +27,7 @@ from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import Indexes, index_of
 from tests.scenarios.batch import end, found, indexed, job
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 FLAGS = ("--leader-elect=false", "--controllers=job")
 READ = (JOBS.path(), PODS.path())
@@ -116,7 +116,7 @@ class World:
         """Somebody deletes a pod."""
         active = [pod for pod in self.pods.values() if is_active(pod)]
         if active:
-            await self.cluster.client.delete(PODS, key_of(one_of(active)))
+            await self.cluster.client.delete(PODS, key_of(random_choice(active)))
 
 
 def is_active(pod: Pod) -> bool:
@@ -131,14 +131,14 @@ async def wait(cluster: Cluster) -> None:
 async def test_pods_are_counted_once_and_indexes_complete_once() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
-        first = one_of(range(len(JOBS_MADE)))
-        chosen = (JOBS_MADE[first], JOBS_MADE[first - one_of((1, 2, 3))])
+        first = random_choice(range(len(JOBS_MADE)))
+        chosen = (JOBS_MADE[first], JOBS_MADE[first - random_choice((1, 2, 3))])
         async with PodAgent(cluster, start=2, stop=3, work=8, ends=world.ends):
             for made in chosen:
                 await cluster.client.create(JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                await one_of(
+                await random_choice(
                     (injector.kill, injector.cut, injector.deafen, injector.unheard(world.delete), world.delete)
                 )()
                 await wait(cluster)

@@ -13,7 +13,7 @@ import pytest
 
 from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.testing import Cluster
-from tests.scenarios.batch_steps import CronHand, Hand, JobHand, Tree, asked_of
+from tests.scenarios.batch_steps import BatchSteps, CronJobSteps, JobSteps, Tree, sender_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job,cronjob,ttl-after-finished,garbagecollector")
 CRON_BEGIN = 5
@@ -27,17 +27,17 @@ def recorded(name: str) -> Sequence[Tree]:
 JOBS, CRON_JOBS = recorded("jobs.jsonl"), recorded("cron_jobs.jsonl")
 
 
-async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
+async def replay(cluster: Cluster, steps: BatchSteps, row: Tree, begin: float) -> None:
     for step in row["steps"]:
-        refused = await hand.take(*step["do"])
+        refused = await steps.take(*step["do"])
         await cluster.sleep(begin + step["at"] - monotonic())
-        seen = await hand.seen()
+        seen = await steps.seen()
         assert {name: seen[name] for name in seen if name in step} == {
             name: step[name] for name in seen if name in step
         }
         assert refused == step.get("refused", 0), step["do"]
         if "whole" in step:
-            assert await hand.whole() == step["whole"], step["do"]
+            assert await steps.whole() == step["whole"], step["do"]
 
 
 @pytest.mark.virtual
@@ -45,7 +45,7 @@ async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
 async def test_job_matches_recorded_steps(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
-        await replay(cluster, JobHand(asked_of(cluster), "default", utc_now), row, monotonic())
+        await replay(cluster, JobSteps(sender_of(cluster), "default", utc_now), row, monotonic())
 
 
 @pytest.mark.virtual
@@ -55,5 +55,5 @@ async def test_cron_job_matches_recorded_steps(row: Tree) -> None:
         await cluster.manage(*FLAGS)
         now = utc_now()
         await cluster.sleep((CRON_BEGIN - now.second - now.microsecond / 1e6) % 60)
-        hand = CronHand(asked_of(cluster), "default", utc_now)
-        await replay(cluster, hand, row, monotonic() - CRON_BEGIN)
+        steps = CronJobSteps(sender_of(cluster), "default", utc_now)
+        await replay(cluster, steps, row, monotonic() - CRON_BEGIN)

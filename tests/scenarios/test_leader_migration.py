@@ -29,7 +29,7 @@ controllerLeaders:
 
 
 @dataclass
-class Stage:
+class MigrationRun:
     """Who acts for which controller right now."""
 
     folder: Path
@@ -73,9 +73,9 @@ class Stage:
 async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
     """Two replicas of the old kind, then migration turned on, the new kind rolled in, migration turned off again."""
     async with Cluster() as cluster:
-        stage = Stage(folder, cluster)
+        migration = MigrationRun(folder, cluster)
         await cluster.client.create(PODS, builders.pod("a"))
-        replicas: list[Replica] = [await stage.manager("old") for _ in range(2)]
+        replicas: list[Replica] = [await migration.manager("old") for _ in range(2)]
         steps = [("old", "old"), ("old", "old"), ("new", "new"), ("new", "new"), ("new", ""), ("new", "")]
         for number, (kind, owner) in enumerate(steps):
             await cluster.sleep(random_source().uniform(5, 40))
@@ -86,12 +86,12 @@ async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
                 await leaving.kill()
             elif not leaving.has_ended:
                 await leaving.stop()
-            replicas.append(await stage.manager(kind, owner))
+            replicas.append(await migration.manager(kind, owner))
             for one in replicas:
                 one.network.rate = 0
         await cluster.sleep(60)
-        assert stage.clashes == []
-        return stage.turns
+        assert migration.clashes == []
+        return migration.turns
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -105,10 +105,10 @@ def test_migrated_controller_never_runs_in_two_managers(seed: int, tmp_path: Pat
 @pytest.mark.virtual
 async def test_migration_lock_is_acquired_after_main_lock(tmp_path: Path) -> None:
     async with Cluster() as cluster:
-        stage = Stage(tmp_path, cluster)
-        first = await stage.manager("old", "old")
+        migration = MigrationRun(tmp_path, cluster)
+        first = await migration.manager("old", "old")
         await cluster.sleep(3)
-        second = await stage.manager("old", "old")
+        second = await migration.manager("old", "old")
         await cluster.sleep(30)
         assert (await cluster.client.get(LEASES, SHARED)).spec.holder_identity == first.manager.state().identity
         assert [lock.leads for lock in first.manager.state().locks] == [True, True]
@@ -124,14 +124,14 @@ async def test_migration_lock_is_acquired_after_main_lock(tmp_path: Path) -> Non
 @pytest.mark.virtual
 async def test_losing_either_lock_ends_the_process(tmp_path: Path) -> None:
     async with Cluster() as cluster:
-        stage = Stage(tmp_path, cluster)
-        replica = await stage.manager("old", "old")
+        migration = MigrationRun(tmp_path, cluster)
+        replica = await migration.manager("old", "old")
         await cluster.sleep(5)
         await cluster.client.patch(LEASES, SHARED, {"spec": {"holderIdentity": "somebody else"}})
         ending = await replica.ended()
         assert ending.status == 1
         assert "kube-system/hand-over" in ending.reason
-        assert stage.acting == {"moving": set(), "staying": set()}
+        assert migration.acting == {"moving": set(), "staying": set()}
         main = await cluster.client.get(LEASES, Key("kube-system", "old-manager"))
         assert main.spec.holder_identity == ""
 
@@ -139,9 +139,9 @@ async def test_losing_either_lock_ends_the_process(tmp_path: Path) -> None:
 @pytest.mark.virtual
 async def test_controller_of_other_component_is_not_run(tmp_path: Path) -> None:
     async with Cluster() as cluster:
-        stage = Stage(tmp_path, cluster)
-        replica = await stage.manager("old", "new")
+        migration = MigrationRun(tmp_path, cluster)
+        replica = await migration.manager("old", "new")
         await cluster.sleep(5)
         states = {one.name: (str(one.phase), one.component) for one in replica.manager.state().controllers}
         assert states == {"moving-controller": ("elsewhere", "new-manager"), "staying-controller": ("running", "")}
-        assert stage.turns == []
+        assert migration.turns == []

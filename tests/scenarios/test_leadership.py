@@ -17,7 +17,7 @@ LEASE = Key("kube-system", "cluster-controller-manager")
 LEASE_SECONDS, RETRY_SECONDS = 15.0, 2.0
 
 
-class Acts:
+class WriteLog:
     """When each replica wrote anything that is not the lease, in the order in which the server saw it."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Acts:
         return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
 
 
-async def two(cluster: Cluster, acts: Acts, *flags: str) -> tuple[Replica, Replica]:
+async def two(cluster: Cluster, log: WriteLog, *flags: str) -> tuple[Replica, Replica]:
     first = await cluster.manage(*flags, may_lose_lead=True)
-    first.network.intercept(acts.of("first"))
+    first.network.intercept(log.of("first"))
     await cluster.settle()
     second = await cluster.manage(*flags, may_lose_lead=True)
-    second.network.intercept(acts.of("second"))
+    second.network.intercept(log.of("second"))
     await cluster.settle()
     return first, second
 
@@ -62,29 +62,29 @@ async def until_served(cluster: Cluster, name: str, look: float = 0.1) -> float:
 
 @pytest.mark.virtual
 async def test_only_the_leader_writes() -> None:
-    acts = Acts()
+    log = WriteLog()
     async with Cluster() as cluster:
-        await two(cluster, acts)
+        await two(cluster, log)
         await until_served(cluster, "a")
-        assert acts.turns == ["first"]
+        assert log.turns == ["first"]
 
 
 @pytest.mark.virtual
 async def test_standby_takes_over_killed_leader_within_lease_duration() -> None:
-    acts = Acts()
+    log = WriteLog()
     async with Cluster() as cluster:
-        first, _ = await two(cluster, acts)
+        first, _ = await two(cluster, log)
         await until_served(cluster, "a")
         await first.kill()
         assert await until_served(cluster, "b") <= LEASE_SECONDS + RETRY_SECONDS
-        assert acts.turns == ["first", "second"]
+        assert log.turns == ["first", "second"]
 
 
 @pytest.mark.virtual
 async def test_standby_takes_over_stopped_leader_within_retry_period() -> None:
-    acts = Acts()
+    log = WriteLog()
     async with Cluster() as cluster:
-        first, _ = await two(cluster, acts)
+        first, _ = await two(cluster, log)
         ending = await first.stop()
         assert ending.status == 0
         assert (await cluster.client.get(LEASES, LEASE)).spec.holder_identity == ""
@@ -93,9 +93,9 @@ async def test_standby_takes_over_stopped_leader_within_retry_period() -> None:
 
 @pytest.mark.virtual
 async def test_disconnected_leader_stops_before_lease_expires() -> None:
-    acts = Acts()
+    log = WriteLog()
     async with Cluster() as cluster:
-        first, _ = await two(cluster, acts)
+        first, _ = await two(cluster, log)
         first.network.cut()
         cut = monotonic()
         ending = await first.ended()
@@ -103,13 +103,13 @@ async def test_disconnected_leader_stops_before_lease_expires() -> None:
         assert "lease" in ending.reason
         assert monotonic() - cut < LEASE_SECONDS
         await until_served(cluster, "b")
-        assert acts.turns[-1] == "second"
+        assert log.turns[-1] == "second"
 
 
 @pytest.mark.virtual
 async def test_takeover_does_not_relist() -> None:
     async with Cluster() as cluster:
-        first, second = await two(cluster, Acts(), "--controllers=endpoint,namespace")
+        first, second = await two(cluster, WriteLog(), "--controllers=endpoint,namespace")
         await until_served(cluster, "a")
         warm = second.manager.state().informers
         assert {(one.selection, one.synced, one.lists) for one in warm} == {
@@ -132,7 +132,7 @@ async def test_takeover_does_not_relist() -> None:
 @pytest.mark.virtual
 async def test_lease_events_record_leader_changes() -> None:
     async with Cluster() as cluster:
-        first, second = await two(cluster, Acts())
+        first, second = await two(cluster, WriteLog())
         who = [one.manager.state().identity for one in (first, second)]
         await first.stop()
         await cluster.sleep(5)
@@ -148,9 +148,9 @@ async def test_lease_events_record_leader_changes() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_two_replicas_never_write_at_once_despite_faults() -> None:
-    acts, flags = Acts(), "--controllers=endpoint,namespace"
+    log, flags = WriteLog(), "--controllers=endpoint,namespace"
     async with Cluster() as cluster:
-        replicas = list(await two(cluster, acts, flags))
+        replicas = list(await two(cluster, log, flags))
         names = ["first", "second"]
         for round_ in range(4):
             victim = int(random_source().uniform(0, 2)) % 2
@@ -163,6 +163,6 @@ async def test_two_replicas_never_write_at_once_despite_faults() -> None:
             if replicas[victim].has_ended:
                 names[victim] = f"replacement-{round_}"
                 replicas[victim] = await cluster.manage(flags, may_lose_lead=True)
-                replicas[victim].network.intercept(acts.of(names[victim]))
+                replicas[victim].network.intercept(log.of(names[victim]))
             await until_served(cluster, f"s-{round_}", look=2.0)
-        assert len(acts.turns) == len(set(acts.turns)), "a replica that has led acts no more once another has"
+        assert len(log.turns) == len(set(log.turns)), "a replica that has led acts no more once another has"

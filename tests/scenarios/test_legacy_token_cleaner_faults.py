@@ -38,7 +38,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers import legacy_token_cleaner
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, day_of, secrets_of
-from tests.scenarios.faults import one_of, put_forward
+from tests.scenarios.faults import advance_wall_clock, random_choice
 from tests.scenarios.test_service_account_tokens import account, day, secret
 from tests.scenarios.volumes import pod
 
@@ -116,18 +116,18 @@ class World:
         return name in self._referred and all(name not in named for named in self.pods.values())
 
     async def make(self) -> None:
-        await self.cluster.client.create(SECRETS, secret(one_of(NAMES), OWNER))
+        await self.cluster.client.create(SECRETS, secret(random_choice(NAMES), OWNER))
 
     async def use(self) -> None:
         change = {"metadata": {"labels": {LAST_USED: day(0), INVALID_SINCE: None}}}
-        await self.cluster.client.patch(SECRETS, Key("default", one_of(NAMES)), change)
+        await self.cluster.client.patch(SECRETS, Key("default", random_choice(NAMES)), change)
 
     async def mount(self) -> None:
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         await self.cluster.client.create(PODS, pod(f"p-{name}", {"name": "v", "secret": {"secretName": name}}))
 
     async def unmount(self) -> None:
-        await self.cluster.client.delete(PODS, Key("default", one_of(sorted(self.pods))), grace=0)
+        await self.cluster.client.delete(PODS, Key("default", random_choice(sorted(self.pods))), grace=0)
 
     async def refer(self) -> None:
         """The account refers to other secrets."""
@@ -154,25 +154,20 @@ async def test_only_unused_tokens_are_deleted_despite_faults(monkeypatch: pytest
             await cluster.client.create(SECRETS, secret(name, OWNER))
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
         people = (world.make, world.use, world.mount, world.mount, world.unmount, world.refer)
-
-        async def trouble() -> None:
-            with contextlib.suppress(ApiError, TransportError):
-                await one_of((faults.kill, faults.cut, faults.deafen, faults.deafen))()
-
         for _ in range(DAYS):
-            put_forward(PERIOD.total_seconds())
+            advance_wall_clock(PERIOD.total_seconds())
             faults.replica.network.intercept(None)
             await cluster.sleep(random_source().uniform(0, LOOK_EVERY))
             with contextlib.suppress(ApiError, TransportError):
-                await one_of((faults.kill, faults.cut, faults.deafen, faults.deafen))()
+                await random_choice((faults.kill, faults.cut, faults.deafen, faults.deafen))()
             for _ in range(4):
                 with contextlib.suppress(ApiError, TransportError):
-                    await one_of(people)()
+                    await random_choice(people)()
                 await cluster.sleep(random_source().uniform(0, LOOK_EVERY / 4))
         await faults.heal()
         left = {name for name in world.secrets if not world.is_superfluous(name)}
         for _ in range(5):
-            put_forward(PERIOD.total_seconds())
+            advance_wall_clock(PERIOD.total_seconds())
             await cluster.sleep(3 * LOOK_EVERY)
         assert world.wrong == []
         assert world.secrets.keys() == left

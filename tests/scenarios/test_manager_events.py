@@ -35,5 +35,5 @@ async def test_failed_event_writes_do_not_block_other_controllers() -> None:
         await cluster.sleep(1)
         await cluster.client.create(JOBS, job())
         await cluster.sleep(5)
-        told = {one.source.component for one in (await cluster.client.list(EVENTS)).items}
-        assert told == {"job-controller"}
+        reporters = {one.source.component for one in (await cluster.client.list(EVENTS)).items}
+        assert reporters == {"job-controller"}

@@ -107,7 +107,7 @@ def looks(replica: Replica, controller: str) -> int:
     return sum(work.outcomes.values())
 
 
-class Looker:
+class CountingController:
     """Counts how often it looked."""
 
     looks = itertools.count(0)
@@ -122,7 +122,7 @@ class Looker:
 @pytest.mark.flag("min-resync-period")
 @pytest.mark.parametrize(("period", "least", "most"), [("1h", 12, 24), ("6h", 2, 4), ("0s", 0, 0)])
 async def test_min_resync_period_flag_sets_resync_interval(period: str, least: int, most: int) -> None:
-    class Fresh(Looker):
+    class Fresh(CountingController):
         looks = itertools.count(0)
 
     spec = ControllerSpec(name="looking-controller", reconciler=Fresh, options=Options, watches=(For(PODS),))

@@ -110,7 +110,7 @@ async def test_deleted_objects_leave_no_memory() -> None:
         assert leaks(after, ROUNDS) == {}  # one forgotten key of each pod
 
 
-class Moody:
+class FailingController:
     """A controller whose reconciles end in every way there is, by chance."""
 
     def __init__(self, context: Context, options: Options) -> None:
@@ -131,7 +131,9 @@ class Moody:
 
 
 MAY = (PolicyRule(("",), ("pods",), ("patch",)),)
-MOODY = ControllerSpec(name="moody-controller", reconciler=Moody, options=Options, watches=(For(PODS),), rbac=MAY)
+FAILING = ControllerSpec(
+    name="moody-controller", reconciler=FailingController, options=Options, watches=(For(PODS),), rbac=MAY
+)
 PODS_EACH = 10
 
 
@@ -166,7 +168,7 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
 @pytest.mark.parametrize(("hours", "namespaces"), [(3, 3), pytest.param(5, 10, marks=pytest.mark.long)])
 async def test_hours_of_faults_leave_no_memory(hours: int, namespaces: int) -> None:
     async with Cluster() as cluster:
-        specs = (*catalog.discover(controllers), MOODY)
+        specs = (*catalog.discover(controllers), FAILING)
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=0", specs=specs, strict=False)
         with traced():
             after = []

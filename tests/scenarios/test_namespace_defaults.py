@@ -44,8 +44,8 @@ def root_ca(tmp_path: Path) -> Path:
 
 
 async def manage(cluster: Cluster, root_ca: Path, *flags: str, faults: float = 0.0) -> Replica:
-    told = (BOTH, f"--root-ca-file={root_ca}", *(flags or ("--leader-elect=false",)))
-    return await cluster.manage(*told, faults=faults, may_lose_lead=faults > 0)
+    samples = (BOTH, f"--root-ca-file={root_ca}", *(flags or ("--leader-elect=false",)))
+    return await cluster.manage(*samples, faults=faults, may_lose_lead=faults > 0)
 
 
 async def published(cluster: Cluster, namespace: str) -> ConfigMap:
@@ -150,9 +150,9 @@ async def test_root_ca_publisher_metrics_count_syncs(root_ca: Path) -> None:
         await cluster.settle()
         answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(answer.body, bytes)
-        told = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines() if not line.startswith("#"))
-        assert float(told['root_ca_cert_publisher_sync_total{code="200"}']) >= 4
-        assert float(told['root_ca_cert_publisher_sync_duration_seconds_count{code="200"}']) >= 4
+        samples = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines() if not line.startswith("#"))
+        assert float(samples['root_ca_cert_publisher_sync_total{code="200"}']) >= 4
+        assert float(samples['root_ca_cert_publisher_sync_duration_seconds_count{code="200"}']) >= 4
 
 
 class Written:

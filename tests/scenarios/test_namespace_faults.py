@@ -79,7 +79,7 @@ async def guard(cluster: Cluster, name: str) -> None:
     await cluster.client.update(NAMESPACES, replace(found, spec=spec), subresource="finalize")
 
 
-class Watchman:
+class RequestChecker:
     """Looks at every request of managers before it is answered, and at every change of the store."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -121,8 +121,8 @@ class Watchman:
 @pytest.mark.virtual(seeds=200)
 async def test_deleted_namespaces_are_removed_after_faults() -> None:
     async with Cluster() as cluster:
-        watchman = Watchman(cluster)
-        replica = await manage(cluster, watchman, faults=0.2)
+        checker = RequestChecker(cluster)
+        replica = await manage(cluster, checker, faults=0.2)
         for name in (PLAIN, HELD, GUARDED, KEPT):
             await fill(cluster, name)
         await guard(cluster, GUARDED)
@@ -132,7 +132,7 @@ async def test_deleted_namespaces_are_removed_after_faults() -> None:
             await cluster.sleep(random_source().uniform(0, 3))
         if random_source().uniform(0, 1) < 0.5:
             await replica.kill()
-            replica = await manage(cluster, watchman, faults=0.2)
+            replica = await manage(cluster, checker, faults=0.2)
         for _ in range(4):
             await stop_pods(cluster)
         heal(replica)
@@ -140,7 +140,7 @@ async def test_deleted_namespaces_are_removed_after_faults() -> None:
         await cluster.sleep(QUIET)
         await stop_pods(cluster)
         await cluster.advance(30)
-        assert watchman.offences == []
+        assert checker.offences == []
         spaces = {one.metadata.name: one for one in (await cluster.client.list(NAMESPACES)).items}
         assert PLAIN not in spaces
         assert spaces[GUARDED].spec.finalizers == (HOLD,)
@@ -161,9 +161,9 @@ async def test_deleted_namespaces_are_removed_after_faults() -> None:
         assert HELD not in {one.metadata.name for one in (await cluster.client.list(NAMESPACES)).items}
 
 
-async def manage(cluster: Cluster, watchman: Watchman, faults: float) -> Replica:
+async def manage(cluster: Cluster, checker: RequestChecker, faults: float) -> Replica:
     replica = await cluster.manage("--controllers=namespace", "--leader-elect=false", faults=faults)
-    replica.network.intercept(watchman)
+    replica.network.intercept(checker)
     return replica
 
 

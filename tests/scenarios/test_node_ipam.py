@@ -41,8 +41,8 @@ async def ranges(cluster: Cluster) -> dict[str, list[str]]:
 
 async def events(cluster: Cluster) -> list[list[str]]:
     found = (await cluster.client.list(EVENTS)).items
-    told = {(one.involved_object.name, one.type, one.reason, one.source.component) for one in found}
-    return [list(one) for one in sorted(told)]
+    shown_events = {(one.involved_object.name, one.type, one.reason, one.source.component) for one in found}
+    return [list(one) for one in sorted(shown_events)]
 
 
 async def shown(replica: Replica) -> dict[str, float]:
@@ -52,7 +52,7 @@ async def shown(replica: Replica) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-class Play:
+class RecordedSequence:
     """One sequence."""
 
     def __init__(self, cluster: Cluster, flags: list[str]) -> None:
@@ -84,13 +84,13 @@ class Play:
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"] for row in ROWS])
 async def test_node_ranges_match_recorded_steps(row: dict[str, Any]) -> None:
     async with Cluster() as cluster:
-        play = Play(cluster, row["flags"])
-        found = [await play.step(*step) for step in row["steps"]]
+        sequence = RecordedSequence(cluster, row["flags"])
+        found = [await sequence.step(*step) for step in row["steps"]]
         assert found == row.get("here", row["ranges"])
         if "differs" not in row:
             assert await events(cluster) == row["events"]
-            assert play.replica is not None
-            assert await shown(play.replica) == row["metrics"]
+            assert sequence.replica is not None
+            assert await shown(sequence.replica) == row["metrics"]
 
 
 @pytest.mark.flag("cidr-allocator-type")
@@ -142,7 +142,7 @@ async def stand_by(cluster: Cluster) -> tuple[Replica, Replica]:
     return leader, other
 
 
-def deafen(replica: Replica) -> None:
+def stop_watches(replica: Replica) -> None:
     """Have it hear nothing of nodes any more, but when it asks for all of them as they are."""
     refused = Response(500, {}, b"{}")
     replica.network.intercept(lambda request: refused if request.path == "/api/v1/nodes" and request.query else None)
@@ -155,7 +155,7 @@ async def test_new_leader_reads_used_ranges_from_server() -> None:
         for name in ("a", "b", "c"):
             await add(cluster, name)
         leader, other = await stand_by(cluster)
-        deafen(other)
+        stop_watches(other)
         given = {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}}
         await cluster.client.patch(NODES, Key("", "c"), given)
         await leader.stop()
@@ -170,7 +170,7 @@ async def test_range_of_deleted_node_is_released_by_new_leader() -> None:
         await add(cluster, "a", "10.0.7.0/24")
         await add(cluster, "b")
         leader, other = await stand_by(cluster)
-        deafen(other)
+        stop_watches(other)
         await cluster.client.delete(NODES, Key("", "a"))
         await add(cluster, "a", "10.0.0.0/24")
         await leader.stop()
@@ -182,7 +182,7 @@ async def test_range_is_not_given_to_recreated_node() -> None:
     async with Cluster() as cluster:
         await add(cluster, "a")
         leader, other = await stand_by(cluster)
-        deafen(other)
+        stop_watches(other)
         await cluster.client.delete(NODES, Key("", "a"))
         await add(cluster, "a")
         await leader.stop()

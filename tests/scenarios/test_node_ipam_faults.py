@@ -21,7 +21,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.shared.node_ranges import ranges_of
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 SERVICES = "10.0.0.0/28"
 FLAGS = (
@@ -62,15 +62,15 @@ class World:
 
     async def join(self) -> None:
         with contextlib.suppress(ApiError):
-            await self.cluster.client.create(NODES, Node(metadata=ObjectMeta(name=one_of(NAMES))))
+            await self.cluster.client.create(NODES, Node(metadata=ObjectMeta(name=random_choice(NAMES))))
 
     async def leave(self) -> None:
         with contextlib.suppress(ApiError):
-            await self.cluster.client.delete(NODES, Key("", one_of(NAMES)))
+            await self.cluster.client.delete(NODES, Key("", random_choice(NAMES)))
 
     async def come_back(self) -> None:
         """A node goes, and another one comes at once by its name."""
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         with contextlib.suppress(ApiError):
             await self.cluster.client.delete(NODES, Key("", name))
             await self.cluster.client.create(NODES, Node(metadata=ObjectMeta(name=name)))
@@ -86,7 +86,7 @@ async def test_ranges_are_unique_and_complete_despite_faults() -> None:
         people = (world.join, world.join, world.leave, world.come_back)
         unheard = faults.unheard(world.come_back)
         for _ in range(ROUNDS):
-            await one_of((*people, *people, unheard, faults.kill, faults.cut, faults.deafen))()
+            await random_choice((*people, *people, unheard, faults.kill, faults.cut, faults.deafen))()
             if random_source().uniform(0, 1) < 0.6:
                 await cluster.sleep(random_source().uniform(0, 10))
         await faults.heal()

@@ -20,7 +20,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.virtual import VirtualLoop
 from controllers.node_lifecycle.desired import is_evicted, status_of
-from tests.scenarios.node_lifecycle import Taintings, cluster_of, manage, node
+from tests.scenarios.node_lifecycle import TaintTimes, cluster_of, manage, node
 
 pytestmark = pytest.mark.virtual
 
@@ -145,17 +145,17 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
         assert later == versions
 
 
-@pytest.mark.parametrize("trouble", ["silent", "not ready"])
-async def test_new_pod_on_unready_node_is_marked_not_ready(trouble: str) -> None:
+@pytest.mark.parametrize("problem", ["silent", "not ready"])
+async def test_new_pod_on_unready_node_is_marked_not_ready(problem: str) -> None:
     async with cluster_of("abc") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "early", "a")
-        if trouble == "silent":
+        if problem == "silent":
             agents.silent.add("a")
         else:
             agents.say("a", ready=False)
         await cluster.sleep(100)
-        assert await is_ready(cluster, "early") is (trouble == "not ready"), "who says so looks after it"
+        assert await is_ready(cluster, "early") is (problem == "not ready"), "who says so looks after it"
         made = builders.pod("late", ip="10.0.0.1")
         late = await cluster.client.create(PODS, made)
         await cluster.client.update(PODS, replace(late, status=made.status), subresource="status")
@@ -209,24 +209,24 @@ async def test_zone_metrics_report_health_and_evictions() -> None:
 
 async def test_disrupted_zone_is_evicted_slowly_unless_all_are() -> None:
     async with cluster_of("abcdef", "xyz") as (cluster, agents):
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         await manage(cluster)
         await cluster.sleep(60)
         agents.silent |= set("abcdef")
         await cluster.sleep(120)
-        assert len(taintings.evicted) == 6
-        assert taintings.closest(":\0:abcdef") >= 10
+        assert len(taint_times.evicted) == 6
+        assert taint_times.closest(":\0:abcdef") >= 10
         agents.silent |= set("xyz")
         await cluster.sleep(75)
-        assert taintings.evicted == set()
+        assert taint_times.evicted == set()
         agents.silent -= {"x", "y", "z"}
         await cluster.sleep(10)
-        assert taintings.evicted == set(), "nobody goes at once"
+        assert taint_times.evicted == set(), "nobody goes at once"
         await cluster.sleep(30)
-        assert 1 <= len(taintings.evicted) <= 3
+        assert 1 <= len(taint_times.evicted) <= 3
         agents.silent.clear()
         await cluster.sleep(30)
-        assert taintings.evicted == set()
+        assert taint_times.evicted == set()
 
 
 @pytest.mark.parametrize("seconds", [40, 100, 400])
@@ -307,12 +307,12 @@ async def test_startup_grace_period_flag_applies_to_new_node(flags: tuple[str, .
 )
 async def test_eviction_rate_flag_applies_to_fully_disrupted_zone(flags: tuple[str, ...], evicted: int) -> None:
     async with cluster_of("abcdefghi", "xyz") as (cluster, agents):
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         await manage(cluster, *flags)
         await cluster.sleep(60)
         agents.silent |= set("abcdefghi")
         await cluster.sleep(50 + 67)
-        assert evicted - 1 <= len(taintings.evicted) <= evicted
+        assert evicted - 1 <= len(taint_times.evicted) <= evicted
 
 
 @pytest.mark.flag("secondary-node-eviction-rate", "large-cluster-size-threshold", "unhealthy-zone-threshold")
@@ -328,9 +328,9 @@ async def test_eviction_rate_flag_applies_to_fully_disrupted_zone(flags: tuple[s
 )
 async def test_secondary_rate_flag_applies_to_partly_disrupted_zone(flags: tuple[str, ...], evicted: int) -> None:
     async with cluster_of("abcdefghi") as (cluster, agents):
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         await manage(cluster, *flags)
         await cluster.sleep(100)
         agents.silent |= set("abcdef")
         await cluster.sleep(50 + 70)
-        assert evicted <= len(taintings.evicted) <= (evicted + 1 if evicted > 1 else evicted)
+        assert evicted <= len(taint_times.evicted) <= (evicted + 1 if evicted > 1 else evicted)

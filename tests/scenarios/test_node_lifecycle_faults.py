@@ -15,7 +15,7 @@ from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.agents import Agents
 from controllers.node_lifecycle import SPECS
 from controllers.node_lifecycle.desired import status_of
-from tests.scenarios.node_lifecycle import Taintings, cluster_of, manage
+from tests.scenarios.node_lifecycle import TaintTimes, cluster_of, manage
 
 pytestmark = pytest.mark.virtual
 
@@ -39,7 +39,7 @@ async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
     return found
 
 
-class Trouble:
+class FaultRun:
     """Two managers on a bad network, and what befalls them and the nodes."""
 
     FLAGS = (
@@ -65,7 +65,7 @@ class Trouble:
         while len(self.replicas) < 2:
             self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2, may_lose_lead=True))
 
-    async def befall(self) -> None:
+    async def fail_something(self) -> None:
         """One thing happens."""
         name, replica = pick(self.MORTAL), pick(self.replicas)
         match pick(self.MISHAPS):
@@ -90,7 +90,7 @@ class Trouble:
                 await replica.stop()
         self.hurt |= self.agents.silent | {name for name, ready in self.agents.says.items() if not ready}
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         """Nothing fails any more."""
         for replica in self.replicas:
             replica.network.mend()
@@ -104,15 +104,15 @@ class Trouble:
 @pytest.mark.virtual(seeds=200)
 async def test_eviction_rates_and_healthy_nodes_hold_despite_faults() -> None:
     async with cluster_of("abc", "xyz", period=20) as (cluster, agents):
-        taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
+        taint_times, faulty = TaintTimes(cluster), FaultRun(cluster, agents)
         for _ in range(4):
-            await trouble.start()
+            await faulty.start()
             await cluster.sleep(random_source().uniform(0, 80))
-            await trouble.befall()
-        await trouble.calm()
+            await faulty.fail_something()
+        await faulty.heal()
         await cluster.sleep(WATCH_BREAKS + GRACE + 3 * 20)
-        assert set(taintings.names) <= trouble.hurt
-        assert min(taintings.closest(":\0:abc"), taintings.closest(":\0:xyz")) > 19.99
+        assert set(taint_times.names) <= faulty.hurt
+        assert min(taint_times.closest(":\0:abc"), taint_times.closest(":\0:xyz")) > 19.99
         assert await contradictions(cluster, agents) == []
 
 
@@ -148,19 +148,19 @@ async def test_zone_of_many_nodes_is_disconnected_and_recovers(hundreds: int) ->
         agents = ManyAgents(cluster, period=40)
         for zone, names in zones.items():
             await agents.join_all(names, zone)
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         tasks.start(agents.run(), name="agents")
         await manage(cluster, "--kube-api-qps=-1")
         await cluster.sleep(10)
 
         agents.silent |= set(zones["west"])
         await cluster.sleep(120)
-        assert set(taintings.by_zone) == {":\0:west"}, "nobody else"
-        assert 4 <= len(taintings.evicted) <= 11
+        assert set(taint_times.by_zone) == {":\0:west"}, "nobody else"
+        assert 4 <= len(taint_times.evicted) <= 11
         unknown = [n for n in (await cluster.client.list(NODES)).items if status_of(n) == "Unknown"]
         assert {n.metadata.name for n in unknown} == set(zones["west"])
 
         agents.silent.clear()
         await cluster.sleep(50)
-        assert taintings.closest(":\0:west") > 9.99
+        assert taint_times.closest(":\0:west") > 9.99
         assert [n.metadata.name for n in (await cluster.client.list(NODES)).items if n.spec.taints] == []

@@ -382,7 +382,7 @@ async def test_metrics_measure_provisioning_and_failures() -> None:
         assert counted[failed] >= 1
 
 
-async def deafen(cluster: Cluster, replica: Replica, path: str) -> None:
+async def stop_watches(cluster: Cluster, replica: Replica, path: str) -> None:
     """Have a manager hear nothing new of a collection."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
@@ -395,7 +395,7 @@ async def test_volume_of_claim_missing_in_cache_is_not_released(tmp_path: Path) 
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await cluster.settle()
-        await deafen(cluster, replica, PERSISTENT_VOLUME_CLAIMS.path())
+        await stop_watches(cluster, replica, PERSISTENT_VOLUME_CLAIMS.path())
         await add(cluster, claim(volumeName="v"))
         reference = {"namespace": "default", "name": "c", "uid": (await the_claim(cluster)).metadata.uid}
         await add(cluster, volume(claimRef=reference, **folder(tmp_path)))
@@ -408,7 +408,7 @@ async def test_claim_of_volume_missing_in_cache_is_not_lost() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await cluster.settle()
-        await deafen(cluster, replica, PERSISTENT_VOLUMES.path())
+        await stop_watches(cluster, replica, PERSISTENT_VOLUMES.path())
         await add(cluster, volume())
         await add(cluster, claim(volumeName="v", meta={"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}))
         await cluster.sleep(60)

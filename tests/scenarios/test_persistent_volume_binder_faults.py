@@ -32,7 +32,7 @@ from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.shared.claims import size_of
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.storage import add, claim, storage_class, volume
 
 FLAGS = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
@@ -93,8 +93,8 @@ class World:
     async def ask(self) -> None:
         """Somebody makes a claim, for a volume of the driver or for what there is; maybe of a name that was there."""
         self._made += 1
-        size = f"{one_of((1, 2, 3))}Gi"
-        made = claim(f"c{one_of(range(8))}", size, storageClassName=one_of(("", "fast", "fast")))
+        size = f"{random_choice((1, 2, 3))}Gi"
+        made = claim(f"c{random_choice(range(8))}", size, storageClassName=random_choice(("", "fast", "fast")))
         try:
             await add(self.cluster, made)
         except AlreadyExists:
@@ -103,22 +103,26 @@ class World:
     async def insist(self) -> None:
         """Somebody makes a claim for a volume by name, which others may have."""
         if self.volumes:
-            wanted = one_of(list(self.volumes.values()))
+            wanted = random_choice(list(self.volumes.values()))
             name, kind = wanted.metadata.name, wanted.spec.storage_class_name
             with contextlib.suppress(AlreadyExists):
-                await add(self.cluster, claim(f"c{one_of(range(8))}", "1Gi", storageClassName=kind, volumeName=name))
+                await add(
+                    self.cluster, claim(f"c{random_choice(range(8))}", "1Gi", storageClassName=kind, volumeName=name)
+                )
 
     async def offer(self) -> None:
         """Somebody makes a volume, to be kept or emptied."""
         self._made += 1
-        policy = one_of(("Retain", "Recycle"))
-        size = f"{one_of((1, 2, 3, 4))}Gi"
+        policy = random_choice(("Retain", "Recycle"))
+        size = f"{random_choice((1, 2, 3, 4))}Gi"
         await add(self.cluster, volume(f"v{self._made}", size, persistentVolumeReclaimPolicy=policy))
 
     async def drop(self) -> None:
         """Somebody deletes a claim."""
         if self.claims:
-            await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one_of(list(self.claims.values()))))
+            await self.cluster.client.delete(
+                PERSISTENT_VOLUME_CLAIMS, key_of(random_choice(list(self.claims.values())))
+            )
 
     async def check(self, driver: SimulatedDriver) -> None:
         """Raise AssertionError unless all is bound as it should be."""
@@ -148,8 +152,8 @@ async def test_volumes_are_bound_once_and_stay_bound_despite_faults() -> None:
             acts = (injector.kill, injector.cut, injector.deafen)
             for _ in range(ROUNDS):
                 for _ in range(2):
-                    await one_of((world.ask, world.ask, world.insist, world.offer, world.drop))()
-                await one_of(acts)()
+                    await random_choice((world.ask, world.ask, world.insist, world.offer, world.drop))()
+                await random_choice(acts)()
                 await cluster.sleep(random_source().uniform(0, 40))
             await injector.heal()
             for number in range(len(world.claims)):

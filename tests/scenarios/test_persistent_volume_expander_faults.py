@@ -25,7 +25,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.persistent_volume_expander import finished
 from controllers.shared.claims import size_of
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.storage import the_claim, the_volume
 from tests.scenarios.test_persistent_volume_expander import FLEX, ON, make_bound
 
@@ -62,7 +62,7 @@ class Sizes:
 async def test_volume_gets_requested_size_despite_faults() -> None:
     async with Cluster() as cluster:
         sizes = Sizes(cluster)
-        await make_bound(cluster, mode=one_of(("Filesystem", "Block")), **FLEX)
+        await make_bound(cluster, mode=random_choice(("Filesystem", "Block")), **FLEX)
         replica = await cluster.manage(*ON, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, ON, READ)
         wanted = 1
@@ -80,8 +80,8 @@ async def test_volume_gets_requested_size_despite_faults() -> None:
                 done = finished(claim, (volume.spec.capacity or {})[STORAGE])
                 await cluster.client.update(PERSISTENT_VOLUME_CLAIMS, done, subresource="status")
 
-        await go_on(cluster, (ask, ask, grow, grow, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (ask, ask, grow, grow, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         for _ in range(2):  # one that was begun may be of an earlier size
             await grow()
             await cluster.advance(60)
@@ -90,4 +90,4 @@ async def test_volume_gets_requested_size_despite_faults() -> None:
         assert volume.spec.capacity == claim.status.capacity == {STORAGE: f"{wanted}Gi"}
         assert not claim.status.conditions
         assert not volume.metadata.annotations
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

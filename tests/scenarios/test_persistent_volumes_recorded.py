@@ -66,10 +66,10 @@ def shown(tree: dict[str, Any]) -> dict[str, Any]:
 def sequence(states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return states without those that are as the one before, each as what is new in it."""
     different = [key for key, _ in groupby(states)]
-    told = []
+    differences = []
     for before, after in zip([{}, *different], different, strict=False):
-        told.append({key: value for key, value in after.items() if value != before.get(key)})
-    return told
+        differences.append({key: value for key, value in after.items() if value != before.get(key)})
+    return differences
 
 
 class Sequences:
@@ -87,7 +87,7 @@ class Sequences:
                 states = self._states.setdefault(f"{resource.kind}/{tree['metadata']['name']}", [])
                 states.append({"gone": True} if change.deleted else shown(tree))
 
-    def told(self) -> dict[str, list[dict[str, Any]]]:
+    def by_object(self) -> dict[str, list[dict[str, Any]]]:
         """Return the sequence of each object."""
         return {name: sequence(states) for name, states in self._states.items()}
 
@@ -141,5 +141,5 @@ async def test_volume_states_match_recorded_steps(row: dict[str, Any]) -> None:
         for step in row["steps"]:
             await take(cluster, step)
         await cluster.sleep(0.5)
-        assert sequences.told() == row["states"]
+        assert sequences.by_object() == row["states"]
         assert await reasons(cluster) == row["events"]

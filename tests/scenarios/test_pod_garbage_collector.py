@@ -125,10 +125,10 @@ async def test_node_counts_as_deleted_only_when_server_confirms() -> None:
         replica = await cluster.manage(*FLAGS)
         await cluster.settle()
 
-        def deaf(request: Request) -> Response | None:
+        def break_watch(request: Request) -> Response | None:
             return Response(500, {}, b"deaf") if request.path == "/api/v1/nodes" else None
 
-        replica.network.intercept(deaf)
+        replica.network.intercept(break_watch)
         replica.network.cut()
         replica.network.mend()
         await make_node(cluster)

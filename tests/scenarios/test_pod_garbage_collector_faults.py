@@ -26,7 +26,7 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 THRESHOLD = 3
 FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
@@ -82,7 +82,7 @@ class World:
             if row.name not in self.doomed:
                 self.wrong.append(f"{row.name} was deleted although few pods have ended")
             if row.field("status.phase") not in ENDED:
-                self.wrong.append(f"{row.name} was not told that it failed")
+                self.wrong.append(f"{row.name} was not marked as failed")
             return
         self.pods[row.name] = row
         ended = sorted(self._ended(), key=lambda one: (one.field("metadata.creationTimestamp"), one.name))
@@ -91,7 +91,7 @@ class World:
             if not is_lost:
                 self.wrong.append(f"{row.name} was taken for an orphan, and its node is there")
             if row.field("status.phase") != "Failed":
-                self.wrong.append(f"{row.name} was told why, and did not fail")
+                self.wrong.append(f"{row.name} has a reason but did not fail")
 
     def _is_settled(self, node: str) -> bool:
         """Whether the node is there and has been for a while."""
@@ -102,7 +102,7 @@ class World:
 
     async def move(self) -> None:
         """Take one of two nodes away, or bring it back; the third one stays."""
-        name = one_of(NODES_THERE[:2])
+        name = random_choice(NODES_THERE[:2])
         if name in self.there:
             await self.cluster.client.delete(NODES, Key("", name))
         else:
@@ -111,14 +111,14 @@ class World:
     async def join(self, name: str) -> None:
         await self.cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
 
-    async def bear(self) -> None:
+    async def add_pod(self) -> None:
         """Make a pod, which runs or ends soon."""
         self.born += 1
         tree: dict[str, Any] = {"metadata": {"name": f"p-{self.born}", "namespace": "default"}}
-        tree["spec"] = {"nodeName": one_of(NODES_THERE), "containers": [{"name": "c", "image": "i"}]}
+        tree["spec"] = {"nodeName": random_choice(NODES_THERE), "containers": [{"name": "c", "image": "i"}]}
         await self.cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
         with contextlib.suppress(NotFound):
-            phase = {"status": {"phase": one_of(("Running", *ENDED))}}
+            phase = {"status": {"phase": random_choice(("Running", *ENDED))}}
             await self.cluster.client.patch(PODS, Key("default", f"p-{self.born}"), phase, subresource="status")
 
 
@@ -129,12 +129,12 @@ async def test_exactly_the_garbage_is_collected_despite_faults() -> None:
         for name in NODES_THERE:
             await world.join(name)
         for _ in range(6):
-            await world.bear()
+            await world.add_pod()
         injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        people = (world.move, world.move, world.bear, world.bear, world.bear)
-        unheard = (injector.unheard(world.move), injector.unheard(world.bear))
+        people = (world.move, world.move, world.add_pod, world.add_pod, world.add_pod)
+        unheard = (injector.unheard(world.move), injector.unheard(world.add_pod))
         for _ in range(ROUNDS):
-            await one_of((*people, *unheard, injector.kill, injector.cut, injector.deafen))()
+            await random_choice((*people, *unheard, injector.kill, injector.cut, injector.deafen))()
             await cluster.sleep(random_source().uniform(0, 40))
         await injector.heal()
         await cluster.sleep(BOUND)

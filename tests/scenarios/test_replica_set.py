@@ -283,7 +283,7 @@ async def test_scale_down_prefers_pods_on_crowded_nodes() -> None:
         assert left.spec.node_name == "a"
 
 
-def deafen(replica: Replica, path: str = "/api/v1/pods") -> None:
+def stop_watches(replica: Replica, path: str = "/api/v1/pods") -> None:
     """Let the local copy of a collection grow old, while everything else is possible."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
@@ -295,7 +295,7 @@ async def test_stale_pod_cache_creates_no_pod_twice() -> None:
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=2))
         await cluster.settle()
-        deafen(replica)
+        stop_watches(replica)
         for wanted in (10, 4, 7):
             await scale(cluster, REPLICA_SETS, wanted)
             # Its copy is waited for, up to 10 seconds; then it is looked at without.

@@ -26,7 +26,7 @@ from tests.scenarios.devices import (
     pod,
     template,
 )
-from tests.scenarios.faults import unheard
+from tests.scenarios.faults import break_watches
 from tests.scenarios.test_manager_flags import most_in_work
 
 GPU = {"example.org/gpu": "1"}
@@ -222,7 +222,7 @@ async def test_reservation_of_pod_missed_by_watch_is_removed() -> None:
         replica = await cluster.manage(*FLAGS)
         made = await cluster.client.create(RESOURCE_CLAIMS, claim())
         await cluster.settle()
-        replica.network.intercept(unheard(PODS.path()))
+        replica.network.intercept(break_watches(PODS.path()))
         replica.network.cut()
         replica.network.mend()
         await allocate(cluster, made, await cluster.client.create(PODS, pod(gpu="shared")))

@@ -21,7 +21,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.shared.device_claims import is_over, known_claims
 from tests.scenarios.devices import DeviceScheduler, Reservations, claim, claims, end, pod, template
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller")
 READ = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resource.k8s.io/v1/resourceclaimtemplates")
@@ -39,24 +39,26 @@ class People:
         self.cluster = cluster
 
     async def make(self) -> None:
-        entries = {"one": one_of(("template/gpus", *SHARED))}
-        if one_of((True, False)):  # without, it may be placed before anybody has seen it
+        entries = {"one": random_choice(("template/gpus", *SHARED))}
+        if random_choice((True, False)):  # without, it may be placed before anybody has seen it
             entries["two"] = "template/gpus"
-        await self.cluster.client.create(PODS, pod(one_of(NAMES), node=one_of(("", "", "", "node-1")), **entries))
+        await self.cluster.client.create(
+            PODS, pod(random_choice(NAMES), node=random_choice(("", "", "", "node-1")), **entries)
+        )
 
     async def share(self) -> None:
-        await self.cluster.client.create(RESOURCE_CLAIMS, claim(one_of(SHARED)))
+        await self.cluster.client.create(RESOURCE_CLAIMS, claim(random_choice(SHARED)))
 
     async def end(self) -> None:
-        await end(self.cluster, one_of(NAMES), one_of(("Succeeded", "Failed")))
+        await end(self.cluster, random_choice(NAMES), random_choice(("Succeeded", "Failed")))
 
     async def delete(self) -> None:
-        await self.cluster.client.delete(PODS, Key("default", one_of(NAMES)), grace=one_of((0, 30)))
+        await self.cluster.client.delete(PODS, Key("default", random_choice(NAMES)), grace=random_choice((0, 30)))
 
     async def delete_claim(self) -> None:
         found = await claims(self.cluster)
         if found:
-            await self.cluster.client.delete(RESOURCE_CLAIMS, Key("default", one_of(found).metadata.name))
+            await self.cluster.client.delete(RESOURCE_CLAIMS, Key("default", random_choice(found).metadata.name))
 
 
 async def nothing() -> None:
@@ -68,16 +70,16 @@ async def test_used_claims_stay_and_each_is_unique_despite_faults() -> None:
     async with Cluster() as cluster:
         people, seen = People(cluster), Reservations(cluster)
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
-        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        deeds = (people.make, people.make, people.make, people.share, people.end, people.delete, people.delete_claim)
-        unheard = map(trouble.unheard, (people.make, people.end, people.delete))
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *unheard)
+        injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        actions = (people.make, people.make, people.make, people.share, people.end, people.delete, people.delete_claim)
+        unheard = map(injector.unheard, (people.make, people.end, people.delete))
+        failures = (nothing, injector.kill, injector.cut, injector.deafen, *unheard)
         async with DeviceScheduler(cluster, collects=True):
             for _ in range(ROUNDS):
                 with contextlib.suppress(ApiError):
-                    await one_of((*deeds, *troubles))()
+                    await random_choice((*actions, *failures))()
                 await cluster.sleep(random_source().uniform(0, 10))
-            await trouble.heal()
+            await injector.heal()
             for _ in range(2):  # one that is being deleted goes first
                 for name in SHARED:
                     with contextlib.suppress(ApiError):

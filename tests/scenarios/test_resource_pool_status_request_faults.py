@@ -32,8 +32,8 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.devices import allocate, claim
-from tests.scenarios.faults import go_on, one_of, put_forward
-from tests.scenarios.test_resource_pool_status_request import FLAGS, SERVER, ask, publish, told
+from tests.scenarios.faults import advance_wall_clock, random_choice, run_random_actions
+from tests.scenarios.test_resource_pool_status_request import FLAGS, SERVER, ask, get_request, publish
 
 READ = tuple(kind.path() for kind in (RESOURCE_POOL_STATUS_REQUESTS, RESOURCE_SLICES, RESOURCE_CLAIMS))
 ACTIONS = 25
@@ -102,34 +102,36 @@ class World:
             since = found.status.conditions[0].last_transition_time
         return (utc_now() - parse_time(since or "")).total_seconds()
 
-    def was_so(self, told: PoolStatus) -> bool:
-        if told.validation_error is not None:
-            return told.total_devices is None
-        size = (told.pool_name, told.resource_slice_count or 0, told.total_devices or 0)
-        free = max((told.total_devices or 0) - (told.allocated_devices or 0), 0)
-        given = (told.pool_name, told.allocated_devices or 0)
-        return size in self.sizes and given in self.allocated and told.available_devices == free
+    def was_so(self, get_request: PoolStatus) -> bool:
+        if get_request.validation_error is not None:
+            return get_request.total_devices is None
+        size = (get_request.pool_name, get_request.resource_slice_count or 0, get_request.total_devices or 0)
+        free = max((get_request.total_devices or 0) - (get_request.allocated_devices or 0), 0)
+        given = (get_request.pool_name, get_request.allocated_devices or 0)
+        return size in self.sizes and given in self.allocated and get_request.available_devices == free
 
     async def publish(self) -> None:
-        made = {"generation": one_of((1, 2, 3)), "resourceSliceCount": one_of((1, 1, 2))}
-        await publish(self.cluster, one_of(SLICES), one_of(POOLS), one_of((0, 1, 2, 5)), pool_spec=made)
+        made = {"generation": random_choice((1, 2, 3)), "resourceSliceCount": random_choice((1, 1, 2))}
+        await publish(
+            self.cluster, random_choice(SLICES), random_choice(POOLS), random_choice((0, 1, 2, 5)), pool_spec=made
+        )
 
     async def withdraw(self) -> None:
-        await self.cluster.client.delete(RESOURCE_SLICES, Key("", one_of(SLICES)))
+        await self.cluster.client.delete(RESOURCE_SLICES, Key("", random_choice(SLICES)))
 
     async def give(self) -> None:
-        await allocate(self.cluster, await self.cluster.client.create(RESOURCE_CLAIMS, claim(one_of(CLAIMS))))
+        await allocate(self.cluster, await self.cluster.client.create(RESOURCE_CLAIMS, claim(random_choice(CLAIMS))))
 
     async def take(self) -> None:
-        key = Key("default", one_of(CLAIMS))
+        key = Key("default", random_choice(CLAIMS))
         await self.cluster.client.patch(RESOURCE_CLAIMS, key, {"status": {"allocation": None}}, subresource="status")
 
     async def ask(self) -> None:
-        await ask(self.cluster, one_of(ASKED), **one_of(({}, {"limit": 1}, {"poolName": "shared"})))
+        await ask(self.cluster, random_choice(ASKED), **random_choice(({}, {"limit": 1}, {"poolName": "shared"})))
 
     async def drop(self, name: str = "") -> None:
         """Somebody deletes a request."""
-        self._dropped = name or one_of(ASKED)
+        self._dropped = name or random_choice(ASKED)
         try:
             await self.cluster.client.delete(RESOURCE_POOL_STATUS_REQUESTS, Key("", self._dropped))
         finally:
@@ -145,7 +147,7 @@ async def test_answers_are_correct_and_retained_despite_faults() -> None:
 
         async def renew() -> None:
             """While a manager deletes what is over, somebody else does so, and asks again under that name."""
-            put_forward(one_of((KEPT, KEPT, WAITED)))
+            advance_wall_clock(random_choice((KEPT, KEPT, WAITED)))
             await faults.kill()
             await cluster.sleep(random_source().uniform(0, 3))
             for name in ASKED:
@@ -153,13 +155,13 @@ async def test_answers_are_correct_and_retained_despite_faults() -> None:
                     await world.drop(name)
                 await ask(cluster, name)
 
-        await go_on(cluster, (*people, renew, renew, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await run_random_actions(cluster, (*people, renew, renew, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await faults.heal()
         await cluster.sleep(600)
         assert [name for name, one in world.requests.items() if one.status is None] == []
         await ask(cluster, "last")
         await cluster.sleep(60)
-        found = await told(cluster, "last")
+        found = await get_request(cluster, "last")
         assert found is not None
         assert found.status is not None
         for one in found.status.pools:

@@ -29,7 +29,7 @@ from controller_manager.framework.client import TransportError
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.test_custom_resources import DEFINITIONS, WIDGETS, definition, send, widget
 
 ACTIONS = 30
@@ -92,7 +92,7 @@ class World:
         self.client = cluster.client
         self.manager = manager
 
-    async def go_on(self) -> None:
+    async def run_random_actions(self) -> None:
         people = (
             *(self.make_config, self.make_config, self.make_pod, self.make_pod, self.make_service, self.make_widget),
             *(self.drop, self.drop, self.end_pod, self.hasten_pod, self.turn_service, self.resize),
@@ -102,14 +102,14 @@ class World:
             # Some are refused: what they are about may not be there, or be there already, or not fit.
             allowed, there = self.allowed(), self.there()
             with contextlib.suppress(ApiError, TransportError):
-                await one_of(people)()
+                await random_choice(people)()
             self.check_growth(allowed, there)
             self.check_limits()
             if random_source().uniform(0, 1) < 0.5:
                 await self.cluster.sleep(random_source().uniform(0, 3))
                 self.check_limits()
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         self.manager.network.rate = 0
         await self.cluster.sleep(300)  # longer than a silent watch goes unnoticed
         await self.cluster.settle()
@@ -153,60 +153,61 @@ class World:
                 assert now[name] <= max(limit, before[name]), f"{now[name]} of {limit} {name}"
 
     async def make_config(self) -> None:
-        meta = ObjectMeta(namespace="default", name=one_of(NAMES))
+        meta = ObjectMeta(namespace="default", name=random_choice(NAMES))
         await self.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
 
     async def make_pod(self) -> None:
-        deadline = one_of(({}, {"activeDeadlineSeconds": 50}))
-        cpu = one_of(("500m", "1", "2"))
+        deadline = random_choice(({}, {"activeDeadlineSeconds": 50}))
+        cpu = random_choice(("500m", "1", "2"))
         container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": cpu}}}
         spec = {"containers": [container], **deadline}
-        await send(self.cluster, "POST", PATHS["pods"], {"metadata": {"name": one_of(NAMES)}, "spec": spec})
+        await send(self.cluster, "POST", PATHS["pods"], {"metadata": {"name": random_choice(NAMES)}, "spec": spec})
 
     async def resize(self) -> None:
-        resources = {"limits": {"cpu": one_of(("500m", "1", "2"))}, "requests": {"cpu": "500m"}}
+        resources = {"limits": {"cpu": random_choice(("500m", "1", "2"))}, "requests": {"cpu": "500m"}}
         change = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
-        await self.client.patch(PODS, Key("default", one_of(NAMES)), change, subresource="resize")
+        await self.client.patch(PODS, Key("default", random_choice(NAMES)), change, subresource="resize")
 
     async def make_service(self) -> None:
         await self.client.create(
-            SERVICES, builders.service(one_of(NAMES), type=one_of(("ClusterIP", "NodePort", "LoadBalancer")))
+            SERVICES,
+            builders.service(random_choice(NAMES), type=random_choice(("ClusterIP", "NodePort", "LoadBalancer"))),
         )
 
     async def make_widget(self) -> None:
-        await send(self.cluster, "POST", WIDGETS, widget(one_of(NAMES)))
+        await send(self.cluster, "POST", WIDGETS, widget(random_choice(NAMES)))
 
     async def define(self) -> None:
         await send(self.cluster, "POST", DEFINITIONS, definition())
 
     async def drop(self) -> None:
-        path = one_of(tuple(PATHS.values()))
+        path = random_choice(tuple(PATHS.values()))
         query = (("gracePeriodSeconds", "0"),)
-        await self.client.raw(Call("DELETE", f"{path}/{one_of(NAMES)}", query=query))
+        await self.client.raw(Call("DELETE", f"{path}/{random_choice(NAMES)}", query=query))
 
     async def end_pod(self) -> None:
-        status = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
-        await self.client.patch(PODS, Key("default", one_of(NAMES)), status, subresource="status")
+        status = {"status": {"phase": random_choice(("Succeeded", "Failed"))}}
+        await self.client.patch(PODS, Key("default", random_choice(NAMES)), status, subresource="status")
 
     async def hasten_pod(self) -> None:
-        await self.client.patch(PODS, Key("default", one_of(NAMES)), {"spec": {"activeDeadlineSeconds": 9}})
+        await self.client.patch(PODS, Key("default", random_choice(NAMES)), {"spec": {"activeDeadlineSeconds": 9}})
 
     async def turn_service(self) -> None:
-        change = {"spec": {"type": one_of(("ClusterIP", "NodePort"))}}
-        await self.client.patch(SERVICES, Key("default", one_of(NAMES)), change)
+        change = {"spec": {"type": random_choice(("ClusterIP", "NodePort"))}}
+        await self.client.patch(SERVICES, Key("default", random_choice(NAMES)), change)
 
     async def make_quota(self) -> None:
-        name, scopes, hard = one_of(QUOTAS)
+        name, scopes, hard = random_choice(QUOTAS)
         meta = ObjectMeta(namespace="default", name=name)
         await self.client.create(RESOURCE_QUOTAS, ResourceQuota(metadata=meta, spec=Spec(hard=hard, scopes=scopes)))
 
     async def change_quota(self) -> None:
-        name, _, hard = one_of(QUOTAS)
-        change = {"spec": {"hard": {one_of(tuple(hard)): one_of(("0", "1", "3", "5"))}}}
+        name, _, hard = random_choice(QUOTAS)
+        change = {"spec": {"hard": {random_choice(tuple(hard)): random_choice(("0", "1", "3", "5"))}}}
         await self.client.patch(RESOURCE_QUOTAS, Key("default", name), change)
 
     async def drop_quota(self) -> None:
-        await self.client.delete(RESOURCE_QUOTAS, Key("default", one_of(QUOTAS)[0]))
+        await self.client.delete(RESOURCE_QUOTAS, Key("default", random_choice(QUOTAS)[0]))
 
     async def change_manager(self) -> None:
         await self.manager.kill()
@@ -238,8 +239,8 @@ async def test_quotas_are_not_exceeded_and_correct_despite_faults() -> None:
         manager = await cluster.manage("--leader-elect=false", specs=SPECS, faults=FAULTS)
         world = World(cluster, manager)
         await world.make_quota()
-        await world.go_on()
-        await world.calm()
+        await world.run_random_actions()
+        await world.heal()
         for quota in (await cluster.client.list(RESOURCE_QUOTAS, "default")).items:
             assert quota.status.hard == quota.spec.hard, key_of(quota)
             expected = await counted(cluster, quota)

@@ -18,8 +18,8 @@ from controller_manager.testing.pod_agent import PodAgent
 from controllers.scheduler import SPECS
 from controllers.scheduler.controller import SchedulerOptions
 from controllers.scheduler.pod_requirements import nominated_node
-from tests.scenarios.faults import one_of
-from tests.scenarios.scheduler import FLAGS, condition, make_node, make_pod, nodes_of, told
+from tests.scenarios.faults import random_choice
+from tests.scenarios.scheduler import FLAGS, condition, events_of, make_node, make_pod, nodes_of
 from tests.scenarios.workloads import replica_set
 
 pytestmark = pytest.mark.virtual
@@ -49,8 +49,8 @@ async def test_pods_are_bound_to_nodes_with_room() -> None:
         assert sorted(found.values()) == ["", "a", "a", "b", "b"]
         left = next(name for name, node in found.items() if not node)
         assert await condition(cluster, left) == ("False", "Unschedulable", NO_CPU)
-        assert len(await told(cluster, "Scheduled")) == 4
-        assert await told(cluster, "FailedScheduling") == [NO_CPU]
+        assert len(await events_of(cluster, "Scheduled")) == 4
+        assert await events_of(cluster, "FailedScheduling") == [NO_CPU]
         await cluster.client.delete(PODS, Key("default", next(n for n, node in found.items() if node)), grace=0)
         await cluster.settle()
         assert (await nodes_of(cluster))[left]
@@ -112,7 +112,7 @@ async def test_rejected_binding_is_reported_and_retried() -> None:
         status, reason, message = await condition(cluster, "p")
         assert (status, reason) == ("False", "SchedulerError")
         assert "not yours" in message
-        assert len(await told(cluster, "FailedScheduling")) == 1
+        assert len(await events_of(cluster, "FailedScheduling")) == 1
         replica.network.intercept(lambda _: None)
         await cluster.advance(10)
         assert await nodes_of(cluster) == {"p": "a"}
@@ -181,7 +181,7 @@ async def test_pod_of_higher_priority_preempts_others() -> None:
         found = await nodes_of(cluster)
         assert found.pop("vip") == nominated
         assert len(found) == 2
-        assert len(await told(cluster, "Preempted")) == 2
+        assert len(await events_of(cluster, "Preempted")) == 2
 
 
 async def test_pod_without_preemption_policy_waits() -> None:
@@ -241,9 +241,11 @@ async def test_nodes_accept_scheduled_pods_despite_faults() -> None:
         ]
         names = [f"p{number}" for number in range(15)]
         for name in names:
-            await make_pod(cluster, name, cpu=one_of(("1", "500m")), tolerations=[{"operator": "Exists"}])
+            await make_pod(cluster, name, cpu=random_choice(("1", "500m")), tolerations=[{"operator": "Exists"}])
             with contextlib.suppress(NotFound):
-                await cluster.client.delete(PODS, Key("default", one_of(names)), grace=one_of((None, 0, 1)))
+                await cluster.client.delete(
+                    PODS, Key("default", random_choice(names)), grace=random_choice((None, 0, 1))
+                )
             await cluster.sleep(random_source().uniform(0, 4))
         for replica in replicas:
             replica.network.rate = 0.0

@@ -20,7 +20,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controllers.scheduler import event_handlers
 from controllers.shared.device_claims import devices_of
-from tests.scenarios.scheduler import FLAGS, Tree, condition, make_node, make_pod, nodes_of, told
+from tests.scenarios.scheduler import FLAGS, Tree, condition, events_of, make_node, make_pod, nodes_of
 
 pytestmark = pytest.mark.virtual
 
@@ -181,7 +181,7 @@ async def test_binding_waits_for_device_binding_conditions() -> None:
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
         status = {"devices": [{"driver": "d.org", "pool": "a", "device": "d0", "conditions": [ready]}]}
-        assert await told(cluster, "BindingConditionsPending") == [
+        assert await events_of(cluster, "BindingConditionsPending") == [
             "waiting for binding conditions for device on node a"
         ]
         await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), {"status": status}, subresource="status")

@@ -14,7 +14,7 @@ from controller_manager.common.api.storage import (
     StorageClass,
 )
 from controller_manager.testing import Cluster
-from tests.scenarios.scheduler import Tree, condition, make_node, make_pod, nodes_of, nominated, told
+from tests.scenarios.scheduler import Tree, condition, events_of, make_node, make_pod, nodes_of, nominated
 
 pytestmark = pytest.mark.virtual
 
@@ -125,4 +125,4 @@ async def test_failed_provisioning_is_retried_on_other_node() -> None:
         await cluster.advance(60)
         claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"))
         assert (claim.metadata.annotations or {})["volume.kubernetes.io/selected-node"] == "b"
-        assert any("no volume could be made at a" in one for one in await told(cluster, "FailedScheduling"))
+        assert any("no volume could be made at a" in one for one in await events_of(cluster, "FailedScheduling"))

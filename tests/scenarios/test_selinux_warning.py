@@ -24,7 +24,7 @@ def labelled(name: str, level: str = "", policy: str = "", **further: Any) -> An
     return pod(name, of_claim("data"), securityContext=context, **further)
 
 
-async def told(cluster: Cluster) -> list[tuple[str, str]]:
+async def events(cluster: Cluster) -> list[tuple[str, str]]:
     """The pod and reason of each event."""
     found: list[Event] = (await cluster.client.list(EVENTS)).items
     assert all(event.type == "Normal" for event in found if event.reason in (LABEL, POLICY))
@@ -44,10 +44,10 @@ async def test_different_labels_are_reported_on_both_pods() -> None:
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2"))
         await cluster.client.create(PODS, labelled("b", "s0:c1,c2"))
         await cluster.settle()
-        assert await told(cluster) == []
+        assert await events(cluster) == []
         await cluster.client.create(PODS, labelled("c", "s0:c3,c4"))
         await cluster.settle()
-        assert await told(cluster) == [("a", LABEL), ("b", LABEL), ("c", LABEL), ("c", LABEL)]
+        assert await events(cluster) == [("a", LABEL), ("b", LABEL), ("c", LABEL), ("c", LABEL)]
         series = await samples(replica, FAMILY)
         assert len(series) == 4
         assert set(series.values()) == {1.0}
@@ -65,7 +65,7 @@ async def test_different_change_policies_are_reported() -> None:
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2"))
         await cluster.client.create(PODS, labelled("b", "s0:c1,c2", "Recursive"))
         await cluster.settle()
-        assert await told(cluster) == [("a", POLICY), ("a", LABEL), ("b", POLICY), ("b", LABEL)]
+        assert await events(cluster) == [("a", POLICY), ("a", LABEL), ("b", POLICY), ("b", LABEL)]
 
 
 async def test_csi_driver_change_creates_and_ends_conflicts() -> None:
@@ -74,7 +74,7 @@ async def test_csi_driver_change_creates_and_ends_conflicts() -> None:
         for name, level in (("a", "s0:c1,c2"), ("b", "s0:c3,c4")):
             await cluster.client.create(PODS, labelled(name, level))
         await cluster.settle()
-        assert await told(cluster) == []  # without a CSIDriver nothing is mounted with a label
+        assert await events(cluster) == []  # without a CSIDriver nothing is mounted with a label
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))
         await cluster.settle()
         assert len(await samples(replica, FAMILY)) == 2
@@ -92,7 +92,7 @@ async def test_volume_mounted_with_two_labels_is_reported() -> None:
         main = {"name": "main", "image": "i", "volumeMounts": mount}
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2", containers=[main, other]))
         await cluster.settle()
-        assert await told(cluster) == [("a", "MultipleSELinuxLabels")]
+        assert await events(cluster) == [("a", "MultipleSELinuxLabels")]
 
 
 async def test_claim_bound_later_causes_conflict() -> None:
@@ -102,7 +102,7 @@ async def test_claim_bound_later_causes_conflict() -> None:
         for name, level in (("a", "s0:c1,c2"), ("b", "s0:c3,c4")):
             await cluster.client.create(PODS, labelled(name, level))
         await cluster.settle()
-        assert await told(cluster) == []
+        assert await events(cluster) == []
         await bind(cluster, "data", modes=("ReadWriteMany",))
         await cluster.settle()
-        assert await told(cluster) == [("a", LABEL), ("b", LABEL)]
+        assert await events(cluster) == [("a", LABEL), ("b", LABEL)]

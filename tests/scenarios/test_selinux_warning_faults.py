@@ -21,7 +21,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, CSIDriver
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from tests.scenarios.faults import calm, go_on, one_of
+from tests.scenarios.faults import heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_selinux_warning import FAMILY
 from tests.scenarios.volumes import DRIVER, METRICS, bind, csi_driver, of_claim, pod, samples
 
@@ -84,24 +84,24 @@ class World:
                         yield what, one[0], one[number], other[0], other[number]
 
     async def add(self) -> None:
-        level, policy = one_of(LEVELS), one_of(POLICIES)
+        level, policy = random_choice(LEVELS), random_choice(POLICIES)
         context: dict[str, Any] = {"seLinuxChangePolicy": policy}
         if level:
             context["seLinuxOptions"] = {"level": level}
-        volumes = [of_claim(name) for name in sorted({one_of(VOLUMES), one_of(VOLUMES)})]
-        await self.cluster.client.create(PODS, pod(one_of(NAMES), *volumes, securityContext=context))
+        volumes = [of_claim(name) for name in sorted({random_choice(VOLUMES), random_choice(VOLUMES)})]
+        await self.cluster.client.create(PODS, pod(random_choice(NAMES), *volumes, securityContext=context))
 
     async def end(self) -> None:
-        change = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
-        await self.cluster.client.patch(PODS, Key("default", one_of(NAMES)), change, subresource="status")
+        change = {"status": {"phase": random_choice(("Succeeded", "Failed"))}}
+        await self.cluster.client.patch(PODS, Key("default", random_choice(NAMES)), change, subresource="status")
 
     async def delete(self) -> None:
-        await self.cluster.client.delete(PODS, Key("default", one_of(NAMES)), grace=0)
+        await self.cluster.client.delete(PODS, Key("default", random_choice(NAMES)), grace=0)
 
     async def turn(self) -> None:
         """The driver says something else of its volumes, or is said to be there, or not."""
-        if one_of((True, False)):
-            await self.cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=one_of((True, False))))
+        if random_choice((True, False)):
+            await self.cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=random_choice((True, False))))
         else:
             await self.cluster.client.delete(CSI_DRIVERS, Key("", DRIVER))
 
@@ -118,9 +118,9 @@ async def test_only_pods_sharing_a_volume_are_reported_despite_faults() -> None:
         await bind(cluster, "v", modes=("ReadWriteMany",))
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
         people = (*(world.add,) * 5, world.end, world.delete, world.turn)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await bind(cluster, "w", modes=("ReadWriteMany",))
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         shown = await samples(faults.replica, FAMILY)
         assert {pair for name in shown for pair in [parts_of(name)]} == {
             one
@@ -128,8 +128,10 @@ async def test_only_pods_sharing_a_volume_are_reported_despite_faults() -> None:
             for one in ((what, first, value, second, its), (what, second, its, first, value))
         }
         for event in (await cluster.client.list(EVENTS)).items:
-            told = [one for one in world.seen if event.reason == f"{one[0]}Conflict" and is_told(event.message, one)]
-            assert any(one[1] == event.involved_object.name for one in told), event.message
+            reported = [
+                one for one in world.seen if event.reason == f"{one[0]}Conflict" and is_told(event.message, one)
+            ]
+            assert any(one[1] == event.involved_object.name for one in reported), event.message
 
 
 def parts_of(sample: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from controller_manager.testing import Cluster, Replica
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, secrets_of
 from controllers.legacy_token_cleaner import SPECS as CLEANER
 from controllers.service_account_tokens import SPECS
-from tests.scenarios.faults import unheard
+from tests.scenarios.faults import break_watches
 
 pytestmark = pytest.mark.virtual
 TYPE = "kubernetes.io/service-account-token"
@@ -124,7 +124,7 @@ async def test_secret_of_account_missed_by_watch_is_deleted(flags: list[str]) ->
     async with Cluster() as cluster:
         replica = await cluster.manage(*flags, specs=SPECS, strict=False)
         await cluster.settle()
-        replica.network.intercept(unheard(SERVICE_ACCOUNTS.path()))
+        replica.network.intercept(break_watches(SERVICE_ACCOUNTS.path()))
         replica.network.cut()
         replica.network.mend()
         await account(cluster, "a")

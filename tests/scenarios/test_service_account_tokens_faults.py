@@ -18,7 +18,7 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base.clock import monotonic
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_service_account_tokens import NAME, UID, account, claims_of, flags, secret
 
 __all__ = ["flags"]  # a fixture
@@ -72,20 +72,20 @@ class World:
 
     async def join(self) -> None:
         """Somebody makes an account."""
-        await account(self.cluster, one_of(NAMES))
+        await account(self.cluster, random_choice(NAMES))
 
     async def leave(self) -> None:
         """Somebody deletes an account."""
-        await self.cluster.client.delete(SERVICE_ACCOUNTS, key_of(one_of(list(self.accounts.values()))))
+        await self.cluster.client.delete(SERVICE_ACCOUNTS, key_of(random_choice(list(self.accounts.values()))))
 
     async def ask(self) -> None:
         """Somebody makes a secret for the token of an account."""
         self._made += 1
-        await self.cluster.client.create(SECRETS, secret(f"s{self._made}", one_of(NAMES)))
+        await self.cluster.client.create(SECRETS, secret(f"s{self._made}", random_choice(NAMES)))
 
     async def drop(self) -> None:
         """Somebody deletes a secret."""
-        self._dropped = one_of(sorted(self.secrets))
+        self._dropped = random_choice(sorted(self.secrets))
         try:
             await self.cluster.client.delete(SECRETS, Key("default", self._dropped))
         finally:
@@ -93,7 +93,7 @@ class World:
 
     async def empty(self) -> None:
         """Somebody takes the token out of a secret."""
-        key = Key("default", one_of(sorted(self.secrets)))
+        key = Key("default", random_choice(sorted(self.secrets)))
         await self.cluster.client.patch(SECRETS, key, {"data": {"token": None}})
 
 
@@ -106,8 +106,8 @@ async def test_secrets_live_as_long_as_their_accounts_despite_faults(flags: list
         faults = FaultInjector(cluster, replica, given, READ)
         people = (world.join, world.join, world.leave, world.ask, world.ask, world.drop, world.empty)
         unheard = map(faults.unheard, (world.join, world.leave, world.ask))
-        await go_on(cluster, (*people, *unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (*people, *unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         assert world.wrong == []
         for found in world.secrets.values():
             said = found.metadata.annotations or {}
@@ -116,4 +116,4 @@ async def test_secrets_live_as_long_as_their_accounts_despite_faults(flags: list
             claims = claims_of(found.data["token"])
             assert claims["kubernetes.io/serviceaccount/service-account.uid"] == owner.metadata.uid
             assert claims["kubernetes.io/serviceaccount/secret.name"] == found.metadata.name
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

@@ -20,7 +20,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.service_cidrs import FINALIZER, SPECS
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 pytestmark = pytest.mark.virtual
 
@@ -140,7 +140,7 @@ async def test_every_service_address_has_a_range_despite_faults() -> None:
         faults = FaultInjector(cluster, await manage(cluster, faults=RATE), FLAGS, READ)
         for number in range(12):
             name = f"r{number % len(ranges)}"
-            await one_of((faults.deafen, faults.kill, nothing, nothing, nothing))()
+            await random_choice((faults.deafen, faults.kill, nothing, nothing, nothing))()
             try:
                 if random_source().uniform(0, 1) < 0.5:
                     await add(cluster, name, ranges[number % len(ranges)])

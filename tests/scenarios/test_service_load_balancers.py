@@ -15,7 +15,7 @@ from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedLoadBalancers
 from controllers.service_load_balancers import FINALIZER
 from controllers.shared.cloud import EXCLUDED
-from tests.scenarios.cloud import ALLOW, WEB, add_node, add_service, events, manage, say
+from tests.scenarios.cloud import ALLOW, WEB, add_node, add_service, events, manage, set_ready
 
 pytestmark = pytest.mark.virtual
 
@@ -30,7 +30,7 @@ async def start(cluster: Cluster, cloud: SimulatedCloud, *flags: str) -> Replica
     return replica
 
 
-async def told(cluster: Cluster) -> list[str]:
+async def reasons(cluster: Cluster) -> list[str]:
     return await events(cluster, "service-controller")
 
 
@@ -50,13 +50,13 @@ async def test_load_balancer_exists_as_long_as_its_service() -> None:
         assert balancer.sources == ("10.0.0.0/8",)
         assert await addresses(cluster) == [balancer.address]
         assert FINALIZER in (await cluster.client.get(SERVICES, WEB)).metadata.finalizers
-        assert sorted(await told(cluster)) == ["EnsuredLoadBalancer", "EnsuringLoadBalancer"]
+        assert sorted(await reasons(cluster)) == ["EnsuredLoadBalancer", "EnsuringLoadBalancer"]
         await cluster.client.delete(SERVICES, WEB)
         await cluster.settle()
         with pytest.raises(NotFound):
             await cluster.client.get(SERVICES, WEB)
         assert cloud.balancers == {}
-        assert sorted((await told(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
+        assert sorted((await reasons(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
 
 
 async def test_service_deleted_before_finalizer_gets_no_load_balancer() -> None:
@@ -122,7 +122,7 @@ async def test_load_balancer_follows_eligible_nodes() -> None:
         await add_node(cluster, "c")
         await cluster.settle()
         assert balancer.nodes == ("a", "b", "c")
-        await say(cluster, "b", ready="False")
+        await set_ready(cluster, "b", ready="False")
         await cluster.client.patch(NODES, Key("", "c"), {"spec": {"unschedulable": True}})
         await cluster.settle()
         assert cloud.calls == {"ensure": 1, "update": 1}
@@ -136,7 +136,7 @@ async def test_load_balancer_follows_eligible_nodes() -> None:
         await cluster.client.delete(NODES, Key("", "b"))
         await cluster.settle()
         assert balancer.nodes == ()
-        assert sorted(set(await told(cluster))) == [
+        assert sorted(set(await reasons(cluster))) == [
             *("EnsuredLoadBalancer", "EnsuringLoadBalancer", "UnAvailableLoadBalancer!", "UpdatedLoadBalancer"),
         ]
         page = await replica.manager.pages.handle(Request("GET", "/metrics"))
@@ -158,10 +158,10 @@ async def test_missing_load_balancer_is_ensured_on_node_change() -> None:
         await add_node(cluster, "c")
         await cluster.settle()
         assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
-        assert "UpdateLoadBalancerFailed!" not in await told(cluster)
+        assert "UpdateLoadBalancerFailed!" not in await reasons(cluster)
 
 
-class Moody(SimulatedLoadBalancers):
+class FailingLoadBalancers(SimulatedLoadBalancers):
     """Raises what it is told to, once for each."""
 
     def __init__(self, cloud: SimulatedCloud, *moods: Exception) -> None:
@@ -187,40 +187,40 @@ def gaps(times: list[float]) -> list[float]:
 
 async def test_failures_are_reported_and_retried_with_backoff() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = moody = Moody(cloud, *(OSError("no") for _ in range(8)))
+    cloud.load_balancers = failing = FailingLoadBalancers(cloud, *(OSError("no") for _ in range(8)))
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.advance(2000)
-        assert gaps(moody.at) == [5, 10, 20, 40, 80, 160, 300, 300]
+        assert gaps(failing.at) == [5, 10, 20, 40, 80, 160, 300, 300]
         assert await addresses(cluster) == ["192.0.2.1"]
-        assert sorted((await told(cluster))[:2]) == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
+        assert sorted((await reasons(cluster))[:2]) == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
 
 
 async def test_retry_later_of_provider_sets_retry_delay() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = moody = Moody(cloud, RetryLater(7, "not yet"), RetryLater(7, "not yet"))
+    cloud.load_balancers = failing = FailingLoadBalancers(cloud, RetryLater(7, "not yet"), RetryLater(7, "not yet"))
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.advance(60)
-        assert gaps(moody.at) == [7, 7]
+        assert gaps(failing.at) == [7, 7]
         assert await addresses(cluster) == ["192.0.2.1"]
 
 
 async def test_load_balancer_implemented_elsewhere_gets_only_finalizer() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = Moody(cloud, ImplementedElsewhere())
+    cloud.load_balancers = FailingLoadBalancers(cloud, ImplementedElsewhere())
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.settle()
         found = await cluster.client.get(SERVICES, WEB)
         assert (found.metadata.finalizers, await addresses(cluster)) == ((FINALIZER,), [])
-        assert await told(cluster) == ["EnsuringLoadBalancer"]
+        assert await reasons(cluster) == ["EnsuringLoadBalancer"]
 
 
-class Forgetful(SimulatedLoadBalancers):
+class AnswerLosingLoadBalancers(SimulatedLoadBalancers):
     """Does what it is asked once, and loses the answer."""
 
     loses = False
@@ -235,12 +235,12 @@ class Forgetful(SimulatedLoadBalancers):
 
 async def test_load_balancer_is_ensured_again_after_lost_answer() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = forgetful = Forgetful(cloud)
+    cloud.load_balancers = losing = AnswerLosingLoadBalancers(cloud)
     async with Cluster() as cluster:
         await start(cluster, cloud)
         made = await add_service(cluster)
         await cluster.settle()
-        forgetful.loses = True
+        losing.loses = True
         for port in (81, 80):
             await cluster.client.patch(SERVICES, WEB, {"spec": {"ports": [{"port": port}]}})
             await cluster.sleep(1)
@@ -250,15 +250,15 @@ async def test_load_balancer_is_ensured_again_after_lost_answer() -> None:
 
 async def test_failed_update_is_reported() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = moody = Moody(cloud)
+    cloud.load_balancers = failing = FailingLoadBalancers(cloud)
     async with Cluster() as cluster:
         await start(cluster, cloud)
         made = await add_service(cluster)
         await cluster.settle()
-        moody.moods.append(OSError("no"))
+        failing.moods.append(OSError("no"))
         await add_node(cluster, "c")
         await cluster.advance(30)
-        assert "UpdateLoadBalancerFailed!" in await told(cluster)
+        assert "UpdateLoadBalancerFailed!" in await reasons(cluster)
         assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
 
 
@@ -268,7 +268,7 @@ async def test_hanging_cloud_call_times_out_and_is_retried() -> None:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.sleep(601)
-        assert (await told(cluster))[-1] == "SyncLoadBalancerFailed!"
+        assert (await reasons(cluster))[-1] == "SyncLoadBalancerFailed!"
         cloud.delay = 0
         await cluster.advance(60)
         assert await addresses(cluster) == ["192.0.2.1"]

@@ -38,7 +38,7 @@ SHARED = "--leader-elect-per-controller"
 NAMESPACE_NAMES = ("red", "green", "blue", "orders", "payments", "search")
 
 
-class Trail:
+class WorkLog:
     """Who works on which key."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class CopyOptions(Options):
     """None."""
 
 
-def copier(trail: Trail, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyOptions]:
+def copier(log: WorkLog, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyOptions]:
     """A controller that copies `data.wanted` of a config map to `data.done`, slowly."""
 
     class Copier:
@@ -62,17 +62,17 @@ def copier(trail: Trail, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyO
         async def reconcile(self, key: Key) -> Requeue | None:
             import asyncio
 
-            assert key not in trail.working, f"{key}: {self._name} beside {trail.working[key]}"
-            trail.working[key] = self._name
+            assert key not in log.working, f"{key}: {self._name} beside {log.working[key]}"
+            log.working[key] = self._name
             try:
-                trail.runs[key].append((clock.monotonic(), self._name))
+                log.runs[key].append((clock.monotonic(), self._name))
                 config = self._configs.get(key)
                 await asyncio.sleep(random_source().uniform(0.0, 2.0))
                 if config is not None and "wanted" in config.data and config.data.get("done") != config.data["wanted"]:
                     patch = {"data": {"done": config.data["wanted"]}}
                     await self._client.patch(CONFIG_MAPS, key, patch)
             finally:
-                del trail.working[key]
+                del log.working[key]
             return None
 
     rbac = (PolicyRule(("",), ("configmaps",), ("patch",)),)
@@ -157,11 +157,11 @@ async def test_killed_replica_is_replaced_and_new_one_gets_a_share() -> None:
 
 @pytest.mark.flag("controller-shards")
 async def test_shards_reconcile_and_cache_only_their_objects() -> None:
-    trail = Trail()
+    log = WorkLog()
     async with Cluster() as cluster:
         await make_namespaces(cluster)
         flags = (SHARED, "--controller-shards=copy=3")
-        replicas = [await cluster.manage(*flags, specs=[copier(trail)], may_lose_lead=True) for _ in range(3)]
+        replicas = [await cluster.manage(*flags, specs=[copier(log)], may_lose_lead=True) for _ in range(3)]
         await cluster.sleep(20)
         for name in NAMESPACE_NAMES:
             await want(cluster, Key(name, "a"), "1")
@@ -172,11 +172,11 @@ async def test_shards_reconcile_and_cache_only_their_objects() -> None:
             name = replica.manager.state().name
             (index,) = [int(one[-1]) for one in running(replica)]
             shard = Shard(index, 3)
-            done = {key.namespace for key, runs in trail.runs.items() if name in dict(map(reversed, runs))}  # type: ignore[arg-type]
+            done = {key.namespace for key, runs in log.runs.items() if name in dict(map(reversed, runs))}  # type: ignore[arg-type]
             ours = {one for one in NAMESPACE_NAMES if shard.has(NAMESPACES, Key("", one))}
             assert done & set(NAMESPACE_NAMES) == ours
             (held,) = [one for one in replica.manager.state().informers if one.selection.startswith("configmaps")]
-            mine = [key for key in trail.runs if shard.has(CONFIG_MAPS, key)]
+            mine = [key for key in log.runs if shard.has(CONFIG_MAPS, key)]
             assert held.objects == len(mine)
 
 
@@ -219,7 +219,7 @@ async def test_invalid_shard_flags_are_rejected(flags: tuple[str, ...], why: str
 
 @pytest.mark.virtual(seeds=50)
 async def test_every_key_has_one_worker_despite_faults() -> None:
-    trail, source = Trail(), Random(random_source().uniform(0.0, 1.0))
+    log, source = WorkLog(), Random(random_source().uniform(0.0, 1.0))
     by = source.choice((NAMESPACES, CONFIG_MAPS))
     keys = [Key(namespace, name) for namespace in NAMESPACE_NAMES for name in ("a", "b")]
     if by is CONFIG_MAPS:
@@ -230,7 +230,7 @@ async def test_every_key_has_one_worker_despite_faults() -> None:
 
         async def start() -> None:
             flags = (SHARED, "--controller-shards=copy=3")
-            replicas.append(await cluster.manage(*flags, specs=[copier(trail, by)], may_lose_lead=True, strict=False))
+            replicas.append(await cluster.manage(*flags, specs=[copier(log, by)], may_lose_lead=True, strict=False))
 
         for number in range(5):
             living = [one for one in replicas if not one.has_ended]

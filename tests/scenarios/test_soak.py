@@ -13,7 +13,7 @@ from controller_manager.common.api.resource import Key, Resource, key_of
 from controller_manager.common.base.random import random_source
 from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 ROUNDS = 25
 AT_ONCE = 12
@@ -23,7 +23,7 @@ LONGEST_OUTAGE = 40.0
 WORST_NETWORK = 0.3
 
 
-class Storm:
+class FaultRun:
     """A cluster of two managers, users who change things, and what goes wrong."""
 
     def __init__(self, cluster: Cluster, replicas: list[Replica]) -> None:
@@ -31,21 +31,21 @@ class Storm:
         self.client = cluster.client
         self.replicas = replicas
 
-    async def blow(self) -> None:
+    async def run_round(self) -> None:
         """Let people do what they do, while one thing goes wrong."""
         people = (
             *(self.make_namespace, self.make_namespace),
             *(self.make_service, self.make_service, self.turn_service, self.drop_service),
             *(self.make_pod, self.make_pod, self.make_pod, self.flip_pod, self.relabel_pod, self.drop_pod),
         )
-        trouble = (self.server_outage, self.bad_network, self.cut_off, self.lose_manager, self.drop_namespace)
-        for action in (*(one_of(people) for _ in range(AT_ONCE)), one_of(trouble)):
+        failures = (self.server_outage, self.bad_network, self.cut_off, self.lose_manager, self.drop_namespace)
+        for action in (*(random_choice(people) for _ in range(AT_ONCE)), random_choice(failures)):
             # Some are refused: what they are about may not be there, or be going.
             with contextlib.suppress(ApiError, TransportError):
                 await action()
             await self.cluster.sleep(random_source().uniform(0, 2))
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         """Put everything in order that went wrong from outside; wait until nobody has anything left to do."""
         for replica in self.replicas:
             replica.network.mend()
@@ -60,61 +60,61 @@ class Storm:
                 self.replicas[index] = await self.cluster.manage(may_lose_lead=True)
 
     async def make_namespace(self) -> None:
-        await self.client.create(NAMESPACES, builders.namespace(one_of(SPACES)))
+        await self.client.create(NAMESPACES, builders.namespace(random_choice(SPACES)))
 
     async def drop_namespace(self) -> None:
-        await self.client.delete(NAMESPACES, Key("", one_of(SPACES)))
+        await self.client.delete(NAMESPACES, Key("", random_choice(SPACES)))
 
     async def make_service(self) -> None:
-        name, app = one_of(APPS), one_of(APPS)
-        await self.client.create(SERVICES, builders.service(name, {"app": app}, namespace=one_of(SPACES)))
+        name, app = random_choice(APPS), random_choice(APPS)
+        await self.client.create(SERVICES, builders.service(name, {"app": app}, namespace=random_choice(SPACES)))
 
     async def turn_service(self) -> None:
-        change = {"spec": {"selector": {"app": one_of(APPS)}}}
-        await self.client.patch(SERVICES, Key(one_of(SPACES), one_of(APPS)), change)
+        change = {"spec": {"selector": {"app": random_choice(APPS)}}}
+        await self.client.patch(SERVICES, Key(random_choice(SPACES), random_choice(APPS)), change)
 
     async def drop_service(self) -> None:
-        await self.client.delete(SERVICES, Key(one_of(SPACES), one_of(APPS)))
+        await self.client.delete(SERVICES, Key(random_choice(SPACES), random_choice(APPS)))
 
     async def make_pod(self) -> None:
         number = int(random_source().uniform(0, 20))
-        labels = {"app": one_of(APPS)}
-        pod = builders.pod(f"p-{number}", namespace=one_of(SPACES), labels=labels, ip=f"10.0.0.{number + 1}")
+        labels = {"app": random_choice(APPS)}
+        pod = builders.pod(f"p-{number}", namespace=random_choice(SPACES), labels=labels, ip=f"10.0.0.{number + 1}")
         made = await self.client.create(PODS, pod)
         await self.client.update(PODS, replace(made, status=pod.status), subresource="status")
 
     async def flip_pod(self) -> None:
         key = await self.some_pod()
-        status = {"status": builders.running(f"10.0.0.{int(key.name[2:]) + 1}", ready=one_of((True, False)))}
+        status = {"status": builders.running(f"10.0.0.{int(key.name[2:]) + 1}", ready=random_choice((True, False)))}
         await self.client.patch(PODS, key, status, subresource="status")
 
     async def relabel_pod(self) -> None:
-        await self.client.patch(PODS, await self.some_pod(), {"metadata": {"labels": {"app": one_of(APPS)}}})
+        await self.client.patch(PODS, await self.some_pod(), {"metadata": {"labels": {"app": random_choice(APPS)}}})
 
     async def drop_pod(self) -> None:
         await self.client.delete(PODS, await self.some_pod())
 
     async def some_pod(self) -> Key:
         pods = (await self.client.list(PODS)).items
-        return key_of(one_of(tuple(pods))) if pods else Key("a", "p-0")
+        return key_of(random_choice(tuple(pods))) if pods else Key("a", "p-0")
 
     async def server_outage(self) -> None:
-        await one_of((self.cluster.stop_api, self.cluster.kill_api))()
+        await random_choice((self.cluster.stop_api, self.cluster.kill_api))()
         await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
         await self.cluster.start_api()
 
     async def bad_network(self) -> None:
-        one_of(tuple(self.replicas)).network.rate = random_source().uniform(0, WORST_NETWORK)
+        random_choice(tuple(self.replicas)).network.rate = random_source().uniform(0, WORST_NETWORK)
 
     async def cut_off(self) -> None:
-        network = one_of(tuple(self.replicas)).network
+        network = random_choice(tuple(self.replicas)).network
         network.cut()
         await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
         network.mend()
 
     async def lose_manager(self) -> None:
-        replica = one_of(tuple(self.replicas))
-        await one_of((replica.kill, replica.stop))()
+        replica = random_choice(tuple(self.replicas))
+        await random_choice((replica.kill, replica.stop))()
         await self.replace_ended()
 
 
@@ -163,11 +163,11 @@ async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]
 @pytest.mark.virtual(seeds=2)
 async def test_cluster_converges_after_all_faults() -> None:
     async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that whoever was away has to list again
-        storm = Storm(cluster, [await cluster.manage(may_lose_lead=True) for _ in range(2)])
+        run = FaultRun(cluster, [await cluster.manage(may_lose_lead=True) for _ in range(2)])
         for _ in range(ROUNDS):
-            await storm.replace_ended()
-            await storm.blow()
-        await storm.calm()
+            await run.replace_ended()
+            await run.run_round()
+        await run.heal()
         assert await endpoints_there(cluster) == await endpoints_wanted(cluster)
         assert await slices_there(cluster) == await endpoints_wanted(cluster)
         spaces = (await cluster.client.list(NAMESPACES)).items

@@ -27,7 +27,7 @@ from controller_manager.framework.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
 from tests.scenarios.workloads import claim_template, label, owned, pods, stateful_set, template
 
@@ -78,7 +78,7 @@ def _serves(pod: Pod) -> bool:
 
 
 async def use(cluster: Cluster) -> None:
-    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"template": template(one_of(IMAGES), app="web")}})
+    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"template": template(random_choice(IMAGES), app="web")}})
 
 
 async def check(cluster: Cluster, replicas: int) -> None:
@@ -111,14 +111,14 @@ async def test_ordered_set_keeps_order_despite_faults() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def scale() -> None:
-            await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": one_of((0, 1, 3, 4, 6))}})
+            await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": random_choice((0, 1, 3, 4, 6))}})
 
         people = (scale, scale, lambda: use(cluster), faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": REPLICAS}})
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert (watched.early, watched.lost) == ([], [])
 
 
@@ -126,7 +126,7 @@ async def test_ordered_set_keeps_order_despite_faults() -> None:
 async def test_update_keeps_limit_despite_faults() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
-        limit, management = one_of((None, 1, 2, "50%")), one_of(("OrderedReady", "Parallel"))
+        limit, management = random_choice((None, 1, 2, "50%")), random_choice(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False)
         rolling = {"maxUnavailable": limit} if limit else {}
         strategy: dict[str, Any] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, **rolling}}
@@ -137,10 +137,10 @@ async def test_update_keeps_limit_despite_faults() -> None:
         watched.ready.clear()
         replica.network.rate = RATE
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
-        await go_on(
+        await run_random_actions(
             cluster, (lambda: use(cluster), lambda: use(cluster), faults.kill, faults.cut, faults.deafen), ACTIONS
         )
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
         assert min(watched.ready, default=REPLICAS) >= REPLICAS - (1 if limit in (None, 1) else 2)
         assert watched.lost == []
@@ -149,35 +149,38 @@ async def test_update_keeps_limit_despite_faults() -> None:
 @pytest.mark.virtual(seeds=200)
 async def test_stateful_set_converges_after_random_changes() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5) as agent:
-        management = one_of(("OrderedReady", "Parallel"))
+        management = random_choice(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         made = stateful_set(replicas=REPLICAS, volumeClaimTemplates=[claim_template()], podManagementPolicy=management)
         await cluster.client.create(STATEFUL_SETS, made)
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            rolling: dict[str, Any] = one_of(({"partition": 2}, {"partition": 0, "maxUnavailable": 2}))
-            policies = {"whenDeleted": one_of(("Retain", "Delete")), "whenScaled": one_of(("Retain", "Delete"))}
-            change: dict[str, Any] = one_of(
+            rolling: dict[str, Any] = random_choice(({"partition": 2}, {"partition": 0, "maxUnavailable": 2}))
+            policies = {
+                "whenDeleted": random_choice(("Retain", "Delete")),
+                "whenScaled": random_choice(("Retain", "Delete")),
+            }
+            change: dict[str, Any] = random_choice(
                 (
-                    {"replicas": one_of((0, 1, 3, 8))},
-                    {"ordinals": {"start": one_of((0, 2))}},
+                    {"replicas": random_choice((0, 1, 3, 8))},
+                    {"ordinals": {"start": random_choice((0, 2))}},
                     {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}},
                     {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
                     {"persistentVolumeClaimRetentionPolicy": policies},
-                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
+                    {"minReadySeconds": random_choice((0, 5)), "revisionHistoryLimit": random_choice((0, 1, 10))},
                 )
             )
             await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": change})
 
         async def stop_pods() -> None:
-            agent.runs = one_of((lambda _: True, lambda _: False))
+            agent.runs = random_choice((lambda _: True, lambda _: False))
 
         async def turn() -> None:
-            await label(cluster, one_of(await pods(cluster)), app=one_of(("web", "else")))
+            await label(cluster, random_choice(await pods(cluster)), app=random_choice(("web", "else")))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", random_choice(await pods(cluster)).metadata.name))
 
         people = (
             edit,
@@ -192,7 +195,7 @@ async def test_stateful_set_converges_after_random_changes() -> None:
             faults.cut,
             faults.deafen,
         )
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         spec = {
             "replicas": REPLICAS,
@@ -207,9 +210,9 @@ async def test_stateful_set_converges_after_random_changes() -> None:
                 cluster
             ):  # one that is stuck, or has a name and other labels, is in the way of others
                 await cluster.client.delete(PODS, Key("default", pod.metadata.name))
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         claims = (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items
         there = {pod.metadata.uid for pod in await pods(cluster)}
         owners = [

@@ -42,7 +42,7 @@ def template(image: str, labels: dict[str, str] | None = None) -> dict[str, Any]
     return {"metadata": {"labels": labels or {"app": "web"}}, "spec": spec}
 
 
-class Hand:
+class RecordedSteps:
     """Takes the steps of a row."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -154,9 +154,9 @@ async def test_stateful_set_matches_recorded_steps(row: dict[str, Any]) -> None:
     async with Cluster((GATE,)) as cluster:
         # A claim that is being deleted is a conflict until it is gone, which is for the test to decide there.
         await cluster.manage(*FLAGS, *gate, strict=row["scenario"] != "claims-dd")
-        hand = Hand(cluster)
+        steps = RecordedSteps(cluster)
         for step in row["steps"]:
-            await hand.take(*step["do"])
+            await steps.take(*step["do"])
             expected = {name: step[name] for name in ("pods", "claims", "revisions", "status")}
             assert await seen(cluster) == expected, step["do"]
         if row["events"] is not None:

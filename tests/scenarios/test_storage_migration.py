@@ -115,8 +115,8 @@ async def test_custom_objects_are_rewritten_in_storage_version() -> None:
         assert await outcome(cluster, "m") == SUCCEEDED
         found = await cluster.client.get(DEFINITIONS, Key("", NAME))
         assert found.status.stored_versions == ("v2",)
-        told = {one.type: one.status for one in found.status.conditions}
-        assert told["StorageMigrating"] == "False"
+        conditions = {one.type: one.status for one in found.status.conditions}
+        assert conditions["StorageMigrating"] == "False"
         page = await cluster.client.list(FOOS)
         assert all(not one.metadata.owner_references for one in page.items)
 

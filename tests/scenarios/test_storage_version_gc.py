@@ -19,7 +19,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.storage_version_gc import servers_of
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of, unheard
+from tests.scenarios.faults import assert_no_writes, break_watches, heal_and_settle, random_choice, run_random_actions
 
 pytestmark = pytest.mark.virtual
 SERVED = ("--feature-gates=StorageVersionAPI=true", "--runtime-config=api/alpha=true")
@@ -52,7 +52,7 @@ async def join(cluster: Cluster, name: str, **labels: str) -> None:
     await cluster.client.create(LEASES, Lease(metadata=ObjectMeta(namespace="kube-system", name=name, labels=identity)))
 
 
-async def told(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+async def encoders(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     found = (await cluster.client.list(STORAGE_VERSIONS)).items
     return {one.metadata.name: tuple(s.api_server_id for s in one.status.storage_versions) for one in found}
 
@@ -65,7 +65,7 @@ async def test_servers_without_lease_are_removed() -> None:
         await tell(cluster, "g.there", a="v1")
         await cluster.manage(*ON)
         await cluster.settle()
-        assert await told(cluster) == {"g.both": ("a",), "g.there": ("a",)}
+        assert await encoders(cluster) == {"g.both": ("a",), "g.there": ("a",)}
         assert (await cluster.client.get(STORAGE_VERSIONS, Key("", "g.both"))).status.common_encoding_version == "v1"
 
 
@@ -77,10 +77,10 @@ async def test_server_is_removed_with_its_lease() -> None:
         await tell(cluster, "g.mine", b="v1")
         await cluster.manage(*ON)
         await cluster.settle()
-        assert await told(cluster) == {"g.both": ("a", "b"), "g.mine": ("b",)}
+        assert await encoders(cluster) == {"g.both": ("a", "b"), "g.mine": ("b",)}
         await cluster.client.delete(LEASES, Key("kube-system", "b"))
         await cluster.settle()
-        assert await told(cluster) == {"g.both": ("a",)}
+        assert await encoders(cluster) == {"g.both": ("a",)}
 
 
 async def test_server_is_removed_when_watch_missed_its_lease() -> None:
@@ -88,7 +88,7 @@ async def test_server_is_removed_when_watch_missed_its_lease() -> None:
         await join(cluster, "a")
         replica = await cluster.manage(*ON)
         await cluster.settle()
-        replica.network.intercept(unheard(LEASES.path()))
+        replica.network.intercept(break_watches(LEASES.path()))
         replica.network.cut()
         replica.network.mend()
         await join(cluster, "b")
@@ -96,10 +96,10 @@ async def test_server_is_removed_when_watch_missed_its_lease() -> None:
         await cluster.sleep(10)
         await cluster.client.delete(LEASES, Key("kube-system", "b"))
         await cluster.sleep(10)
-        assert await told(cluster) == {"g.both": ("a", "b")}
+        assert await encoders(cluster) == {"g.both": ("a", "b")}
         replica.network.intercept(None)
         await cluster.advance(60)
-        assert await told(cluster) == {"g.both": ("a",)}
+        assert await encoders(cluster) == {"g.both": ("a",)}
 
 
 async def test_lease_with_other_identity_label_is_ignored() -> None:
@@ -108,17 +108,17 @@ async def test_lease_with_other_identity_label_is_ignored() -> None:
         await cluster.manage(*ON)
         await tell(cluster, "g.foos", a="v1")
         await cluster.settle()
-        assert await told(cluster) == {}
+        assert await encoders(cluster) == {}
 
 
 async def test_versions_of_running_server_stay() -> None:
     async with Cluster(("--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", SERVED[1])) as cluster:
-        before = await told(cluster)
+        before = await encoders(cluster)
         await cluster.manage(*ON)
         await tell(cluster, "storageversion.e2e.test.foos", nobody="v1")
         await cluster.advance(60)
         assert len(before) > 50
-        assert await told(cluster) == before
+        assert await encoders(cluster) == before
 
 
 class Servers:
@@ -140,9 +140,9 @@ class Servers:
             elif change.row.resource == LEASES.name:
                 self.there.setdefault(name, monotonic())
             elif change.row.resource == STORAGE_VERSIONS.name:
-                told = set() if change.deleted else set(servers_of(StorageVersion.decode(change.row.data)))
-                self._judge(name, self._told.get(name, set()) - told)
-                self._told[name] = told
+                encoders = set() if change.deleted else set(servers_of(StorageVersion.decode(change.row.data)))
+                self._judge(name, self._told.get(name, set()) - encoders)
+                self._told[name] = encoders
 
     def _judge(self, name: str, forgotten: set[str]) -> None:
         for server in forgotten & self.there.keys():
@@ -151,12 +151,12 @@ class Servers:
 
     async def come_or_go(self) -> None:
         """A server gets its lease and tells of a resource, or loses its lease."""
-        name = f"s{one_of(range(4))}"
+        name = f"s{random_choice(range(4))}"
         if name in self.there:
             await self._cluster.client.delete(LEASES, Key("kube-system", name))
             return
         await join(self._cluster, name)
-        version = f"g.r{one_of(range(2))}"
+        version = f"g.r{random_choice(range(2))}"
         found = await self._cluster.client.get(STORAGE_VERSIONS, Key("", version))
         if name not in servers_of(found):
             entry = ServerStorageVersion(api_server_id=name, encoding_version="v1", decodable_versions=("v1",))
@@ -174,13 +174,13 @@ async def test_only_servers_with_leases_remain_after_faults() -> None:
             await tell(cluster, f"g.r{number}", stays="v1", **{f"s{number}": "v1"})
         faults = FaultInjector(cluster, await cluster.manage(*ON, faults=RATE), ON, READ)
         act = servers.come_or_go
-        await go_on(cluster, (act, act, act, faults.unheard(act), faults.kill, faults.cut), 16)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (act, act, act, faults.unheard(act), faults.kill, faults.cut), 16)
+        await heal_and_settle(cluster, faults)
         assert servers.wrong == []
-        found = await told(cluster)
+        found = await encoders(cluster)
         assert set(found) == {"g.r0", "g.r1"}
         assert {server for names in found.values() for server in names} <= servers.there.keys()
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
 
 
 PODS = ("--feature-gates=PodCertificateRequest=true", "--runtime-config=api/beta=true")

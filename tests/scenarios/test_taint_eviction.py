@@ -55,7 +55,7 @@ async def stays(cluster: Cluster, name: str = "p") -> bool:
     return pod.metadata.deletion_timestamp is None
 
 
-async def told(cluster: Cluster) -> list[str]:
+async def event_messages(cluster: Cluster) -> list[str]:
     events = (await cluster.client.list(EVENTS, "default")).items
     return [e.message for e in events if e.reason == "TaintManagerEviction" and e.source.component == MANAGER]
 
@@ -90,7 +90,7 @@ async def test_pod_without_toleration_is_deleted_with_reason() -> None:
         assert (why.status, why.reason) == ("True", "DeletionByTaintManager")
         assert why.last_transition_time
         assert why.observed_generation == 1
-        assert await told(cluster) == [MARKED]
+        assert await event_messages(cluster) == [MARKED]
 
 
 async def test_pod_bound_to_tainted_node_later_is_deleted() -> None:
@@ -138,7 +138,7 @@ async def test_removed_taint_cancels_and_new_taint_restarts_countdown() -> None:
         await put_taints(cluster)
         await cluster.advance(60)
         assert await stays(cluster)
-        assert await told(cluster) == [CANCELLED]
+        assert await event_messages(cluster) == [CANCELLED]
         assert await disruption(cluster) is None
         await put_taints(cluster, taint())
         await cluster.sleep(58)
@@ -156,7 +156,7 @@ async def test_removed_taint_cancels_while_tolerated_taint_stays() -> None:
         await put_taints(cluster, taint("own"))
         await cluster.advance(60)
         assert await stays(cluster)
-        assert await told(cluster) == [CANCELLED]
+        assert await event_messages(cluster) == [CANCELLED]
 
 
 async def test_second_taint_with_shorter_toleration_deletes_earlier() -> None:
@@ -213,7 +213,7 @@ async def test_added_toleration_cancels_deletion() -> None:
         await cluster.client.patch(PODS, POD, {"spec": {"tolerations": [toleration()]}})
         await cluster.advance(60)
         assert await stays(cluster)
-        assert await told(cluster) == [CANCELLED]
+        assert await event_messages(cluster) == [CANCELLED]
 
 
 async def test_new_manager_counts_from_its_start() -> None:
@@ -240,7 +240,7 @@ async def test_recreated_pod_has_its_own_countdown() -> None:
         await make_pod(cluster, toleration(60))
         await cluster.sleep(50)
         assert await stays(cluster)
-        assert await told(cluster) == []
+        assert await event_messages(cluster) == []
 
 
 async def test_deleted_node_cancels_deletion() -> None:
@@ -266,11 +266,11 @@ async def test_rejected_deletion_is_retried() -> None:
         await make_pod(cluster)
         await cluster.sleep(20)
         assert await stays(cluster)
-        assert await told(cluster) == []
+        assert await event_messages(cluster) == []
         replica.network.intercept(None)
         await cluster.sleep(30)
         assert not await stays(cluster)
-        assert await told(cluster) == [MARKED]
+        assert await event_messages(cluster) == [MARKED]
 
 
 async def test_stale_node_cache_deletes_no_pod() -> None:
@@ -280,13 +280,13 @@ async def test_stale_node_cache_deletes_no_pod() -> None:
         await make_node(cluster, taint())
         await make_pod(cluster, toleration(20))
         await cluster.sleep(5)
-        await go_deaf(replica)
+        await stop_watches(replica)
         await put_taints(cluster)
         await cluster.sleep(30)
         assert await stays(cluster)
 
 
-async def go_deaf(replica: Replica) -> None:
+async def stop_watches(replica: Replica) -> None:
     """From now on watches of this manager tell nothing new."""
     replica.network.intercept(
         lambda request: Response(500, {}, b"deaf") if ("watch", "true") in request.query else None

@@ -25,7 +25,7 @@ from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.faults import one_of
+from tests.scenarios.faults import random_choice
 
 Tree = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ BOUND = 150.0
 # A taint says to the second when it was added: one that went and came within it may be taken for the same.
 RESOLUTION = 1.0
 NODES_THERE = ("a", "b", "c")
-TROUBLES = ("k", "l")
+TAINTS = ("k", "l")
 PATIENCE = (5, 20, 60)
 
 
@@ -49,7 +49,7 @@ class World:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         # Of each node its troubles: what, since when, until when if it is over, and what the taint says of since when.
-        self.troubles: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
+        self.taints: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
         # The node, the time of birth, and what is tolerated, with what was until when.
         self.pods: dict[str, tuple[str, float]] = {}
         self.tolerated: dict[str, list[tuple[float, dict[str, int | None]]]] = {}
@@ -70,10 +70,10 @@ class World:
     def was_condemned(self, pod: str, now: float) -> bool:
         """Whether the pod's time had run out at some moment between then and `LATENESS` before."""
         node, born = self.pods[pod]
-        for trouble, begun, over, _ in self.troubles[node]:
+        for taint, begun, over, _ in self.taints[node]:
             for index, (since, tolerated) in enumerate(self.tolerated[pod]):
                 until = self.tolerated[pod][index + 1][0] if index + 1 < len(self.tolerated[pod]) else now
-                seconds = tolerated.get(trouble, 0)
+                seconds = tolerated.get(taint, 0)
                 if seconds is None:
                     continue
                 first = max(since, max(begun, born) + seconds)
@@ -86,28 +86,26 @@ class World:
         """Whether the pod's time runs out, as things are."""
         node, _ = self.pods[pod]
         _, tolerated = self.tolerated[pod][-1]
-        return any(
-            over is None and tolerated.get(trouble, 0) is not None for trouble, _, over, _ in self.troubles[node]
-        )
+        return any(over is None and tolerated.get(taint, 0) is not None for taint, _, over, _ in self.taints[node])
 
     async def taint(self) -> None:
         """Put a taint on a node, or take it away."""
-        node, trouble = one_of(NODES_THERE[:2]), one_of(TROUBLES)
-        there = [entry for entry in self.troubles[node] if entry[2] is None]
-        found = next((entry for entry in there if entry[0] == trouble), None)
+        node, taint = random_choice(NODES_THERE[:2]), random_choice(TAINTS)
+        there = [entry for entry in self.taints[node] if entry[2] is None]
+        found = next((entry for entry in there if entry[0] == taint), None)
         if found is None:
-            self.troubles[node].append([trouble, monotonic(), None, format_time(utc_now())])
-        left = [entry for entry in self.troubles[node] if entry[2] is None and entry is not found]
+            self.taints[node].append([taint, monotonic(), None, format_time(utc_now())])
+        left = [entry for entry in self.taints[node] if entry[2] is None and entry is not found]
         taints = [{"key": entry[0], "effect": "NoExecute", "timeAdded": entry[3]} for entry in left]
         await self.cluster.client.patch(NODES, Key("", node), {"spec": {"taints": taints}})
         if found is not None:
             found[2] = monotonic()
 
-    async def bear(self) -> None:
+    async def add_pod(self) -> None:
         """Make a pod."""
-        name, node = f"p-{len(self.pods)}", one_of(NODES_THERE)
+        name, node = f"p-{len(self.pods)}", random_choice(NODES_THERE)
         tolerated = {
-            trouble: one_of((None, None, *PATIENCE)) for trouble in TROUBLES if random_source().uniform(0, 1) < 0.8
+            taint: random_choice((None, None, *PATIENCE)) for taint in TAINTS if random_source().uniform(0, 1) < 0.8
         }
         self.pods[name], self.tolerated[name] = (node, monotonic()), [(monotonic(), tolerated)]
         spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "tolerations": _tolerations(tolerated)}
@@ -116,8 +114,8 @@ class World:
 
     async def retolerate(self) -> None:
         """Change for how long a pod tolerates what it does."""
-        name = one_of(tuple(self.pods))
-        tolerated = {trouble: one_of((None, *PATIENCE)) for trouble in self.tolerated[name][-1][1]}
+        name = random_choice(tuple(self.pods))
+        tolerated = {taint: random_choice((None, *PATIENCE)) for taint in self.tolerated[name][-1][1]}
         with contextlib.suppress(NotFound):
             change = {"spec": {"tolerations": _tolerations(tolerated)}}
             await self.cluster.client.patch(PODS, Key("default", name), change)
@@ -148,14 +146,14 @@ async def test_pods_are_deleted_in_time_and_never_early_despite_faults() -> None
             await cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
         world = World(cluster)
         for _ in range(6):
-            await world.bear()
-        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        people = (world.taint, world.taint, world.bear, world.retolerate)
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *map(trouble.unheard, people))
+            await world.add_pod()
+        injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        people = (world.taint, world.taint, world.add_pod, world.retolerate)
+        failures = (nothing, injector.kill, injector.cut, injector.deafen, *map(injector.unheard, people))
         for _ in range(ROUNDS):
-            await one_of((*people, *troubles))()
+            await random_choice((*people, *failures))()
             await cluster.sleep(random_source().uniform(0, 25))
-        await trouble.heal()
+        await injector.heal()
         await cluster.sleep(max(PATIENCE) + BOUND)
         assert world.wrong == []
         assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted

@@ -20,7 +20,7 @@ async def grow(cluster: Cluster, first: int, last: int) -> None:
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name=f"n-{number}")))
 
 
-async def told(cluster: Cluster) -> set[str]:
+async def ttls(cluster: Cluster) -> set[str]:
     return {(n.metadata.annotations or {}).get(TTL, "nothing") for n in (await cluster.client.list(NODES)).items}
 
 
@@ -29,17 +29,17 @@ async def test_ttl_of_all_nodes_follows_cluster_size() -> None:
         await cluster.manage("--leader-elect=false", "--kube-api-qps=-1", specs=SPECS)
         await grow(cluster, 0, 100)
         await cluster.settle()
-        assert await told(cluster) == {"0"}
+        assert await ttls(cluster) == {"0"}
         await grow(cluster, 100, 101)
         await cluster.settle()
-        assert await told(cluster) == {"15"}
+        assert await ttls(cluster) == {"15"}
         for number in range(11):
             await cluster.client.delete(NODES, Key("", f"n-{number}"))
         await cluster.settle()
-        assert await told(cluster) == {"15"}
+        assert await ttls(cluster) == {"15"}
         await cluster.client.delete(NODES, Key("", "n-11"))
         await cluster.settle()
-        assert await told(cluster) == {"0"}
+        assert await ttls(cluster) == {"0"}
 
 
 async def test_edited_ttl_is_restored_without_other_writes() -> None:
@@ -50,7 +50,7 @@ async def test_edited_ttl_is_restored_without_other_writes() -> None:
         before = cluster.api.store.revision
         await cluster.client.patch(NODES, Key("", "n-1"), {"metadata": {"annotations": {TTL: "soon"}}})
         await cluster.settle()
-        assert await told(cluster) == {"0"}
+        assert await ttls(cluster) == {"0"}
         assert cluster.api.store.revision == before + 2
 
 
@@ -69,5 +69,5 @@ async def test_ttl_of_all_nodes_is_correct_after_faults(monkeypatch: pytest.Monk
             await cluster.sleep(random_source().uniform(0, 20))
         replica.network.rate = 0
         await cluster.advance(200)
-        (seconds,) = await told(cluster)
+        (seconds,) = await ttls(cluster)
         assert any(low <= count <= high and str(ttl) == seconds for low, high, ttl in steps)

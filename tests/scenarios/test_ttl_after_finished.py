@@ -39,7 +39,7 @@ async def test_ttl_extended_on_server_is_respected() -> None:
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(ttlSecondsAfterFinished=100))
         await cluster.sleep(60)
-        replica.network.intercept(_deaf)
+        replica.network.intercept(_break_watch)
         replica.network.cut()
         replica.network.mend()
         later = {"spec": {"ttlSecondsAfterFinished": 500}}
@@ -51,7 +51,7 @@ async def test_ttl_extended_on_server_is_respected() -> None:
         assert await names(cluster) == []
 
 
-def _deaf(request: Request) -> Response | None:
+def _break_watch(request: Request) -> Response | None:
     return Response(500, {}, b"") if request.path == JOBS.path() else None
 
 

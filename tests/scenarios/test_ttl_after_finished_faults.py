@@ -20,7 +20,7 @@ from controller_manager.common.base.clock import utc_now, wall_seconds
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.batch import job
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 
 FLAGS = ("--leader-elect=false", "--controllers=ttl-after-finished")
 READ = (JOBS.path(),)
@@ -63,12 +63,12 @@ class World:
     async def make(self) -> None:
         """Somebody makes a job."""
         self._made += 1
-        await self.cluster.client.create(JOBS, job(f"j{self._made}", ttlSecondsAfterFinished=one_of(TIMES)))
+        await self.cluster.client.create(JOBS, job(f"j{self._made}", ttlSecondsAfterFinished=random_choice(TIMES)))
 
     async def end(self) -> None:
         """A job ends."""
         now = format_time(utc_now())
-        kinds = one_of((("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")))
+        kinds = random_choice((("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")))
         conditions = [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds]
         status = {"conditions": conditions, "startTime": now}
         if "Complete" in kinds:
@@ -77,14 +77,14 @@ class World:
 
     async def keep(self) -> None:
         """Somebody has a job be kept for longer, less long, or for good."""
-        change = {"spec": {"ttlSecondsAfterFinished": one_of(TIMES)}}
-        await self.cluster.client.patch(JOBS, self._some(ended=one_of((True, False))), change)
+        change = {"spec": {"ttlSecondsAfterFinished": random_choice(TIMES)}}
+        await self.cluster.client.patch(JOBS, self._some(ended=random_choice((True, False))), change)
 
     def _some(self, *, ended: bool = False) -> Key:
         there = [one for one in self.jobs.values() if one.metadata.deletion_timestamp is None]
         if ended:
             there = [one for one in there if end_of(one.status.conditions) is not None]
-        return Key("default", one_of(there).metadata.name)
+        return Key("default", random_choice(there).metadata.name)
 
 
 def is_over(job: Job, now: float) -> bool:
@@ -104,8 +104,8 @@ async def test_jobs_are_deleted_in_time_and_never_early_despite_faults() -> None
         faults = FaultInjector(cluster, replica, FLAGS, READ)
         keep_unheard = faults.unheard(world.keep)
         people = (world.make, world.make, world.end, world.end, world.keep, keep_unheard, keep_unheard)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         assert world.wrong == []
         assert not [name for name, one in world.jobs.items() if is_over(one, wall_seconds())]
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

@@ -18,7 +18,7 @@ WEB = Key("default", "web")
 TOUCH = {"metadata": {"annotations": {"touched": "yes"}}}
 
 
-class Spoiled:
+class CorruptedAnswers:
     """Some resources, in whose answers a value of a field is of another type as long as `on` is set."""
 
     def __init__(self, cluster: Cluster, old: bytes, new: bytes, *paths: str) -> None:
@@ -33,8 +33,8 @@ class Spoiled:
         if request.method != "GET" or "/" not in user:  # the test itself reads what there is
             return response
         body = response.body
-        spoiled = self._spoil(body) if isinstance(body, bytes) else self._stream(body)
-        return Response(response.status, response.headers, spoiled)
+        corrupted = self._spoil(body) if isinstance(body, bytes) else self._stream(body)
+        return Response(response.status, response.headers, corrupted)
 
     def _spoil(self, data: bytes) -> bytes:
         return data.replace(self._old, self._new) if self.on else data
@@ -58,7 +58,7 @@ async def run_pod(cluster: Cluster, name: str, ip: str, node: str = "") -> None:
 
 async def test_dependents_of_undecodable_service_stay_and_recover() -> None:
     async with Cluster() as cluster:
-        spoiled = Spoiled(
+        corrupted = CorruptedAnswers(
             cluster, b'"type":"ClusterIP"', b'"type":5', "/api/v1/services", "/api/v1/namespaces/default/services"
         )
         replica = await cluster.manage(
@@ -74,7 +74,7 @@ async def test_dependents_of_undecodable_service_stay_and_recover() -> None:
         await cluster.client.create(CONFIG_MAPS, owned)
         await run_pod(cluster, "a", "10.1.0.1")
         await cluster.settle()
-        spoiled.on = True
+        corrupted.on = True
         await cluster.client.patch(SERVICES, WEB, TOUCH)
         await cluster.sleep(120)
         [services] = [one for one in replica.manager.state().informers if one.selection == "services"]
@@ -83,7 +83,7 @@ async def test_dependents_of_undecodable_service_stay_and_recover() -> None:
         assert await addresses(cluster) == ["10.1.0.1"]
         assert len((await cluster.client.list(ENDPOINT_SLICES, "default")).items) >= 1
         assert await cluster.client.get(CONFIG_MAPS, Key("default", "owned"))
-        spoiled.on = False
+        corrupted.on = False
         await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {"touched": "again"}}})
         await run_pod(cluster, "b", "10.1.0.2")
         await cluster.advance(60)
@@ -92,13 +92,13 @@ async def test_dependents_of_undecodable_service_stay_and_recover() -> None:
 
 async def test_pods_of_undecodable_node_are_not_deleted() -> None:
     async with Cluster() as cluster:
-        spoiled = Spoiled(cluster, b'"providerID":"x"', b'"providerID":5', "/api/v1/nodes")
+        corrupted = CorruptedAnswers(cluster, b'"providerID":"x"', b'"providerID":5', "/api/v1/nodes")
         node = b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"spec":{"providerID":"x"}}'
         await cluster.client.create(NODES, Node.decode(node))
         replica = await cluster.manage("--leader-elect=false", "--controllers=podgc", strict=False)
         await run_pod(cluster, "a", "10.1.0.1", node="n")
         await cluster.settle()
-        spoiled.on = True
+        corrupted.on = True
         await cluster.client.patch(NODES, Key("", "n"), TOUCH)
         await cluster.sleep(600)
         [nodes] = [one for one in replica.manager.state().informers if one.selection == "nodes"]

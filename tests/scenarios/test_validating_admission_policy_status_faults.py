@@ -18,7 +18,7 @@ from controller_manager.common.api.admissionregistration import VALIDATING_ADMIS
 from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_custom_resources import DEFINITIONS, send
 from tests.scenarios.test_validating_admission_policy_status import DEFINITION, NAME, PATH, ROWS
 
@@ -54,21 +54,21 @@ class World:
 
     async def make(self) -> None:
         """Somebody makes a policy."""
-        name = one_of([name for name in NAMES if name not in self.policies])
-        self._sent[name] = row = one_of(ROWS)
+        name = random_choice([name for name in NAMES if name not in self.policies])
+        self._sent[name] = row = random_choice(ROWS)
         tree = {"kind": "ValidatingAdmissionPolicy", "apiVersion": POLICIES.api_version, "metadata": {"name": name}}
         await send(self.cluster, "POST", PATH, {**tree, "spec": row["spec"]})
 
     async def change(self) -> None:
         """Somebody has a policy say something else."""
-        name = one_of(sorted(self.policies))
-        self._sent[name] = row = one_of(ROWS)
+        name = random_choice(sorted(self.policies))
+        self._sent[name] = row = random_choice(ROWS)
         policy = await send(self.cluster, "GET", f"{PATH}/{name}")
         await send(self.cluster, "PUT", f"{PATH}/{name}", {**policy, "spec": row["spec"]})
 
     async def drop(self) -> None:
         """Somebody deletes a policy, whose name may come again."""
-        name = one_of(sorted(self.policies))
+        name = random_choice(sorted(self.policies))
         await self.cluster.client.delete(POLICIES, Key("", name))
         del self.policies[name]
 
@@ -81,10 +81,10 @@ async def test_policy_status_matches_its_generation_despite_faults() -> None:
         replica = await cluster.manage(*FLAGS, faults=RATE)
         faults = FaultInjector(cluster, replica, FLAGS, (POLICIES.path(),))
         people = (world.make, world.make, world.change, world.change, world.drop)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         assert world.wrong == [], world.wrong[0]
         for name in world.policies:
             policy = await send(cluster, "GET", f"{PATH}/{name}")
             assert policy["status"]["observedGeneration"] == policy["metadata"]["generation"], name
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

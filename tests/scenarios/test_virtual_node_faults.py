@@ -33,7 +33,7 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, VirtualLoop
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from tests.scenarios.faults import go_on, one_of
+from tests.scenarios.faults import random_choice, run_random_actions
 
 pytestmark = pytest.mark.virtual
 NOTE = "virtual-node.x-k8s.io"
@@ -71,7 +71,7 @@ def pod(name: str, node: str, annotations: Mapping[str, str] = MappingProxyType(
     return Pod.decode(msgspec.json.encode({"metadata": meta, "spec": given}))
 
 
-class Lives:
+class PodLifecycles:
     """Follows the pods of a cluster, and complains of what no node says."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -157,42 +157,48 @@ class People:
         self._cluster = cluster
 
     async def create(self) -> None:
-        await self._create(one_of(NAMES))
+        await self._create(random_choice(NAMES))
 
     async def _create(self, name: str) -> None:
-        await self._cluster.client.create(PODS, pod(name, one_of(NODE_NAMES), one_of(ENDINGS), **one_of(SHAPES)))
+        await self._cluster.client.create(
+            PODS, pod(name, random_choice(NODE_NAMES), random_choice(ENDINGS), **random_choice(SHAPES))
+        )
 
     async def delete(self) -> None:
-        await self._cluster.client.delete(PODS, Key("default", one_of(NAMES)), grace=one_of((None, 0, 1, 60)))
+        await self._cluster.client.delete(
+            PODS, Key("default", random_choice(NAMES)), grace=random_choice((None, 0, 1, 60))
+        )
 
     async def replace(self) -> None:
         """Another pod has the same name, before anybody hears that the first is gone."""
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         await self._cluster.client.delete(PODS, Key("default", name), grace=0)
         await self._create(name)
 
     async def annotate(self) -> None:
-        notes = {f"{NOTE}/unready": one_of(("yes", None)), f"{NOTE}/exit-code": one_of(("0", "3", None))}
-        await self._cluster.client.patch(PODS, Key("default", one_of(NAMES)), {"metadata": {"annotations": notes}})
+        notes = {f"{NOTE}/unready": random_choice(("yes", None)), f"{NOTE}/exit-code": random_choice(("0", "3", None))}
+        await self._cluster.client.patch(
+            PODS, Key("default", random_choice(NAMES)), {"metadata": {"annotations": notes}}
+        )
 
     async def meddle(self) -> None:
         """Somebody else writes the status, so that others are late."""
         condition = {"type": "example.org/seen", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        found = (await self._cluster.client.get(PODS, Key("default", one_of(NAMES)))).status.conditions
+        found = (await self._cluster.client.get(PODS, Key("default", random_choice(NAMES)))).status.conditions
         listed = [*msgspec.to_builtins(found), condition]
         change = {"status": {"conditions": listed}}
-        await self._cluster.client.patch(PODS, Key("default", one_of(NAMES)), change, subresource="status")
+        await self._cluster.client.patch(PODS, Key("default", random_choice(NAMES)), change, subresource="status")
 
     async def lose_node(self) -> None:
-        await self._cluster.client.delete(NODES, Key("", one_of(NODE_NAMES)))
+        await self._cluster.client.delete(NODES, Key("", random_choice(NODE_NAMES)))
 
     async def make_node(self) -> None:
-        name = one_of(NODE_NAMES)
+        name = random_choice(NODE_NAMES)
         meta = {"name": name, "labels": {"kubernetes.io/hostname": name, VIRTUAL_POOL: "made"}}
         await self._cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": meta})))
 
     async def silence(self) -> None:
-        await self._silence(one_of(NODE_NAMES), one_of(("true", None)))
+        await self._silence(random_choice(NODE_NAMES), random_choice(("true", None)))
 
     async def _silence(self, node: str, silent: str | None) -> None:
         change = {"metadata": {"annotations": {f"{NOTE}/silent": silent}}}
@@ -246,7 +252,7 @@ async def check(cluster: Cluster) -> None:
             assert is_pod_ready(one) or one.status.phase in PHASES[2:], one.raw
 
 
-async def is_quiet(cluster: Cluster) -> None:
+async def pods_are_quiet(cluster: Cluster) -> None:
     before = [one.metadata.resource_version for one in (await cluster.client.list(PODS)).items]
     await cluster.advance(60)
     assert [one.metadata.resource_version for one in (await cluster.client.list(PODS)).items] == before
@@ -277,42 +283,42 @@ async def test_recreated_pod_gets_no_status_of_old_pod() -> None:
 @pytest.mark.virtual(seeds=200)
 async def test_pod_lifecycles_are_valid_despite_faults() -> None:
     async with Cluster() as cluster:
-        lives, people = Lives(cluster), People(cluster)
+        lifecycles, people = PodLifecycles(cluster), People(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
-        await go_on(cluster, [*people.actions(), faults.kill, faults.cut, faults.deafen], ACTIONS)
-        patient = one_of((True, False, False, False))
+        await run_random_actions(cluster, [*people.actions(), faults.kill, faults.cut, faults.deafen], ACTIONS)
+        patient = random_choice((True, False, False, False))
         if not patient:
             await faults.kill()
         await faults.heal()
         await people.rest()
         await cluster.advance(900 if patient else 200)  # the first manager has to notice that its watches are silent
-        assert lives.complaints == []
+        assert lifecycles.complaints == []
         await check(cluster)
-        await is_quiet(cluster)
-        assert lives.complaints == []
+        await pods_are_quiet(cluster)
+        assert lifecycles.complaints == []
 
 
 @pytest.mark.virtual(seeds=50)
 async def test_pods_run_on_after_snapshot_restore_and_fork() -> None:
     async with Cluster() as cluster:
-        lives, people = Lives(cluster), People(cluster)
+        lifecycles, people = PodLifecycles(cluster), People(cluster)
         await cluster.manage(*FLAGS, strict=False)
-        await go_on(cluster, people.actions(), ACTIONS)
+        await run_random_actions(cluster, people.actions(), ACTIONS)
         snapshot = cluster.snapshot()
-        await go_on(cluster, people.actions(), ACTIONS)
+        await run_random_actions(cluster, people.actions(), ACTIONS)
         async with cluster.fork() as other:
-            there, others = Lives(other), People(other)
+            there, others = PodLifecycles(other), People(other)
             there.restart()
-            await go_on(other, others.actions(), ACTIONS)
-            await go_on(cluster, people.actions(), ACTIONS)
+            await run_random_actions(other, others.actions(), ACTIONS)
+            await run_random_actions(cluster, people.actions(), ACTIONS)
             await others.rest()
             await other.advance(200)
             await check(other)
             assert there.complaints == []
         await cluster.restore(snapshot)
-        await go_on(cluster, people.actions(), ACTIONS)
+        await run_random_actions(cluster, people.actions(), ACTIONS)
         await people.rest()
         await cluster.advance(200)
-        assert lives.complaints == []
+        assert lifecycles.complaints == []
         await check(cluster)

@@ -16,7 +16,7 @@ from controller_manager.common.api.storage import (
 )
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
-from tests.scenarios.faults import unheard
+from tests.scenarios.faults import break_watches
 from tests.scenarios.storage import add, claim, is_gone, pod, the_claim, the_volume, volume
 
 pytestmark = pytest.mark.virtual
@@ -63,14 +63,14 @@ async def test_claims_of_unscheduled_pods_are_deleted_with_few_lists() -> None:
 async def test_stale_pod_cache_does_not_delete_used_claim() -> None:
     """The manager does not hear that the pod was given a node."""
 
-    def deaf(request: Request) -> Response | None:
+    def break_watch(request: Request) -> Response | None:
         return Response(500, {}, b"") if request.path == PODS.path() else None
 
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await add(cluster, claim())
         await cluster.settle()
-        replica.network.intercept(deaf)
+        replica.network.intercept(break_watch)
         replica.network.cut()
         replica.network.mend()
         await add(cluster, pod(nodeName="node-1"))
@@ -84,7 +84,7 @@ async def test_claim_of_pod_missed_by_watch_is_deleted() -> None:
         replica = await cluster.manage(*ON)
         await add(cluster, claim())
         await cluster.settle()
-        replica.network.intercept(unheard(PODS.path()))
+        replica.network.intercept(break_watches(PODS.path()))
         replica.network.cut()
         replica.network.mend()
         await add(cluster, pod(nodeName="node-1"))

@@ -28,7 +28,7 @@ from controller_manager.common.api.storage import (
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.volume_protection import uses
-from tests.scenarios.faults import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.storage import add, claim, pod, volume
 
 T = TypeVar("T")
@@ -72,40 +72,42 @@ class World:
 
     async def ask(self) -> None:
         """Somebody makes a claim."""
-        await add(self.cluster, claim(one_of(NAMES)))
+        await add(self.cluster, claim(random_choice(NAMES)))
 
     async def use(self) -> None:
         """A pod that was given a node comes to a claim; none comes to one that is being deleted."""
         there = [one.metadata.name for one in self.claims.values() if one.metadata.deletion_timestamp is None]
         self._made += 1
-        await add(self.cluster, pod(f"p{self._made}", one_of(there), nodeName="node-1"))
+        await add(self.cluster, pod(f"p{self._made}", random_choice(there), nodeName="node-1"))
 
     async def stop(self) -> None:
         """A pod goes."""
-        await self.cluster.client.delete(PODS, Key("default", one_of(sorted(self.pods))), grace=0)
+        await self.cluster.client.delete(PODS, Key("default", random_choice(sorted(self.pods))), grace=0)
 
     async def end(self) -> None:
         """A pod ends, and stays."""
-        change = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
-        await self.cluster.client.patch(PODS, Key("default", one_of(sorted(self.pods))), change, subresource="status")
+        change = {"status": {"phase": random_choice(("Succeeded", "Failed"))}}
+        await self.cluster.client.patch(
+            PODS, Key("default", random_choice(sorted(self.pods))), change, subresource="status"
+        )
 
     async def drop(self) -> None:
         """Somebody deletes a claim."""
-        await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one_of(list(self.claims.values()))))
+        await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(random_choice(list(self.claims.values()))))
 
     async def offer(self) -> None:
         """Somebody makes a volume."""
-        await add(self.cluster, volume(one_of(NAMES)))
+        await add(self.cluster, volume(random_choice(NAMES)))
 
     async def turn(self) -> None:
         """A volume is bound, or released."""
-        change = {"status": {"phase": one_of((BOUND, BOUND, RELEASED))}}
-        key = Key("", one_of(sorted(self.volumes)))
+        change = {"status": {"phase": random_choice((BOUND, BOUND, RELEASED))}}
+        key = Key("", random_choice(sorted(self.volumes)))
         await self.cluster.client.patch(PERSISTENT_VOLUMES, key, change, subresource="status")
 
     async def discard(self) -> None:
         """Somebody deletes a volume."""
-        await self.cluster.client.delete(PERSISTENT_VOLUMES, Key("", one_of(sorted(self.volumes))))
+        await self.cluster.client.delete(PERSISTENT_VOLUMES, Key("", random_choice(sorted(self.volumes))))
 
 
 def _keep(there: dict[str, T], name: str, one: T, *, gone: bool) -> None:
@@ -126,8 +128,8 @@ async def test_only_unused_claims_and_volumes_go_despite_faults() -> None:
             *(world.offer, world.turn, world.turn, world.discard),
             *(faults.kill, faults.cut, faults.unheard(world.use), faults.unheard(world.drop), faults.deafen),
         )
-        await go_on(cluster, people, ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, people, ACTIONS)
+        await heal_and_settle(cluster, faults)
         assert world.wrong == []
         for claim in world.claims.values():
             assert PVC_PROTECTION in claim.metadata.finalizers
@@ -135,4 +137,4 @@ async def test_only_unused_claims_and_volumes_go_despite_faults() -> None:
         for volume in world.volumes.values():
             assert PV_PROTECTION in volume.metadata.finalizers
             assert volume.metadata.deletion_timestamp is None or volume.status.phase == BOUND
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
