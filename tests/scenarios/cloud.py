@@ -1,4 +1,4 @@
-"""Nodes, services and managers in a cloud that is simulated."""
+"""Builders of nodes, services and managers for a simulated cloud."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ async def add_service(cluster: Cluster, name: str = "web", **spec: Any) -> Servi
 
 
 async def events(cluster: Cluster, component: str) -> list[str]:
-    """The reasons of events in the order in which they first occurred, warnings with a `!`."""
+    """Return the reasons of events by first occurrence; warnings end with `!`."""
     found = [one for one in (await cluster.client.list(EVENTS)).items if one.source.component == component]
     found.sort(key=lambda one: one.event_time or "")
     return [f"{one.reason}!" if one.type == "Warning" else one.reason for one in found]

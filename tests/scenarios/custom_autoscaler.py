@@ -1,4 +1,4 @@
-"""Steps on an autoscaler whose target is of a custom resource, and what is to be seen after each."""
+"""Recorded steps on an autoscaler whose target is a custom resource, and the observed state after each step."""
 
 from tests.scenarios.batch_steps import SendRequest, Tree
 
@@ -13,7 +13,9 @@ OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 class CustomAutoscalerSteps:
-    """Takes steps on the boat `anna` and its autoscaler in a namespace."""
+    """Runs steps on the custom object `anna` of the kind Boat and on its autoscaler; the verbs are those of the
+    recording.
+    """
 
     def __init__(self, ask: SendRequest, namespace: str) -> None:
         self._send_request = ask
@@ -25,7 +27,7 @@ class CustomAutoscalerSteps:
         await getattr(self, verb)(*words)
 
     async def define(self, scaled: bool) -> None:
-        """Define boats, which may have a scale."""
+        """Define the custom resource, with a scale subresource if `scaled`."""
         names = {"plural": "boats", "kind": "Boat", "listKind": "BoatList", "singular": "boat"}
         parts: Tree = {"status": {}, **({"scale": SCALE} if scaled else {})}
         schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": OPEN, "status": OPEN}}}

@@ -1,4 +1,4 @@
-"""Volumes that are attached to nodes and detached, in a whole cluster with a simulated driver, in virtual time."""
+"""Attaching and detaching of volumes in a whole cluster with a simulated driver, in virtual time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -45,7 +45,7 @@ FAILED = ("Warning", "FailedAttachVolume")
 async def world(
     *flags: str, nodes: tuple[str, ...] = ("a", "b"), **driver: Any
 ) -> AsyncIterator[tuple[Cluster, SimulatedDriver, Replica]]:
-    """A cluster with these nodes, a driver and a manager."""
+    """Start a cluster with nodes, a driver and a manager."""
     async with Cluster((UNPROTECTED,)) as cluster, SimulatedDriver(cluster, DRIVER, **driver) as simulated:
         for node in ("a", "b"):
             await add_node(cluster, node)
@@ -53,7 +53,7 @@ async def world(
 
 
 async def events_of(cluster: Cluster, name: str) -> list[tuple[str, str]]:
-    """The type and reason of each event about a pod."""
+    """Return type and reason of each event about a pod."""
     found = (await cluster.client.list(EVENTS, "default")).items
     mine = [event for event in found if event.involved_object.name == name]
     return [(event.type, event.reason) for event in sorted(mine, key=lambda one: int(one.metadata.resource_version))]
@@ -80,7 +80,7 @@ async def test_volume_is_attached_for_pod_and_detached_after_unmount() -> None:
         assert await events_of(cluster, "p") == [DONE]
         await use(cluster, "a", "v")
         await delete_pod(cluster, "p")
-        await cluster.sleep(3600)  # the node is ready, and still uses it
+        await cluster.sleep(3600)  # the node is ready and still uses the volume
         assert await attachments(cluster) != {}
         assert await listed(cluster, "a") == {unique("v")}
         await use(cluster, "a")
@@ -276,7 +276,7 @@ async def test_deleted_node_volumes_are_detached_after_six_minutes() -> None:
         await use(cluster, "a", "v")
         await cluster.client.delete(NODES, Key("", "a"))
         await cluster.settle()
-        assert (await attachments(cluster)).keys() == {("v", "a"), ("w", "a")}  # the pod is still there
+        assert (await attachments(cluster)).keys() == {("v", "a"), ("w", "a")}  # the pod still exists
         await delete_pod(cluster, "p")
         assert (await attachments(cluster)).keys() == {("v", "a")}
         await cluster.advance(365)
@@ -421,7 +421,7 @@ async def test_volume_wanted_during_detach_is_attached_again() -> None:
 
 
 async def lose(cluster: Cluster, *, whole: bool) -> None:
-    """Have the driver say that a volume is not attached any more, or its VolumeAttachment go."""
+    """Mark a volume as detached by its driver, or delete its VolumeAttachment if `whole`."""
     (found,) = (await attachments(cluster)).values()
     name = Key("", found.metadata.name)
     if whole:

@@ -1,4 +1,4 @@
-"""The horizontal pod autoscaler at work in a whole cluster, in virtual time."""
+"""The horizontal pod autoscaler in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -108,7 +108,7 @@ async def test_tolerance_of_behavior_overrides_flag(gate: str, replicas: int) ->
 
 
 async def starting(cluster: Cluster, *flags: str, ready_since: str) -> int:
-    """How many replicas there are when one of four pods is new and uses much."""
+    """Return the number of replicas when one of four pods is new and has a high load."""
     meter, web = shop(cluster, load=200)
     await web.create(4)
     status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [ready_since and condition("True", ready_since)]}
@@ -126,7 +126,7 @@ def condition(status: str, since: str) -> dict[str, str]:
 
 @pytest.mark.flag("horizontal-pod-autoscaler-cpu-initialization-period")
 async def test_cpu_use_during_initialization_period_is_ignored() -> None:
-    # Ready since 30 seconds, but the window of the first samples began before that.
+    # Ready for 30 seconds, but the window of the first sample began earlier.
     async with Cluster() as cluster:
         assert await starting(cluster, ready_since="2026-01-01T00:00:10Z") == 4
     async with Cluster() as cluster:

@@ -1,4 +1,4 @@
-"""The autoscaler when targets and APIs hang, are refused, or cannot be scaled."""
+"""The autoscaler with targets and APIs that hang, reject requests or cannot be scaled."""
 
 import pytest
 

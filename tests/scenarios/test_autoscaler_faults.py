@@ -1,9 +1,9 @@
-"""Autoscaling while the network fails and managers die, by seed (virtual time).
+"""Autoscaling under network faults and manager failures, by seed, in virtual time.
 
-Invariants, whatever happens:
-- a target is never given fewer replicas than the minimum or more than the maximum;
-- within the life of a manager it never grows or shrinks faster than the policies allow;
-- once loads are constant and the network is quiet, a target has the replicas that the formula says, and keeps them.
+Invariants:
+- replicas of a target stay between minimum and maximum;
+- during the life of a manager a target scales no faster than its policies allow;
+- with constant loads and no faults a target gets the replicas of the formula, and keeps them.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ BEHAVIOR = {
 
 
 class ScaleChecker:
-    """Sees every scale that is written, and holds it to the invariants."""
+    """Checks each write of a scale against the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # By target, in the life of one manager: when it grew by how much.
+        # Times and sizes of growth by target, during the life of one manager.
         self.changes: dict[str, list[tuple[float, int]]] = {}
         self.writes = 0
         cluster.serve_beside("/apis/apps", self.answer)
@@ -74,7 +74,7 @@ class ScaleChecker:
 
 
 class FaultRun:
-    """Two targets, one of which may only change slowly; loads that change; and what goes wrong."""
+    """Two targets, one of which scales slowly, with changing loads and faults."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -141,7 +141,7 @@ class FaultRun:
 
 
 def steady(replicas: int, load: int) -> bool:
-    """Whether the formula says that so many replicas should stay as they are."""
+    """Return whether the formula keeps this number of replicas."""
     ratio = load // replicas / TARGET
     wanted = replicas if 0.9 <= ratio <= 1.1 else math.ceil(ratio * replicas)
     return replicas == min(max(wanted, LOW), HIGH)

@@ -1,4 +1,4 @@
-"""The autoscaler and the APIs of metrics: those that fail, custom and external ones."""
+"""The autoscaler with failing, custom and external metrics APIs."""
 
 import msgspec
 import pytest
@@ -91,7 +91,7 @@ async def test_custom_metrics_of_pods_and_objects_in_either_version(version: str
 
 
 async def unlisted(meter: Meter, request: Request) -> Response:
-    """An adapter whose group has no document of its own."""
+    """Answer as an adapter whose group has no discovery document."""
     if request.path.count("/") == 2:
         raise InternalError("not now")
     return await meter.answer(request)

@@ -1,7 +1,7 @@
-"""Five thousand autoscalers and a metrics API that takes 200 ms: all are looked at in each period (virtual time).
+"""Five thousand autoscalers are all evaluated in each period, with a metrics API that takes 200 ms (virtual time).
 
-So it is at the default limits: of `--cluster-api-qps`, 20 requests a second, autoscaling has fifty times as many, and a
-look that changes nothing takes two. The short form has a tenth of the autoscalers and of the limit, and an API
+This holds with the default limits: autoscaling may send fifty times the 20 requests per second of `--cluster-api-qps`,
+and an evaluation without change sends two. The short form has a tenth of the autoscalers and of the limit, and an API
 that takes ten times as long.
 """
 

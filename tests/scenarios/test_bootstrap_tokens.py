@@ -1,5 +1,5 @@
-"""Bootstrap tokens in a whole cluster, in virtual time: what is published is signed with each that is good for that,
-and tokens whose time is over go.
+"""Bootstrap tokens in a whole cluster, in virtual time: cluster-info is signed by each signing token, and expired
+tokens are deleted.
 """
 
 from datetime import timedelta
@@ -20,7 +20,7 @@ TYPE = "bootstrap.kubernetes.io/token"
 
 
 def token(name: str, *, lasts: float | str = "", of_type: str = TYPE, **data: str) -> Secret:
-    """A secret that is a token for signing; `lasts` seconds from now, or what it says of its end."""
+    """Return the secret of a signing token that expires `lasts` seconds from now, or at the given time."""
     ends = lasts if isinstance(lasts, str) else format_time(utc_now() + timedelta(seconds=lasts))
     said = {"token-id": name, "token-secret": f"{name}0123456789", "usage-bootstrap-signing": "true"}
     said["expiration"] = ends
@@ -40,7 +40,7 @@ async def signatures(cluster: Cluster) -> set[str]:
 
 
 def test_signature_equals_go_signature() -> None:
-    # Answered by ComputeDetachedSignature of k8s.io/cluster-bootstrap.
+    # Result of ComputeDetachedSignature of k8s.io/cluster-bootstrap.
     content = "Hello from the other side. I must have called a thousand times."
     assert detached_signature(content, SigningKey("joshua", b"my voice is my passcode", None)) == (
         "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"

@@ -1,10 +1,9 @@
-"""Bootstrap tokens while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Bootstrap tokens under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No token is deleted before its time but by people.
-2. Once everything works again, tokens whose time is over are gone, and what is published is signed with each that is
-   there, and with no other.
+1. Only users delete tokens before they expire.
+2. After recovery expired tokens are deleted, and cluster-info has the signatures of exactly the existing tokens.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ NAMES = ("aaaaaa", "bbbbbb", "cccccc", "dddddd")
 
 
 class World:
-    """Tokens as the store has them, and what people do with them."""
+    """The tokens in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -52,13 +51,13 @@ class World:
             self.wrong.append(f"{found.metadata.name} is deleted before its time")
 
     async def make(self) -> None:
-        """Somebody makes a token, for a while or for good."""
+        """Create a token that expires or not."""
         await self.cluster.client.create(
             SECRETS, token(random_choice(NAMES), lasts=random_choice(("", 20.0, 60.0, 5000.0)))
         )
 
     async def drop(self) -> None:
-        """Somebody deletes a token."""
+        """Delete a token."""
         self._dropped = f"bootstrap-token-{random_choice(NAMES)}"
         try:
             await self.cluster.client.delete(SECRETS, Key("kube-system", self._dropped))
@@ -66,12 +65,12 @@ class World:
             self._dropped = ""
 
     async def change(self) -> None:
-        """Something else is published."""
+        """Change the published kubeconfig."""
         change = {"data": {"kubeconfig": random_choice(("a: 1", "a: 2", "a: 3"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
     async def forge(self) -> None:
-        """Somebody spoils a signature."""
+        """Overwrite a signature."""
         change = {"data": {f"jws-kubeconfig-{random_choice(NAMES)}": random_choice((None, "forged"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 

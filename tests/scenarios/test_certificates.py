@@ -1,4 +1,4 @@
-"""Requests for certificates at work in a whole cluster, in virtual time."""
+"""Certificate signing requests in a whole cluster, in virtual time."""
 
 import json
 import re
@@ -72,7 +72,7 @@ async def decide(client: Client, name: str, verdict: str = APPROVED) -> Certific
 
 
 async def left_over(cluster: Cluster, request: CertificateSigningRequest) -> None:
-    """A request for the legacy signer as it was stored when there were API versions that take such."""
+    """Store a request for the legacy signer, as API versions that accepted such requests did."""
     name, storage = request.metadata.name, "certificatesigningrequests.certificates.k8s.io"
     other = "example.org/other"
     await cluster.client.create(REQUESTS, replace(request, spec=replace(request.spec, signer_name=other)))
@@ -83,7 +83,7 @@ async def left_over(cluster: Cluster, request: CertificateSigningRequest) -> Non
 
 
 async def approved(cluster: Cluster, request: CertificateSigningRequest) -> CertificateSigningRequest:
-    """The request after it was approved and everybody has done what they do."""
+    """Approve a request and return it once all controllers are done."""
     if request.spec.signer_name == LEGACY_UNKNOWN:
         await left_over(cluster, request)
     else:
@@ -222,7 +222,7 @@ async def test_replaced_authority_is_loaded_unless_files_are_broken(tmp_path: Pa
             return signed(await approved(cluster, signing_request(name))).issuer.rfc4514_string()
 
         assert await issuer("a") == "CN=first"
-        (tmp_path / "ca.crt").write_bytes(second.certificate)  # its key is still to come
+        (tmp_path / "ca.crt").write_bytes(second.certificate)  # its key is not written yet
         assert await issuer("b") == "CN=first"
         (tmp_path / "ca.key").write_bytes(b"-----BEGIN PRIV")
         assert await issuer("c") == "CN=first"
@@ -281,7 +281,7 @@ async def test_unmodelled_fields_survive_signing(tmp_path: Path) -> None:
 
 
 class Reviews:
-    """Answers reviews of access in the API server's place, in JSON: `allowed` are users and subresources."""
+    """Answers access reviews as JSON in place of the API server; `allowed` has users and subresources."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.allowed: set[tuple[str, str]] = set()
@@ -420,4 +420,4 @@ async def test_invalid_signing_files_fail_startup(tmp_path: Path) -> None:
         (tmp_path / "ca.key").unlink()
         with pytest.raises(ConfigError, match=r"--cluster-signing-key-file: .*ca\.key: No such file"):
             await manage(cluster, SIGNING, ALONE, *files)
-        await manage(cluster, "--controllers=-csrsigning,*", ALONE, *files)  # nobody reads them
+        await manage(cluster, "--controllers=-csrsigning,*", ALONE, *files)  # no controller reads them

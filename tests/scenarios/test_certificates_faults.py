@@ -1,17 +1,17 @@
-"""Everybody asks for certificates while everything goes wrong, by seed.
+"""Certificate signing requests under faults, by seed.
 
-At any time, in whatever the API server ever held:
-  1. no certificate ends after its authority, or lasts longer than the maximum from when it was signed;
-  2. nothing is signed that is not approved, or that is denied;
-  3. a certificate, once there, never changes;
-  4. what breaks a rule of its signer has no certificate;
-  5. nothing is approved but what a node may ask for, or what a person approved;
-  6. nothing is deleted before its time: a day after it was made, or approved, if nothing came of it, an hour after it
-     was denied or failed, or approved and issued, or once its certificate has ended.
-Once it is quiet:
-  7. every approved request of a signer with files has a certificate, or is failed if it breaks a rule;
-  8. every request of a node that may make it is approved;
-  9. what was denied, failed, issued or forgotten a day ago is gone soon after a manager starts.
+At any time, for all rows of the API server:
+1. no certificate outlives its authority or the maximum duration since it was signed;
+2. no unapproved or denied request is signed;
+3. an issued certificate never changes;
+4. a request that breaks a rule of its signer has no certificate;
+5. only permitted requests of nodes, and those that a user approved, are approved;
+6. no request is deleted early: a pending or approved request lives a day, a denied, failed or issued one an hour, or
+   until its certificate expires.
+After recovery:
+7. each approved request of a signer with files has a certificate, or has failed if it breaks a rule;
+8. each permitted request of a node is approved;
+9. requests that were finished or pending a day ago are deleted soon after a manager starts.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ OPEN, DONE = timedelta(days=1), timedelta(hours=1)
 STEPS = 9
 NODE = Certificate("system:node:n1", ("system:nodes",))
 
-# What people ask for, and whether their signer may give it to them.
+# Certificate requests, and whether their signer may sign them.
 KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
     "node": (signing_request(""), True),
     "node-weak": (signing_request("", usages=("client auth",)), False),
@@ -78,17 +78,17 @@ KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
 
 
 class CertificateChecker:
-    """Everything the API server ever held, held to the invariants as it comes."""
+    """Checks each row that the API server stores against the invariants."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        # The end of each authority by its name.
+        # The expiry of each authority by its name.
         self.ends: dict[str, datetime] = {}
         self.certificates: dict[str, bytes] = {}
         self.judged_by_people: set[str] = set()
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Look at what was just written."""
+        """Check the rows that were just written."""
         for change in changes:
             if change.row.resource == REQUESTS.name:
                 request = CertificateSigningRequest.decode(change.row.data)
@@ -121,7 +121,7 @@ class CertificateChecker:
 
 
 def is_over(request: CertificateSigningRequest) -> bool:
-    """Whether nobody needs a request any more."""
+    """Return whether a request may be deleted."""
     status, now = request.status, utc_now()
 
     def since(moment: str | None) -> timedelta:
@@ -142,7 +142,7 @@ def may_have(request: CertificateSigningRequest) -> bool:
 
 
 class World:
-    """A cluster with two managers that both think they lead, people and a node, and what goes wrong."""
+    """A cluster with two active managers, users and a node, and random faults."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -167,7 +167,7 @@ class World:
         return await self.cluster.manage(*flags, specs=SPECS, faults=0.2)
 
     def renew(self) -> tuple[str, str]:
-        """Another authority takes over, which ends soon or late."""
+        """Replace the authority by one that expires soon or late."""
         end = (utc_now() + timedelta(seconds=draw(120, 40_000))).replace(microsecond=0)
         number = len(self.checker.ends)
         self.checker.ends[f"CN=ca-{number}"] = end
@@ -193,7 +193,7 @@ class World:
         await self.cluster.client.update(REQUESTS, judged, subresource="approval")
 
     async def break_files(self) -> None:
-        """What somebody leaves half written."""
+        """Leave a half-written signing file."""
         (self.folder / pick(["ca.crt", "ca.key"])).write_bytes(b"-----BEGIN")
         await self.cluster.sleep(draw(0, 30))
         self.renew()
@@ -253,7 +253,7 @@ async def test_certificates_meet_invariants_despite_faults(tmp_path: Path) -> No
 
 
 def is_done(request: CertificateSigningRequest) -> bool:
-    """Whether nothing is left to do for a request, once all is quiet."""
+    """Return whether a request needs no further work."""
     if request.metadata.name.startswith("node.") and not request.condition(DENIED):
         return bool(request.status.certificate)
     if not request.condition(APPROVED) or request.metadata.name.startswith("foreign."):

@@ -1,14 +1,13 @@
-"""Clouds that are slow, refuse, forget and lose answers, while requests fail and managers are lost, by seed.
+"""Cloud controllers with a slow, failing and forgetful cloud, failed requests and lost managers, by seed.
 
-What holds for every seed:
+For every seed:
 
-1. A service that is gone leaves no load balancer behind, unless somebody took its finalizer away.
-2. No node is deleted whose machine is there, but for one that came while the request was on its way, and none that says
-   it is ready.
-3. Once everything works again: each service that wants one has a load balancer, which leads to the nodes that count and
-   whose address it tells, and no other service has one or our finalizer; each node has a range and a route to it and
-   says so, and there are no other routes; of the nodes that are not ready those are gone whose machines are, and those
-   tainted whose machines are shut down.
+1. A deleted service leaves no load balancer, unless a user removed its finalizer.
+2. No ready node is deleted, and none whose machine exists, unless the machine came back while the request was on its
+   way.
+3. After recovery each service of type LoadBalancer, and no other, has our finalizer and a load balancer with its
+   address and eligible nodes; each node has a range, a route and the condition for it, and there are no other routes;
+   unready nodes are deleted if their machine is gone, and tainted if it is shut down.
 """
 
 import contextlib
@@ -42,11 +41,11 @@ ROUNDS = 24
 NAMES = ("a", "b", "c", "d", "e")
 WEB = ("web-0", "web-1", "web-2")
 SLOWEST = 20.0  # seconds until the cloud answers
-ON_THE_WAY = SLOWEST + LONGEST_DELAY  # seconds from when the cloud is asked until what follows reaches the server
+ON_THE_WAY = SLOWEST + LONGEST_DELAY  # seconds between a call of the cloud and the write that follows from it
 
 
 class World:
-    """People, machines and what goes wrong."""
+    """Users, machines and random faults."""
 
     def __init__(self, cluster: Cluster, cloud: SimulatedCloud) -> None:
         self.cluster, self.cloud = cluster, cloud
@@ -72,7 +71,7 @@ class World:
         await add_node(self.cluster, name, ready=random_choice((True, True, False)))
 
     async def change_machine(self) -> None:
-        """A machine is shut down, starts, or is gone; its node says so soon."""
+        """Shut a machine down, start it or remove it; its node reports that soon."""
         name = random_choice(NAMES)
         if name not in self.cloud.machines:
             return
@@ -109,7 +108,7 @@ class World:
         await self.cluster.client.delete(SERVICES, Key("default", random_choice(WEB)))
 
     async def forget(self) -> None:
-        """The cloud loses a route."""
+        """Delete a route in the cloud."""
         if self.cloud.table:
             self.cloud.table.remove(random_choice(self.cloud.table))
 
@@ -130,7 +129,7 @@ class World:
     async def heal(self) -> None:
         assert self.replica is not None
         self.replica.network.rate = self.cloud.rate = self.cloud.delay = 0.0
-        await self.cluster.sleep(900)  # longer than a silent watch goes unnoticed, and than what failed waits
+        await self.cluster.sleep(900)  # longer than silent watches and retries take
         await self.cluster.settle()
 
 

@@ -1,4 +1,4 @@
-"""Nodes whose machines are gone or shut down in a cloud that is simulated, in virtual time."""
+"""Nodes whose machines are deleted or shut down in a simulated cloud, in virtual time."""
 
 import pytest
 
@@ -16,7 +16,7 @@ ONLY = "--controllers=cloud-node-lifecycle-controller"
 
 
 async def there(cluster: Cluster) -> dict[str, bool]:
-    """The nodes, and whether they have the taint."""
+    """Return by node whether it has the shutdown taint."""
     nodes = (await cluster.client.list(NODES)).items
     return {node.metadata.name: any(taint.key == SHUTDOWN for taint in node.spec.taints) for node in nodes}
 
@@ -84,7 +84,7 @@ async def test_node_ready_again_during_cloud_call_is_not_deleted() -> None:
 
 
 class FailingMachines:
-    """Machines of which nothing is known."""
+    """Machines whose lookups fail."""
 
     async def exists(self, _: object) -> bool:
         raise CloudError("no answer")
@@ -126,7 +126,7 @@ async def test_cloud_is_queried_once_per_monitor_period(period: str, asked: int)
 
 
 class BuggyMachines(FailingMachines):
-    """A provider with a mistake in it."""
+    """A provider that raises an unexpected exception."""
 
     async def exists(self, _: object) -> bool:
         raise KeyError("zone")

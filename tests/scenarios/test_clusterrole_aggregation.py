@@ -1,6 +1,6 @@
-"""Cluster roles that gather the rules of others, in a whole cluster, in virtual time.
+"""Aggregated cluster roles in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, each has the rules of those that its selectors match, and no others.
+Invariant: once the cluster is quiet, each has exactly the rules of the roles that its selectors match.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Revisions of daemon sets and stateful sets that others take away, in virtual time."""
+"""Revisions of daemon sets and stateful sets that users delete, in virtual time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Cron jobs in a cluster whose pods run and end, in virtual time, which begins on 2026-01-01 at 00:00 UTC."""
+"""Cron jobs in a cluster with running pods, in virtual time from 2026-01-01 at 00:00 UTC."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ async def jobs(cluster: Cluster) -> list[Job]:
 
 
 async def times(cluster: Cluster) -> list[int]:
-    """The minutes after midnight that jobs were made for."""
+    """Return the scheduled times of jobs, in minutes after midnight."""
     return [int(job.metadata.name.removeprefix("tick-")) - MIDNIGHT for job in await jobs(cluster)]
 
 
@@ -150,7 +150,7 @@ async def test_schedule_without_any_date_is_reported() -> None:
 
 
 async def test_job_missing_from_status_is_not_created_twice() -> None:
-    """The manager dies between making the job and noting it."""
+    """The manager is killed between creating the job and updating the status."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="*/5 * * * *"))

@@ -1,11 +1,11 @@
-"""Cron jobs while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Cron jobs under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No time has two jobs, not even one after the other.
-2. Where concurrency is forbidden, a job is made only when the others have ended.
-3. Once everything works again, each new time has its job, the status lists the jobs that have not ended and no others,
-   and no more ended jobs are left than the history allows.
+1. No scheduled time has two jobs, at once or in sequence.
+2. With the policy Forbid a job is created only when all others have finished.
+3. After recovery each new time has its job, the status lists exactly the unfinished jobs, and no more finished jobs
+   remain than the history limits allow.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from tests.scenarios.test_job_faults import wait
 FLAGS = ("--leader-elect=false", "--controllers=cronjob")
 READ = (JOBS.path(), CRON_JOBS.path())
 ROUNDS = 10
-# A silent watch noticed, backoffs, and some times after that.
+# Time for silent watches, backoffs and some scheduled times.
 BOUND = 8 * 60.0
-# Seconds until a key that has failed often is looked at again.
+# Maximum backoff of a key, in seconds.
 LONGEST_BACKOFF = 1000.0
 KEPT = 2
 MADE = (
@@ -44,7 +44,7 @@ MADE = (
 
 
 class World:
-    """The jobs of cron jobs, as the store saw them."""
+    """The jobs of cron jobs in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.wrong: list[str] = []
@@ -73,7 +73,7 @@ class World:
 
 
 class JobAgent:
-    """Has every job end well so many seconds after it was made, as the controller of jobs would."""
+    """Completes each job `work` seconds after its creation, as the job controller would."""
 
     def __init__(self, cluster: Cluster, work: float, tasks: Tasks) -> None:
         self._cluster = cluster
@@ -126,7 +126,7 @@ async def test_each_time_has_exactly_one_job_after_faults() -> None:
 
 
 async def check(cluster: Cluster, world: World, name: str) -> None:
-    """Raise AssertionError unless the cron job has what the head of this file says."""
+    """Raise AssertionError unless the cron job meets the invariants of this module."""
     there = await cluster.client.get(CRON_JOBS, Key("default", name))
     jobs = list(world.jobs[name].values())
     assert {one.uid for one in there.status.active} == {one.metadata.uid for one in jobs if not is_finished(one)}

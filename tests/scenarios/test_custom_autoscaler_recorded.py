@@ -1,7 +1,7 @@
-"""What kube-controller-manager 1.36 was seen to do with an autoscaler of a custom resource that has a scale.
+"""An autoscaler of a custom resource with a scale behaves as recorded from kube-controller-manager 1.36.
 
-A line of `autoscaled_custom.jsonl` has steps (`boats.py`), and what was to be seen six seconds, or three periods, after
-each; there were no metrics. What steps before the autoscaler is made bring about was not looked at.
+A line of `autoscaled_custom.jsonl` has steps (`custom_autoscaler.py`) and the state six seconds, or three periods,
+after each step, without metrics. The state is recorded once the autoscaler exists.
 """
 
 import json

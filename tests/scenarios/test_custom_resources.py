@@ -1,4 +1,4 @@
-"""Custom resources under a manager: they come, own, are owned, scale and go like everything else (virtual time)."""
+"""Custom resources with a manager, in virtual time: ownership, scaling, deletion and conversion."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.virtual
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
-# Seconds in which a manager knows a resource that came while it ran.
+# Seconds until a manager knows a new resource.
 SOON = 15
 
 
@@ -57,7 +57,7 @@ def owned_by(owner: dict[str, Any]) -> OwnerReference:
 
 
 class Sized(Model):
-    """A model whose default is not that of the server."""
+    """A model whose default differs from that of the server."""
 
     size: int = 1
     open: bool = False
@@ -197,7 +197,7 @@ BROKEN = {
 
 
 async def test_failed_conversion_blocks_only_its_own_objects() -> None:
-    """The namespace that has such an object stays and says so; others go, and owners are collected."""
+    """The namespace with the broken object stays and reports it; others are deleted, and owners are collected."""
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await define(cluster)

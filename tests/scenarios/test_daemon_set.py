@@ -40,7 +40,7 @@ pytestmark = pytest.mark.virtual
 
 
 def required(*terms: Tree) -> Tree:
-    """A template of pods whose affinity requires one of these terms."""
+    """Return a pod template whose affinity requires one of these terms."""
     made = template(app="web")
     node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
     return {**made, "spec": {**made["spec"], "affinity": {"nodeAffinity": node_affinity}}}
@@ -172,7 +172,7 @@ async def test_taints_decide_which_nodes_have_pods(key: str, effect: str, nodes:
         assert await placed(cluster) == nodes
         wanted = len(nodes) - misscheduled
         assert await numbers(cluster) == (wanted,) * 5 + (misscheduled,)
-        # A new pod comes only where it fits.
+        # A new pod is created only where it tolerates the taints.
         for pod in await owned(cluster):
             await cluster.client.delete(PODS, Key("default", pod.metadata.name))
         await cluster.advance(5)
@@ -309,7 +309,7 @@ async def test_failed_pod_creation_is_reported_and_retried() -> None:
         replica.network.intercept(refuse)
         await cluster.client.create(DAEMON_SETS, daemon_set())
         await cluster.sleep(0.004)
-        assert len(refused) == 2  # one for each look, of which there is a second for the revision
+        assert len(refused) == 2  # one per reconcile; the write of the revision causes a second one
         await cluster.sleep(10)
         assert ("Warning", "FailedCreate") in await events(cluster)
         assert (await numbers(cluster))[:2] == (20, 0)
@@ -340,7 +340,7 @@ async def test_rolling_update_makes_few_writes() -> None:
         cluster.api.store.subscribe(lambda changes: writes.extend(one.row.resource for one in changes))
         await use(cluster, NEW)
         await cluster.advance(3600)
-        # The edit, that it was seen; of each node: that its pod goes, is gone, was created, and is ready.
+        # The edit and its observed generation; for each node: pod terminating, deleted, created, ready.
         assert writes.count(DAEMON_SETS.name) <= 10
         assert writes.count(CONTROLLER_REVISIONS.name) == 1
 

@@ -1,12 +1,12 @@
-"""Daemon sets while everything goes wrong, by seed (virtual time).
+"""Daemon sets under faults, by seed, in virtual time.
 
-Always, while nodes and limits stay, and pods fail only when they are deleted:
-- no node has two active pods, but with a surge: then at most two, and at most so many nodes have;
-- once all were available, there are never more nodes without one that is than may be.
-Once it is quiet, whatever people did to sets, nodes, pods and revisions:
-- each node that fits has one pod, of the present template, and no other node has any;
-- the status says so, and the newest revision is that of the template;
-- nobody writes anything any more.
+At any time, while nodes and limits stay, and pods fail only when they are deleted:
+- each node has at most one active pod; with a surge at most two, on at most as many nodes as the surge allows;
+- once all pods were available, no more nodes lack an available pod than allowed.
+After recovery and any changes of sets, nodes, pods and revisions:
+- each fitting node has one pod, of the current template, and no other node has any;
+- the status is correct, and the newest revision is that of the template;
+- nothing is written any more.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ FLAGS = ("--leader-elect=false", "--controllers=daemonset,podgc")
 PATHS = ("/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/daemonsets", "/apis/apps/v1/controllerrevisions")
 NAMES = ("a", "b", "c", "d", "e")
 KEYS = ("example.org/own", "node.kubernetes.io/not-ready")
-# Surge, what need not be available, and how many nodes may then have two pods, or none that is.
+# Surge, maximum unavailable, nodes that may have two pods, and nodes that may lack an available one.
 LIMITS: tuple[tuple[Any, Any, int, int], ...] = (
     (0, 1, 0, 1),
     (0, 2, 0, 2),
@@ -51,7 +51,7 @@ def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
 
 
 async def check(cluster: Cluster) -> None:
-    """Raise AssertionError unless all is as the head of this file says."""
+    """Raise AssertionError unless the invariants after recovery hold."""
     found = await cluster.client.get(DAEMON_SETS, WEB)
     placement = placement_of(found)
     nodes = (await cluster.client.list(NODES)).items
@@ -77,7 +77,7 @@ async def check(cluster: Cluster) -> None:
     mine = [one for one in revisions if one.metadata.owner_references]
     newest = in_order(mine)[-1]
     assert image.encode() in bytes(newest.data)
-    assert sum(is_equal(one.data, newest.data) for one in mine) == 1  # others are merged when they are the newest
+    assert sum(is_equal(one.data, newest.data) for one in mine) == 1  # newest revisions are merged
 
 
 async def node(cluster: Cluster, name: str) -> Node:
@@ -184,7 +184,7 @@ async def test_daemon_set_converges_after_random_changes() -> None:
             "template": template(random_choice(IMAGES), app="web"),
         }
         await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
-        for pod in await pods(cluster):  # they hear of what they may do when they change
+        for pod in await pods(cluster):  # controllers of terminating objects act on their next change
             with contextlib.suppress(NotFound):
                 await label(cluster, pod, seen="")
         await heal_and_settle(cluster, faults, 2500)

@@ -1,8 +1,7 @@
-"""A daemon set through a life of edits, held to what kube-controller-manager 1.36 made of the same ones on a real API
-server (`daemon_sets.jsonl`), in virtual time.
+"""A daemon set behaves as recorded from kube-controller-manager 1.36 on a real API server, in virtual time.
 
-A row is one step: the status, each pod with its node and labels, one of them in full, the revisions, and the reasons
-of events. Hashes are called by the order in which revisions came.
+A row of `daemon_sets.jsonl` is a step: the status, each pod with its node and labels, one pod in full, the revisions
+and the event reasons. Hashes are numbered by the order of their revisions.
 """
 
 import json
@@ -64,7 +63,7 @@ def template(image: str, **spec: Any) -> Tree:
 
 
 class RecordedSteps:
-    """The steps that were recorded."""
+    """Runs the recorded steps."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -87,7 +86,7 @@ class RecordedSteps:
         await self.change(template=template(image, **spec))
 
     async def undo(self) -> None:
-        """Go back as `kubectl rollout undo` does."""
+        """Roll back as `kubectl rollout undo` does."""
         former, _ = in_order((await self._cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
         await self._cluster.client.patch(DAEMON_SETS, WEB, msgspec.json.decode(former.data), STRATEGIC_MERGE_PATCH)
 
@@ -137,7 +136,7 @@ class RecordedSteps:
         await self.change(updateStrategy=rolling, minReadySeconds=2)
 
     async def seen(self) -> Tree:
-        """Return what is to be seen now, as it was recorded."""
+        """Return the state in the form of the recording."""
         client = self._cluster.client
         found = await client.get(DAEMON_SETS, WEB)
         revisions = in_order((await client.list(CONTROLLER_REVISIONS, "default")).items)
@@ -184,7 +183,7 @@ class RecordedSteps:
 
 
 def steps(recorded: RecordedSteps, agent: PodAgent) -> dict[str, Callable[[], Awaitable[None]]]:
-    """What was done before each row."""
+    """Return the action of each row."""
 
     async def spoil() -> None:
         agent.runs = lambda pod: b"i:bad" not in pod.raw
@@ -228,15 +227,15 @@ async def test_daemon_set_matches_recorded_steps() -> None:
         for row in ROWS:
             await todo[row["step"]]()
             await cluster.advance(30)
-            if row["step"] == "scheduled":  # a status that the original has only now
+            if row["step"] == "scheduled":  # a status that the original reports only now
                 await recorded.taint("b")
                 await cluster.advance(10)
             assert comparable(await recorded.seen(), row) == comparable(row, row), row["step"]
 
 
 def comparable(found: Tree, row: Tree) -> Tree:
-    """Return what is compared of a row: all, but for nodes where any may be the first, and one event that the original
-    left out, since there were many.
+    """Return the compared part of a row: all but nodes of which any may be first, and an event that the original left
+    out.
     """
     kept = {key: found[key] for key in row if key not in ("step", "events")}
     kept["events"] = [one for one in found["events"] if "SucceededDaemonPod" not in one]

@@ -1,4 +1,4 @@
-"""Daemon sets get other templates: pods are replaced node by node, and revisions are kept, in virtual time."""
+"""Updates of daemon sets: pods are replaced node by node and revisions are retained, in virtual time."""
 
 import msgspec
 import pytest
@@ -169,7 +169,7 @@ async def test_taken_revision_name_counts_as_collision() -> None:
         await cluster.manage(*FLAGS)
         await cluster.client.create(DAEMON_SETS, daemon_set())
         await cluster.settle()
-        await cluster.client.delete(DAEMON_SETS, WEB)  # nobody collects its revision
+        await cluster.client.delete(DAEMON_SETS, WEB)  # no garbage collector deletes its revision
         await cluster.client.create(DAEMON_SETS, daemon_set())
         await cluster.settle()
         assert (await get(cluster)).status.collision_count == 1

@@ -1,4 +1,4 @@
-"""What the chart's alerts and dashboard ask for is what a manager that runs tells."""
+"""A running manager exports all series that the alerts and the dashboard of the chart use."""
 
 import json
 import re
@@ -27,9 +27,9 @@ from controller_manager.testing import Cluster, builders
 pytestmark = pytest.mark.virtual
 
 CHART = Path(__file__).parents[2] / "charts" / "cluster-controller-manager"
-# A name before `{` selects series; everything else in an expression is a function or a label.
+# A name before `{` selects series; any other name in an expression is a function or a label.
 SELECTED = re.compile(r"\b([a-zA-Z_:][\w:]*)\{")
-# Prometheus itself says of each target whether it is there.
+# Series that Prometheus itself adds for each target.
 OF_PROMETHEUS = {"up"}
 
 
@@ -49,7 +49,7 @@ def asked(expressions: Iterator[str]) -> set[str]:
 
 
 async def series() -> set[str]:
-    """The names of all series of a manager on its page: it leads, has had something to do, some trouble, too."""
+    """Return the names of all series of a leading manager that had work and failures."""
     async with Cluster() as cluster:
         cluster.serve_beside("/api/v1/services", partial(_old_type, cluster))
         cluster.serve_beside("/api/v1/namespaces/troubled/serviceaccounts", _out_of_order)
@@ -73,7 +73,7 @@ async def series() -> set[str]:
 
 
 async def _old_type(cluster: Cluster, request: Request) -> Response:
-    """The services, in a form that nobody can read."""
+    """Answer with services that cannot be decoded."""
     response = await cluster.api.handle(request)
     body = response.body
     if request.method != "GET":

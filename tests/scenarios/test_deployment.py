@@ -39,7 +39,7 @@ async def use(cluster: Cluster, image: str) -> None:
 
 
 async def sets(cluster: Cluster) -> dict[str, ReplicaSet]:
-    """The replica sets by the image of their template."""
+    """Return the replica sets by the image of their template."""
     found = (await cluster.client.list(REPLICA_SETS, "default")).items
     return {msgspec.json.decode(one.spec.template.spec)["containers"][0]["image"]: one for one in found}
 
@@ -95,7 +95,7 @@ async def test_a_rolling_update_keeps_its_limits(
         await cluster.client.create(DEPLOYMENTS, wanted)
         await cluster.advance(10)
         counted = Counted(cluster)
-        for pod in await pods(cluster):  # so that they are known
+        for pod in await pods(cluster):  # so that caches have them
             await cluster.client.patch(PODS, Key("default", pod.metadata.name), {"metadata": {"labels": {"seen": ""}}})
         await cluster.settle()
         counted.active.clear()
@@ -177,7 +177,7 @@ async def test_progress_deadline_is_reported_until_progress() -> None:
         assert await reason(cluster) == "ProgressDeadlineExceeded"
         assert await reason(cluster, "Available") == "MinimumReplicasAvailable"
         revision = cluster.api.store.revision
-        await cluster.advance(1800)  # less than events live
+        await cluster.advance(1800)  # shorter than the lifetime of events
         assert cluster.api.store.revision == revision
         agent.runs = lambda _: True
         await use(cluster, NEW)
@@ -359,9 +359,9 @@ async def test_rolling_update_makes_few_writes() -> None:
         cluster.api.store.subscribe(lambda changes: writes.extend(one.row.resource for one in changes))
         await use(cluster, NEW)
         await cluster.advance(3600)
-        # The edit; a new set, a pod of it, which is ready; one pod less, which ends, and is gone.
+        # The edit; new set, its pod, pod ready; one pod fewer, terminating, deleted.
         assert writes.count(DEPLOYMENTS.name) <= 7
-        # Of the new one: made, a pod, ready; of the old one: its size, that its pod ends, and that it is gone.
+        # Of the new set: created, a pod, ready; of the old one: its size, pod terminating, pod deleted.
         assert writes.count(REPLICA_SETS.name) <= 7
 
 

@@ -1,4 +1,4 @@
-"""Pods whose devices have NoExecute taints, in a whole cluster and in virtual time."""
+"""Evictions of pods whose devices have NoExecute taints, in a whole cluster, in virtual time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def toleration(seconds: int | None = None, key: str = "k", effect: str = "NoExec
 async def publish(
     cluster: Cluster, devices: Mapping[str, Sequence[Tree]], generation: int = 1, name: str = "node-1"
 ) -> None:
-    """Have the driver publish devices with these taints; a slice that is there is replaced."""
+    """Publish devices with these taints; replaces an existing slice."""
     listed = [{"name": one, "taints": list(taints)} for one, taints in devices.items()]
     pool = {"name": "node-1", "generation": generation, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.org", "nodeName": "node-1", "pool": pool, "devices": listed}
@@ -55,7 +55,7 @@ async def publish(
 
 
 async def use(cluster: Cluster, *tolerations: Tree, name: str = "p", device: str = "gpu-0") -> Pod:
-    """Have a pod run with a device."""
+    """Create a running pod that uses a device."""
     user = await cluster.client.create(PODS, pod(name, gpu=f"of-{name}"))
     made = await cluster.client.create(RESOURCE_CLAIMS, claim(f"of-{name}"))
     await allocate(cluster, made, user, device=device, tolerations=tolerations)
@@ -64,7 +64,7 @@ async def use(cluster: Cluster, *tolerations: Tree, name: str = "p", device: str
 
 
 async def stays(cluster: Cluster, name: str = "p") -> bool:
-    """Return whether nobody has asked for the pod's deletion."""
+    """Return whether the pod is not being deleted."""
     try:
         return (await cluster.client.get(PODS, Key("default", name))).metadata.deletion_timestamp is None
     except NotFound:
@@ -157,7 +157,7 @@ async def test_slices_of_older_generation_are_ignored() -> None:
 
 
 async def test_only_pods_using_the_device_are_evicted() -> None:
-    """Not who is not bound, for whom the claim is not reserved, or who has ended."""
+    """Pods without node, without reservation, or finished are not evicted."""
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         user = await use(cluster)

@@ -1,4 +1,4 @@
-"""Budgets of disruptions in a whole cluster, in virtual time: what may be evicted follows from the pods there are."""
+"""Pod disruption budgets in a whole cluster, in virtual time: evictions follow the existing pods."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ async def protect(cluster: Cluster, **spec: Any) -> None:
 
 
 async def add_pods(cluster: Cluster, count: int, owner: ReplicaSet | None = None, first: int = 0) -> None:
-    """Make ready pods, of an owner or of nobody."""
+    """Create ready pods, with an owner if it is given."""
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
     for number in range(first, first + count):
         meta: dict[str, Any] = {"name": f"p{number}", "namespace": "default", "labels": {"app": "web"}}
@@ -55,7 +55,7 @@ async def evict(cluster: Cluster, name: str) -> None:
 
 
 async def numbers(cluster: Cluster) -> tuple[int, int, int, int]:
-    """The pods that are expected, that should be healthy, that are, and how many may go."""
+    """Return the numbers of expected, desired healthy and healthy pods, and of allowed disruptions."""
     status = (await cluster.client.get(POD_DISRUPTION_BUDGETS, BUDGET)).status
     return status.expected_pods, status.desired_healthy, status.current_healthy, status.disruptions_allowed
 

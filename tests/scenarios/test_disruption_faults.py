@@ -1,12 +1,12 @@
-"""Budgets of disruptions while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Pod disruption budgets under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed, while pods go only by eviction:
+For every seed, while pods are deleted only by eviction:
 
-1. Once all pods were healthy, never fewer are than the budget says, however many are asked to go.
-2. Once everything works again, the status counts what there is, and nobody writes anything any more.
+1. Once all pods were healthy, there are never fewer healthy ones than the budget requires.
+2. After recovery the status is correct, and nothing is written any more.
 
-A budget whose controller hears nothing of pods for two minutes takes those that were let go for still there, as
-upstream's does. That it hears nothing for so long is seldom; then the first promise is not held to.
+If the controller misses pod changes for two minutes, it counts evicted pods as existing, as upstream does. This is
+rare; the first invariant is not checked then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ READ = (PODS.path(), POD_DISRUPTION_BUDGETS.path(), REPLICA_SETS.path())
 REPLICAS = 6
 ACTIONS = 12
 LONGEST_DEAFNESS = 60.0
-# Budgets, and how many of the pods are to be healthy.
+# Budgets, and the numbers of pods that must be healthy.
 BUDGETS: tuple[tuple[dict[str, Any], int], ...] = (
     ({"minAvailable": 4}, 4),
     ({"minAvailable": "50%"}, 3),
@@ -46,8 +46,8 @@ BUDGETS: tuple[tuple[dict[str, Any], int], ...] = (
 
 
 class Healthy:
-    """How many pods were ready and not being deleted, after each change of one; whether one that was let go was
-    `overlooked`, since its time was over before its deletion was heard of.
+    """Counts ready pods after each change; `overlooked` if the time of an evicted pod was over before its deletion was
+    seen.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -58,7 +58,7 @@ class Healthy:
         cluster.api.store.subscribe(self._note)
 
     def begin(self) -> None:
-        """All are healthy from now on."""
+        """Start to count, since all pods are healthy now."""
         self.least = self._count()
 
     def _note(self, changes: Sequence[Change]) -> None:

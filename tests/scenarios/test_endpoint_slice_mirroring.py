@@ -1,4 +1,4 @@
-"""The endpoint slice mirroring controller at work in a whole cluster, in virtual time."""
+"""The endpoint slice mirroring controller in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ async def slices(cluster: Cluster) -> list[EndpointSlice]:
 
 
 async def listed(cluster: Cluster) -> dict[str, list[tuple[str, bool | None]]]:
-    """Addresses and whether they are ready, by family."""
+    """Return address and readiness of each endpoint, by address family."""
     return {
         slice_.address_type: [(e.addresses[0], e.conditions.ready) for e in slice_.endpoints or ()]
         for slice_ in await slices(cluster)

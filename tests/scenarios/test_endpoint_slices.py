@@ -1,4 +1,4 @@
-"""The endpoint slice controller at work in a whole cluster, in virtual time."""
+"""The endpoint slice controller in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -279,7 +279,7 @@ async def test_batch_period_flag_batches_changes() -> None:
 
 
 def hold_writes(replica: Replica) -> list[str]:
-    """Have the server refuse all slices that are made, and tell of whom they were."""
+    """Reject all created slices, and return the list of their services."""
     asked: list[str] = []
 
     def answer(request: Request) -> Response | None:
@@ -317,7 +317,7 @@ async def test_terminating_namespace_causes_no_errors() -> None:
 
 
 async def counted(replica: Replica) -> dict[str, float]:
-    """What the page of metrics says, without the common beginning of the names."""
+    """Return the metrics without the common prefix of their names."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     assert isinstance(page.body, bytes)
     lines = (line for line in page.body.decode().splitlines() if line.startswith(PREFIX))

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.virtual
 
 
 async def hints(cluster: Cluster) -> list[str]:
-    """The zones that endpoints are hinted to be for, sorted."""
+    """Return the hinted zones of all endpoints, sorted."""
     ready = [e for s in await slices(cluster) for e in s.endpoints or () if e.conditions.ready]
     return sorted(zone.name for e in ready if e.hints for zone in e.hints.for_zones)
 

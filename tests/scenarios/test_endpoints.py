@@ -1,4 +1,4 @@
-"""The endpoints controller at work in a whole cluster, in virtual time."""
+"""The endpoints controller in a whole cluster, in virtual time."""
 
 import json
 
@@ -30,7 +30,7 @@ WEB = Key("default", "web")
 
 
 async def run_pod(cluster: Cluster, pod: Pod) -> None:
-    """Create a pod and have it run, as a node would."""
+    """Create a running pod."""
     await cluster.client.create(PODS, pod)
     await cluster.client.update(PODS, await with_status(cluster, pod), subresource="status")
 
@@ -67,7 +67,7 @@ async def test_endpoints_follow_pods_and_their_readiness() -> None:
 
 
 async def test_pod_with_200_labels_is_matched_by_selector() -> None:
-    """It is in no index by labels."""
+    """A pod with many labels is in no label index."""
     many = {f"k{number}": "v" for number in range(200)}
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint,endpointslice")
@@ -226,7 +226,7 @@ async def test_endpoints_are_correct_after_network_faults() -> None:
         for number in range(1, 21):
             pod = builders.pod(f"web-{number}", labels={"app": "web"}, ip=f"10.1.0.{number}", ready=number % 3 > 0)
             await run_pod(cluster, pod)
-        await cluster.settle(quiet=300)  # longer than a silent watch goes unnoticed
+        await cluster.settle(quiet=300)  # longer than a silent watch lasts
         ready, waiting = await addresses(cluster)
         assert (len(ready), len(waiting)) == (14, 6)
 

@@ -1,13 +1,13 @@
-"""Endpoints, slices and mirrors while everything goes wrong, by seed (virtual time).
+"""Endpoints, slices and mirrored slices under faults, by seed, in virtual time.
 
-Once it is quiet:
-- the addresses that Endpoints of a service with a selector list as ready are exactly those of its ready pods;
-- its slices list exactly the same as ready, and those that are not ready beside them, each once;
-- each endpoint has the zone its node has now;
-- no slice holds more than the limit, and a family has at least one slice;
-- slices of Endpoints that people keep list exactly what these do;
-- there is no slice of ours without its service;
-- nobody writes anything any more.
+After recovery:
+- the ready addresses in Endpoints of a service with a selector are exactly those of its ready pods;
+- its slices list the same ready addresses, and the unready ones, each once;
+- each endpoint has the current zone of its node;
+- no slice exceeds the limit, and each address family has at least one slice;
+- slices of Endpoints that users manage list exactly their addresses;
+- no slice of ours is without its service;
+- nothing is written any more.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ FLAGS = (
 
 
 class World:
-    """A few services, pods and nodes, people who change them, and one manager at a time."""
+    """A few services, pods and nodes, random changes of them, and one manager at a time."""
 
     def __init__(self, cluster: Cluster, manager: Replica) -> None:
         self.cluster = cluster
@@ -87,7 +87,7 @@ class World:
             self.change_manager,
         )
         for _ in range(ACTIONS):
-            # Some are refused: what they are about may not be there, or be there already.
+            # Actions fail if their object does not exist, or exists already.
             with contextlib.suppress(ApiError, TransportError):
                 await random_choice(people)()
             if random_source().uniform(0, 1) < 0.5:
@@ -95,7 +95,7 @@ class World:
 
     async def heal(self) -> None:
         self.manager.network.rate = 0
-        await self.cluster.sleep(300)  # longer than a silent watch goes unnoticed
+        await self.cluster.sleep(300)  # longer than a silent watch lasts
         await self.cluster.settle()
 
     async def make_service(self) -> None:
@@ -157,7 +157,7 @@ class World:
         await self.client.delete(ENDPOINT_SLICES, await self.some(ENDPOINT_SLICES))
 
     async def mirror(self) -> None:
-        """Keep Endpoints of a service without selector."""
+        """Create Endpoints for a service without selector."""
         ips = (
             EndpointAddress(ip="198.51.100.1"),
             EndpointAddress(ip="198.51.100.2"),
@@ -184,7 +184,7 @@ class World:
 
 
 class Listed:
-    """What there is once it is quiet."""
+    """The state after recovery."""
 
     def __init__(
         self, services: list[Service], pods: list[Pod], nodes: list[Node], slices: list[EndpointSlice]
@@ -201,7 +201,7 @@ class Listed:
         ]
 
     def expected(self, service: Service) -> set[tuple[str, bool, str | None]]:
-        """Address, readiness and zone of each endpoint."""
+        """Return address, readiness and zone of each expected endpoint."""
         always = service.spec.publish_not_ready_addresses
         return {
             (pod.status.pod_ip, always or is_pod_ready(pod), self.nodes.get(pod.spec.node_name))

@@ -68,7 +68,7 @@ async def test_deleted_claim_is_recreated_unless_pod_is_deleting() -> None:
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, Key("default", "p-a"))
         await cluster.settle()
         assert (await claims(cluster))["p-a"].metadata.uid != first.metadata.uid
-        await cluster.client.delete(PODS, Key("default", "p"))  # its node has yet to end it
+        await cluster.client.delete(PODS, Key("default", "p"))  # its node has not stopped it yet
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, Key("default", "p-a"))
         await cluster.settle()
         assert await claims(cluster) == {}

@@ -1,11 +1,11 @@
-"""Ephemeral volumes and classes of volume attributes while requests fail, watches fall silent and managers are lost, by
-seed (virtual time).
+"""Ephemeral volumes and volume attributes classes under faults (failed requests, silent watches, lost managers), by
+seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A claim that a pod controls is never made for another one, and no claim of somebody else is taken over.
-2. Once everything works again, each pod has the claims of its volumes, but for those whose names are taken.
-3. A class that is being deleted is there as long as a claim uses it, and goes then.
+1. A generated claim is controlled by its pod only, and no foreign claim is taken over.
+2. After recovery each pod has the claims of its volumes, except for names that are taken.
+3. A deleted class exists exactly as long as a claim uses it.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ NAMES = ("p", "q", "r")
 
 
 class World:
-    """Pods of a few names that come and go, and the claims that the store saw."""
+    """Pods with a few names that are created and deleted, and the claims in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -72,7 +72,7 @@ class World:
             await self.cluster.client.create(PODS, pod(name, ephemeral("a"), ephemeral("b")))
 
     async def delete(self) -> None:
-        """A pod goes, and its claims with it, as the garbage collector has it."""
+        """Delete a pod and its claims, as the garbage collector does."""
         name = random_choice(NAMES)
         found = self.pods.get(name)
         if found is None:
@@ -84,13 +84,13 @@ class World:
                 await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one))
 
     async def take(self) -> None:
-        """Somebody else has a claim of such a name, if it is free."""
+        """Create a foreign claim with the name of a generated one, if it is free."""
         name = f"{random_choice(NAMES)}-a"
         if name not in self.claims:
             await self.cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim(name))
 
     async def drop(self) -> None:
-        """A claim is deleted."""
+        """Delete a claim."""
         if self.claims:
             found = random_choice(sorted(self.claims.values(), key=key_of))
             await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(found))
@@ -102,7 +102,7 @@ class World:
             for name in (f"{found.metadata.name}-a", f"{found.metadata.name}-b"):
                 owner = controller_of(self.claims[name]) if name in self.claims else None
                 if name in self.claims and (owner is None or owner.uid != found.metadata.uid):
-                    break  # those after it wait
+                    break  # later changes wait
                 assert name in self.claims, f"{name} is missing"
 
 

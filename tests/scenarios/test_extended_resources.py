@@ -1,7 +1,7 @@
-"""Extended resources that classes of devices stand for, in a whole cluster.
+"""Extended resources of device classes in a whole cluster.
 
-`extended_resources.jsonl` is what a control plane of 1.36 made of the same objects: a row is what was there, the pods
-that were made one after the other, and what was to be seen then. Generated names are without what was drawn for them.
+`extended_resources.jsonl` was recorded from a control plane of 1.36: a row has the objects, the pods that were created
+one after the other, and the resulting state. Generated names have no random suffix.
 """
 
 import json
@@ -161,7 +161,7 @@ async def test_device_classes_are_ignored_without_feature_gate() -> None:
 
 @pytest.mark.virtual(seeds=100)
 async def test_each_device_is_allocated_once_despite_faults() -> None:
-    """Requests fail, get no answer, or are answered after they were cut off."""
+    """Requests fail, get no answer, or are answered after a disconnection."""
     async with Cluster() as cluster:
         node, devices, device_class = row("implicit")["objects"]
         (pod,) = row("explicit")["pods"]

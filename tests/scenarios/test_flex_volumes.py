@@ -1,4 +1,4 @@
-"""Volumes of FlexVolume drivers, which are real programs, attached and detached in a whole cluster in virtual time."""
+"""Volumes of FlexVolume drivers, which are real programs, in a whole cluster, in virtual time."""
 
 import json
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ echo '{{"status": "Not supported"}}'
 
 
 class Driver:
-    """A driver that answers what it was told to answer, and writes down what it was asked."""
+    """A driver program with configured answers, which records its calls."""
 
     def __init__(self, folder: Path, name: str = NAME, **answers: dict[str, Any]) -> None:
         self.folder, self.home = folder, folder / f".{name.replace('/', '~')}"
@@ -57,14 +57,14 @@ class Driver:
         (self.home / f"{command}.hangs").touch()
 
     def calls(self) -> list[list[str]]:
-        """The calls so far, but for those that initialize."""
+        """Return the calls so far, without `init`."""
         found = (self.home / "calls").read_text().split(".\n") if (self.home / "calls").exists() else []
         return [call.splitlines() for call in found if call not in ("", "init\n")]
 
 
 @asynccontextmanager
 async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Cluster, Replica]]:
-    """A cluster with two nodes and a manager that looks for drivers in a folder."""
+    """Start a cluster with two nodes and a manager that finds drivers in a folder."""
     async with Cluster((UNPROTECTED,)) as cluster:
         for node in ("a", "b"):
             await add_node(cluster, node)
@@ -72,7 +72,7 @@ async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Cluster, Repli
 
 
 async def paths(cluster: Cluster, node: str) -> dict[str, str]:
-    """The volumes that a node lists as attached, with their devices."""
+    """Return the attached volumes of a node's status, with their devices."""
     status = (await cluster.client.get(NODES, Key("", node))).status
     return {one.name: one.device_path for one in status.volumes_attached}
 
@@ -142,7 +142,7 @@ async def test_unsupported_driver_call_counts_as_done(tmp_path: Path) -> None:
         await cluster.sleep(60)
         assert await paths(cluster, "a") == {f"{NAME}/w": ""}
         asked = [call[0] for call in driver.calls()]
-        assert len(asked) == len(set(asked))  # each is asked once
+        assert len(asked) == len(set(asked))  # each command is called once
 
 
 async def test_failed_driver_call_is_retried_and_logs_no_secrets(tmp_path: Path) -> None:

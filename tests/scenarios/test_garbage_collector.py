@@ -1,4 +1,4 @@
-"""The garbage collector at work in a whole cluster, in virtual time."""
+"""The garbage collector in a whole cluster, in virtual time."""
 
 import pytest
 

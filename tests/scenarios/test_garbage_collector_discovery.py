@@ -1,4 +1,4 @@
-"""The garbage collector among kinds it does not know, and resources that cannot be read or watched for a while."""
+"""The garbage collector with unknown kinds, and resources that cannot be read or watched for a while."""
 
 import json
 from collections import Counter
@@ -125,7 +125,7 @@ async def test_conflict_on_delete_is_retried() -> None:
 
 
 async def test_object_adopted_during_deletion_stays() -> None:
-    """What was decided on is not what is there when the server gets to it: it refuses, and it is decided anew."""
+    """The object changes after the decision: the server rejects the delete, and the collector decides again."""
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner, other = await make(cluster, "owner"), await make(cluster, "other")
@@ -163,7 +163,7 @@ async def test_temporarily_unserved_resource_is_still_collected(method: str) -> 
 async def test_malformed_answer_does_not_prove_owner_is_gone(body: bytes) -> None:
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("other"))
-        replica = await manage(cluster, strict=False)  # what is not told stays a puzzle
+        replica = await manage(cluster, strict=False)  # the collector cannot decide about malformed answers
         owner = await make(cluster, "owner")
         await cluster.advance(5)
         answer = Response(200, {"content-type": "application/json"}, body)
@@ -322,7 +322,7 @@ def _broken(path: str) -> Any:
 
 
 def _emptied(path: str) -> Any:
-    """Has watches of a resource begin anew, from an empty listing."""
+    """Return a handler that restarts watches of a resource from an empty list."""
 
     def intercept(request: Request) -> Response | None:
         if request.path != path:
@@ -338,7 +338,7 @@ def _emptied(path: str) -> Any:
 
 
 def _once(method: str, answer: Response) -> Any:
-    """Answers the first request of that method in the server's place."""
+    """Return a handler that answers the first request of a method in place of the server."""
     asked: list[str] = []
 
     def intercept(request: Request) -> Response | None:

@@ -1,19 +1,18 @@
-"""The garbage collector while everything goes wrong, by seed, in virtual time.
+"""The garbage collector under faults, by seed, in virtual time.
 
-Whatever fails, whenever it is looked at:
+At any time:
 
-1. nothing is collected that has a live owner, one that has never waited for its dependents to go;
-2. nothing is collected for an owner that was deleted so that its dependents stay;
-3. an owner that is deleted in the foreground goes after the dependents that hold it up.
+1. no object is collected that has a live owner which never waited for its dependents;
+2. no object is collected for an owner that was deleted with the policy Orphan;
+3. an owner deleted in the foreground is removed after its blocking dependents.
 
-And once it is quiet:
+After recovery:
 
-4. nothing is left whose owners are all gone;
-5. nobody names an owner that orphaned its dependents;
-6. nothing waits with a finalizer of ours.
+4. no object is left whose owners are all deleted;
+5. no object refers to an owner that orphaned its dependents;
+6. no object waits with a finalizer of ours.
 
-2 and 3 are promised to dependents that were there for a while when their owner was deleted: for others the news may
-come late.
+2 and 3 hold for dependents that existed for a while when their owner was deleted; of others the watch may report late.
 """
 
 import contextlib
@@ -41,15 +40,15 @@ DISCOVERY = SmallDiscovery(configmaps="ConfigMap", secrets="Secret")
 
 
 class DeletionChecker:
-    """Sees every write of the server, and holds the collector to its promises. `there` is what there is, by uid."""
+    """Checks every write of the server against the invariants; `there` has the existing objects by uid."""
 
     def __init__(self) -> None:
         self.there: dict[str, ObjectMeta] = {}
-        # Whom people deleted, by uid, and whom, of those who were there for a while, that must not touch, by uid.
+        # Deleted objects by uid, and by uid the older dependents that their deletion must not touch.
         self.deleted: set[str] = set()
         self.protected: dict[str, set[str]] = {}
         self.blocked: dict[str, set[str]] = {}
-        # Who has waited for its dependents to go; if somebody else holds it then, that comes to light late.
+        # Owners that have waited for their dependents; a finalizer of a user delays when this is seen.
         self.waited: set[str] = set()
         self.broken: list[str] = []
 
@@ -63,7 +62,7 @@ class DeletionChecker:
                     self._written(meta)
 
     def asked(self, uid: str, policy: str, dependents: set[str]) -> None:
-        """Somebody deletes that object, on which those depend."""
+        """Record the deletion of an object and its dependents."""
         self.deleted.add(uid)
         if policy == "Orphan":
             self.protected[uid] = dependents
@@ -87,7 +86,7 @@ class DeletionChecker:
                 self.broken.append(f"{meta.name} did not wait for {holder.name}")
 
     def _collected(self, meta: ObjectMeta) -> None:
-        """The deletion of an object begins, when it was like this."""
+        """Check an object when its deletion begins."""
         if meta.uid in self.deleted:
             return
         for reference in meta.owner_references:
@@ -99,7 +98,7 @@ class DeletionChecker:
 
 
 class World:
-    """Config maps that own each other, a collector that is interrupted, and a server that is too."""
+    """Config maps that own each other, and a collector and a server that are interrupted."""
 
     def __init__(self, cluster: Cluster, checker: DeletionChecker) -> None:
         self.cluster = cluster
@@ -112,7 +111,7 @@ class World:
         self.replica.network.intercept(DISCOVERY)
 
     async def make(self, owners: int) -> None:
-        """An object that names some of those that were made before it, whether they are still there or not."""
+        """Create an object that refers to some older ones, which may be deleted."""
         chosen = {meta.uid: meta for meta in (random_choice(self.made) for _ in range(owners))} if self.made else {}
         references = tuple(_reference(meta) for meta in chosen.values())
         finalizers = (HOLD,) if random_source().uniform(0, 1) < 0.2 else ()
@@ -122,7 +121,7 @@ class World:
         self.made.append(made.metadata)
 
     async def tie(self) -> None:
-        """Somebody names an owner that was made after it: circles come about."""
+        """Add a reference to a younger owner, which creates cycles."""
         meta, owner = random_choice(self.made), random_choice(self.made)
         change = {"metadata": {"ownerReferences": [_reference(owner)]}}
         await self.cluster.client.patch(CONFIG_MAPS, Key("default", meta.name), change)
@@ -145,14 +144,14 @@ class World:
         await random_choice((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
 
     async def heal(self) -> None:
-        """All faults end, and whoever held something lets go."""
+        """End all faults and remove all finalizers of users."""
         assert self.replica is not None
         self.replica.network.rate = 0
         await self.cluster.sleep(150)
         while held := [meta for meta in self.checker.there.values() if HOLD in meta.finalizers]:
             left = [name for name in held[0].finalizers if name != HOLD]
             change = {"metadata": {"finalizers": left or None}}
-            with contextlib.suppress(ApiError):  # the collector may have taken its own away meanwhile
+            with contextlib.suppress(ApiError):  # the collector may have removed its finalizer meanwhile
                 await self.cluster.client.patch(CONFIG_MAPS, Key("default", held[0].name), change)
         await self.cluster.advance(300)
 
@@ -183,7 +182,7 @@ def _reference(meta: ObjectMeta) -> OwnerReference:
 
 
 def left_behind(there: dict[str, ObjectMeta], orphaning: Callable[[str], bool]) -> list[str]:
-    """What is wrong with what is left, once it is quiet."""
+    """Return violations of the invariants after recovery."""
     wrong = [f"{meta.name} still waits" for meta in there.values() if is_waiting(meta) or is_orphaning(meta)]
     for meta in there.values():
         owners = [reference.uid for reference in meta.owner_references]

@@ -1,10 +1,10 @@
-"""All controllers in one process, and somebody who writes whatever the API server accepts, or answers for an API.
+"""All controllers with hostile objects and hostile answers of APIs.
 
-Whatever that is:
-- no controller crashes, and each goes on with the objects of others;
-- a cluster in which nothing changes is not written to, however often its objects are looked at;
-- nobody gets a certificate of an admin, and a request no certificate can be made of is marked so;
-- what is remembered of objects goes with them.
+Invariants:
+- no controller crashes, and all continue with other objects;
+- a cluster without changes gets no writes, however often objects are reconciled;
+- no user gets an admin certificate, and requests that cannot be signed are marked as failed;
+- memory about objects is freed with them.
 """
 
 import json
@@ -70,7 +70,7 @@ async def send(cluster: Cluster, method: str, path: str, body: object = None) ->
 
 
 async def create(cluster: Cluster, path: str, name: str, *, status: object = None, **parts: object) -> Tree:
-    """Create an object; `metadata` beside its name, and its `status`, if there is any."""
+    """Create an object with `metadata` and `status`, if they are given."""
     metadata = {"name": name, **parts.pop("metadata", {})}
     made = await send(cluster, "POST", path, {**parts, "metadata": metadata})
     return made if status is None else await send(cluster, "PATCH", f"{path}/{name}/status", {"status": status})
@@ -201,7 +201,7 @@ async def odd_namespaces(cluster: Cluster) -> None:
 async def test_odd_objects_cause_no_writes_when_nothing_changes(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         flags = ("--leader-elect=false", *write_authority(tmp_path, authority()))
-        replica = await cluster.manage(*flags, strict=False)  # owners with such names can't be asked for
+        replica = await cluster.manage(*flags, strict=False)  # the server rejects requests for owners with such names
         await cluster.settle()
         for make in (odd_nodes_and_pods, odd_services, odd_owners, odd_autoscalers, odd_namespaces):
             await make(cluster)
@@ -215,10 +215,10 @@ async def test_odd_objects_cause_no_writes_when_nothing_changes(tmp_path: Path) 
         await cluster.sleep(HOUR)
         allowed = RESTLESS | {"events"}
         assert [what for what in changed if what.partition(" ")[0] not in allowed] == []
-        assert max(changed.values(), default=0) <= 12  # what people are told of, at most every five minutes
+        assert max(changed.values(), default=0) <= 12  # repeated events, at most every five minutes
         assert crashes(replica) == []
 
-        # Everybody else is served as ever.
+        # Other objects are handled as usual.
         await create(cluster, f"{CORE}/namespaces", "fresh")
         await send(cluster, "PATCH", f"{HERE}/services/named", {"spec": {"selector": {"app": "gone"}}})
         await cluster.settle()
@@ -307,7 +307,7 @@ async def ask(cluster: Cluster, name: str, pem: bytes, signer: str, **spec: obje
 @pytest.mark.parametrize("make", [of_another_version, lambda: request_pem()[:-60]], ids=["version", "torn"])
 @pytest.mark.parametrize("signer", [NODE_CLIENT, API_CLIENT])
 async def test_malformed_certificate_requests_are_rejected(make: Callable[[], bytes], signer: str) -> None:
-    """Before anybody looks at whom they are for."""
+    """The server checks this before permissions."""
     async with Cluster() as cluster:
         with pytest.raises(Invalid) as caught:
             await ask(cluster, "r", make(), signer)
@@ -344,7 +344,7 @@ async def test_admin_certificates_and_false_requesters_are_rejected() -> None:
         with pytest.raises(Invalid, match=r"spec\.signerName"):
             await ask(cluster, "other", request_pem("jane", ["people"]), LEGACY_UNKNOWN)
         twice = request_pem("jane", ["people"])[:-60] + b"\n" + request_pem("jane", ["system:masters"])
-        with pytest.raises(Forbidden):  # what one reader passes over, another may read
+        with pytest.raises(Forbidden):  # PEM readers differ about data between blocks
             await ask(cluster, "twice", twice, API_CLIENT)
 
 
@@ -366,7 +366,7 @@ async def test_invalid_owner_name_does_not_protect_other_dependents(nonsense: st
         for name, claimed in zip(names, (nonsense, "gone", nonsense), strict=True):
             owners = [reference("ConfigMap", claimed, "u")]
             await create(cluster, f"{HERE}/configmaps", name, metadata={"ownerReferences": owners})
-        # Who has such a name can't be asked for, now or later.
+        # The server rejects requests for owners with such names.
         await cluster.manage("--leader-elect=false", "--controllers=garbagecollector", strict=False)
         await cluster.advance(30)
         left = {one.metadata.name for one in (await cluster.client.list(CONFIG_MAPS, "default")).items}

@@ -332,7 +332,7 @@ async def test_concurrent_job_syncs_flag_sets_workers(workers: int) -> None:
 
 
 async def test_lost_create_and_status_answers_make_no_second_pod() -> None:
-    """The server is asked what became of the creation, and the local copies know nothing of that for a while."""
+    """The manager reads the result of the create from the server, because its caches lack the pod for a while."""
     refused = Response(500, {}, b"")
     async with Cluster() as cluster, Tasks() as tasks:
         replica = await cluster.manage(*FLAGS, strict=False)
@@ -341,7 +341,7 @@ async def test_lost_create_and_status_answers_make_no_second_pod() -> None:
 
         def spoil(request: Request) -> Response | None:
             asked.append(f"{request.method} {request.path.rpartition('/')[2]}")
-            if request.path == PODS.path():  # which informers alone ask for
+            if request.path == PODS.path():  # which only informers send
                 return refused
             if asked[-1] == "POST pods" and asked.count("POST pods") == 1:
                 kind = request.headers["content-type"]

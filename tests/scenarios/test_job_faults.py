@@ -1,14 +1,12 @@
-"""Jobs while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Jobs under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A job never has more active pods than its parallelism says.
-2. An index that its status has as completed, or of which a pod that succeeded was counted, never gets another pod.
-3. The numbers of succeeded and failed pods in a status never become less, and a job that has ended has no pod left that
-   is to be counted.
-4. Each pod that has ended, or was deleted before, is counted once: in the end the numbers are those of the pods that
-   lost their finalizer.
-5. Once everything works again, all jobs end as their pods did.
+1. A job never has more active pods than its parallelism.
+2. An index that is complete in the status, or has a counted succeeded pod, never gets another pod.
+3. The succeeded and failed counts never decrease, and a finished job has no uncounted pod.
+4. Each finished or deleted pod is counted once: the counts are those of the pods that lost their finalizer.
+5. After recovery all jobs finish as their pods did.
 """
 
 from collections import Counter, defaultdict
@@ -32,7 +30,7 @@ from tests.scenarios.faults import random_choice
 FLAGS = ("--leader-elect=false", "--controllers=job")
 READ = (JOBS.path(), PODS.path())
 ROUNDS = 12
-# All backoffs of indexes that fail as often as they may, and silent watches noticed.
+# Time for all backoffs of failing indexes and for silent watches.
 BOUND = 3 * 3600.0
 JOBS_MADE = (
     job("plain", completions=4, parallelism=2, backoffLimit=1000),
@@ -43,21 +41,21 @@ JOBS_MADE = (
 
 
 class World:
-    """Jobs whose pods end or are deleted, and what the store saw of them."""
+    """Jobs whose pods finish or are deleted, and a checker of all changes in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.wrong: list[str] = []
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[str, Job] = {}
-        # By job: how the pods had ended that lost their finalizer.
+        # Results of the pods that lost their finalizer, by job.
         self.counted: dict[str, Counter[str]] = defaultdict(Counter)
-        self.done: dict[str, set[int | None]] = defaultdict(set)  # by job, the indexes of those that had succeeded
+        self.done: dict[str, set[int | None]] = defaultdict(set)  # indexes of succeeded ones, by job
         self.codes: dict[str, int] = {}
         cluster.api.store.subscribe(self._watch)
 
     def ends(self, pod: Pod) -> int | None:
-        """A pod succeeds more often than it fails."""
+        """Return a random exit code; most pods succeed."""
         uid = pod.metadata.uid
         if uid not in self.codes:
             self.codes[uid] = int(random_source().uniform(0, 1) < 0.3)
@@ -113,7 +111,7 @@ class World:
         return [pod for pod in self.pods.values() if (owner := controller_of(pod)) is not None and owner.name == name]
 
     async def delete(self) -> None:
-        """Somebody deletes a pod."""
+        """Delete a pod."""
         active = [pod for pod in self.pods.values() if is_active(pod)]
         if active:
             await self.cluster.client.delete(PODS, key_of(random_choice(active)))
@@ -151,7 +149,7 @@ async def test_pods_are_counted_once_and_indexes_complete_once() -> None:
 
 
 async def check(cluster: Cluster, world: World, name: str) -> None:
-    """Raise AssertionError unless the job has ended with the numbers of its pods."""
+    """Raise AssertionError unless the job has finished with the counts of its pods."""
     done, counted = await found(cluster, name), world.counted[name]
     indexes = Indexes.parse(done.status.completed_indexes, 1000)
     failed = Indexes.parse(done.status.failed_indexes or "", 1000)

@@ -1,8 +1,8 @@
-"""What kube-controller-manager 1.36 was seen to do with jobs and cron jobs, step by step, in virtual time.
+"""Jobs and cron jobs behave as recorded from kube-controller-manager 1.36, step by step, in virtual time.
 
-A line of `jobs.jsonl` and `cron_jobs.jsonl` is a life: steps that were taken (`hands.py`), and what was to be seen at a
-second after its begin (`at`), before the next one was taken. That is left out while the original waits before it
-replaces a pod that failed: until then its status says that no pod is active, and is refused where one is ready.
+A line of `jobs.jsonl` and `cron_jobs.jsonl` has steps (`batch_steps.py`) and the state at a second after its start
+(`at`), before the next step. The state is left out while the original delays the replacement of a failed pod: its
+status then has no active pod, and is rejected if one is ready.
 """
 
 import json

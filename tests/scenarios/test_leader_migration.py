@@ -1,7 +1,7 @@
-"""Controllers change from one kind of manager to another while both run, and never two act at once (virtual time).
+"""Controllers migrate between two kinds of managers and never run in both at once (virtual time).
 
-It is the way people upgrade from a manager that has a controller to one that takes it over: step by step, each replica
-of the old kind stopped before one of the new kind starts.
+This is the upgrade path to a manager that takes over a controller: step by step, each replica of the old kind is
+stopped before one of the new kind starts.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ controllerLeaders:
 
 @dataclass
 class MigrationRun:
-    """Who acts for which controller right now."""
+    """Records which manager runs which controller."""
 
     folder: Path
     cluster: Cluster
@@ -39,7 +39,9 @@ class MigrationRun:
     clashes: list[str] = field(default_factory=list)
 
     async def manager(self, kind: str, owner: str = "") -> Replica:
-        """A manager of the kind old or new; with an `owner` it takes part in the migration, in which that kind owns."""
+        """Start a manager of kind `old` or `new`; with `owner` it takes part in the migration, where that kind owns the
+        controller.
+        """
         flags = [f"--leader-elect-resource-name={kind}-manager"]
         if owner:
             path = self.folder / f"{owner}.yaml"
@@ -71,7 +73,7 @@ class MigrationRun:
 
 
 async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
-    """Two replicas of the old kind, then migration turned on, the new kind rolled in, migration turned off again."""
+    """Start two old replicas, enable migration, roll in the new kind, and disable migration again."""
     async with Cluster() as cluster:
         migration = MigrationRun(folder, cluster)
         await cluster.client.create(PODS, builders.pod("a"))

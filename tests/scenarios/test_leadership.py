@@ -1,4 +1,4 @@
-"""Two replicas, one lease: who acts, when the other takes over, and that never both act (virtual time)."""
+"""Two replicas with one lease: leadership, takeover and mutual exclusion, in virtual time."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ LEASE_SECONDS, RETRY_SECONDS = 15.0, 2.0
 
 
 class WriteLog:
-    """When each replica wrote anything that is not the lease, in the order in which the server saw it."""
+    """Records writes of replicas other than of the lease, in the order of the server."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, str]] = []
@@ -33,7 +33,7 @@ class WriteLog:
 
     @property
     def turns(self) -> list[str]:
-        """The replicas in the order in which they acted, each run of one counted once."""
+        """Return the replicas in the order of their writes, without repetitions."""
         names = [name for _, name in self.seen]
         return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
 
@@ -49,7 +49,7 @@ async def two(cluster: Cluster, log: WriteLog, *flags: str) -> tuple[Replica, Re
 
 
 async def until_served(cluster: Cluster, name: str, look: float = 0.1) -> float:
-    """Seconds until the controllers have made the endpoints of a new service, which is looked at so often."""
+    """Create a service and return the seconds until its endpoints exist, polled every `look` seconds."""
     began = monotonic()
     await cluster.client.create(SERVICES, builders.service(name, {"app": name}))
     while True:

@@ -1,13 +1,12 @@
-"""Tokens in secrets that nobody uses, while people begin to use them, requests fail, watches fall silent and managers
-are lost, by seed (virtual time).
+"""Unused token secrets under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No secret is marked as invalid, or deleted, that was made or used within the period, as its labels say.
-2. Nor one that a pod refers to, or that its account does not refer to, unless that is so since the `LATENESS` seconds
-   before.
-3. None is deleted that was not marked for the period.
-4. Once everything works again, those that are superfluous are marked, and later gone, and all others are there.
+1. No secret is marked as invalid or deleted that was created or used within the period, according to its labels.
+2. Nor one that a pod refers to, or that its account does not refer to, unless this changed within the last `LATENESS`
+   seconds.
+3. None is deleted that was not marked for the whole period.
+4. After recovery unused secrets are marked and later deleted, and all others exist.
 """
 
 import contextlib
@@ -49,23 +48,23 @@ FLAGS = (
 )
 READ = (SECRETS.path(), SERVICE_ACCOUNTS.path(), PODS.path())
 PERIOD = timedelta(hours=24)
-# Days of which each is so many seconds: a look at all secrets.
+# Simulated days, each with this many seconds: one check of all secrets.
 DAYS, LOOK_EVERY = 8, 300.0
 NAMES = ("a", "b", "c", "d", "e")
 OWNER = "ann"
-# From the answer of the server that nobody refers to a secret to the write, which may be delayed or repeated.
+# Seconds between the read without references and the write, which may be delayed or repeated.
 LATENESS = 130.0
 
 
 class World:
-    """Secrets, pods and the account as the store has them, and what people do with them."""
+    """Secrets, pods and the account in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.wrong: list[str] = []
         self.secrets: dict[str, Secret] = {}
         self.pods: dict[str, set[str]] = {}
-        # Since when each secret is of the account and no pod refers to it, or is not so.
+        # For each secret, since when the account and no pod refers to it, or not.
         self._superfluous: dict[str, tuple[bool, float]] = {}
         self._referred: set[str] = set()
         self._ours = False
@@ -130,7 +129,7 @@ class World:
         await self.cluster.client.delete(PODS, Key("default", random_choice(sorted(self.pods))), grace=0)
 
     async def refer(self) -> None:
-        """The account refers to other secrets."""
+        """Change the secrets that the account refers to."""
         there = [one for one in NAMES if random_source().uniform(0, 1) < 0.7]
         await self.cluster.client.patch(
             SERVICE_ACCOUNTS, Key("default", OWNER), {"secrets": [{"name": one} for one in there]}

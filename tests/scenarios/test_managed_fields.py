@@ -1,4 +1,4 @@
-"""What controllers write keeps what they never see: fields nobody models, and the record of who owns which."""
+"""Writes of controllers keep unmodelled fields and managed fields."""
 
 import json
 

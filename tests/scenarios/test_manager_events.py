@@ -17,7 +17,7 @@ pytestmark = pytest.mark.virtual
 
 
 def losing(component: str) -> Callable[[Request], Response | None]:
-    """Loses what is told in the name of a component."""
+    """Return a handler that drops the events of a component."""
 
     def intercept(request: Request) -> Response | None:
         if request.method == "POST" and request.path == EVENTS.path("default") and component.encode() in request.body:

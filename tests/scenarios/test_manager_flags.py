@@ -1,4 +1,4 @@
-"""Flags of controllers and of their life: what changes in a whole cluster when one of them does, in virtual time."""
+"""Flags of controllers and of the manager change its behaviour in a whole cluster, in virtual time."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def keys_in_work(replica: Replica, controller: str) -> int:
 
 
 async def most_in_work(cluster: Cluster, replica: Replica, controller: str) -> int:
-    """The highest number of keys in work at the same time, looked at for a while."""
+    """Return the maximum number of concurrent keys within a while."""
     most = 0
     for _ in range(50):
         await cluster.sleep(0.2)
@@ -108,7 +108,7 @@ def looks(replica: Replica, controller: str) -> int:
 
 
 class CountingController:
-    """Counts how often it looked."""
+    """Counts its reconciles."""
 
     looks = itertools.count(0)
 

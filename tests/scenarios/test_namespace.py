@@ -1,4 +1,4 @@
-"""The namespace controller at work in a whole cluster, in virtual time."""
+"""The namespace controller in a whole cluster, in virtual time."""
 
 import msgspec
 import pytest
@@ -173,7 +173,7 @@ async def test_namespace_is_removed_despite_network_faults(seed: int) -> None:
             await cluster.advance(1)
         await fill(cluster)
         await cluster.client.delete(NAMESPACES, OLD)
-        await cluster.sleep(1200)  # few passes meet no fault, and each that fails has the next one wait longer
+        await cluster.sleep(1200)  # few passes have no fault, and each failure lengthens the backoff
         await cluster.settle(quiet=200)
         with pytest.raises(NotFound):
             await cluster.client.get(NAMESPACES, OLD)

@@ -1,9 +1,9 @@
-"""What is kept in every namespace: the account `default` and the authorities pods trust, in virtual time.
+"""The service account `default` and the root CA config map of every namespace, in virtual time.
 
-Invariants, whatever goes wrong meanwhile:
-  - the account is created and never changed, whatever is in it; the config map is created and updated;
-  - nothing but these two is written, and nothing is deleted;
-  - once it is quiet, every namespace that is not being deleted has both, and the config map says what it should.
+Invariants under faults:
+- the account is created and never changed; the config map is created and updated;
+- no other object is written, and none is deleted;
+- after recovery each namespace that is not being deleted has both, and the config map is correct.
 """
 
 import contextlib
@@ -173,7 +173,7 @@ class Written:
 
 
 async def disturb(cluster: Cluster, root_ca: Path) -> None:
-    """One thing people do."""
+    """Run a random action of users."""
     space = SPACES[int(random_source().uniform(0, len(SPACES))) % len(SPACES)]
     account, bundle = Key(space, "default"), Key(space, NAME)
     client = cluster.client
@@ -208,10 +208,10 @@ async def test_account_and_root_ca_exist_after_faults(root_ca: Path) -> None:
             replicas.append(await manage(cluster, root_ca, "--leader-elect=true"))
         for replica in replicas:
             replica.network.rate = 0
-            replica.network.cut()  # a watch that fell silent is opened anew
+            replica.network.cut()  # silent watches are restarted
             replica.network.mend()
         await cluster.sleep(QUIET)
-        if all(replica.has_ended for replica in replicas):  # whoever lost the lead ends, to be started anew
+        if all(replica.has_ended for replica in replicas):  # a replica that loses the lease exits and is restarted
             await manage(cluster, root_ca, "--leader-elect=true")
         await cluster.advance(QUIET)
         assert written.offences == []

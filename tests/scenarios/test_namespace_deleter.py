@@ -1,4 +1,4 @@
-"""What a resource has in a namespace is deleted whatever the resource can do, and with few requests."""
+"""The content of a namespace is deleted with few requests, whatever verbs a resource supports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ ALL = ("list", "delete", "deletecollection")
 
 
 class World:
-    """A cluster, and a client of it whose requests are written down and may be refused."""
+    """A cluster, and a client whose requests are recorded and can be rejected."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""A node dies: what becomes of it and of its pods, through all the controllers that see to that (virtual time)."""
+"""The controllers that handle a failed node and its pods, together, in virtual time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,14 +21,16 @@ FLAGS = ("--leader-elect=false", CONTROLLERS)
 UNREACHABLE = ("node.kubernetes.io/unreachable", "NoExecute")
 SPEC = {"containers": [{"name": "main", "image": "example.org/app"}]}
 FOR_GOOD = [{"operator": "Exists", "effect": "NoExecute"}]
-# The grace that nodes have by default, how long pods then tolerate it, and how exactly both are kept: nodes give a sign
-# of life every 10 s, and are looked at every 5 s.
+# Default grace period, toleration and slack in seconds: nodes renew every 10 s
+# and are checked every 5 s.
 GRACE, PATIENCE, SLACK = 50, 300, 16
 
 
 @asynccontextmanager
 async def three_nodes() -> AsyncIterator[tuple[Cluster, Agents]]:
-    """Three nodes in one zone, and on each of the first two a pod `on-<node>`, and one `daemon-<node>` for good."""
+    """Start three nodes in one zone; the first two run a pod `on-<node>` each, and `daemon-<node>` with unlimited
+    tolerations.
+    """
     async with Cluster() as cluster, Tasks() as tasks:
         agents = Agents(cluster)
         for name in "abc":
@@ -55,13 +57,13 @@ async def taints(cluster: Cluster, node: str) -> set[tuple[str, str]]:
 
 
 async def staying(cluster: Cluster) -> set[str]:
-    """The pods that nobody has asked to go."""
+    """Return the pods that are not being deleted."""
     pods = (await cluster.client.list(PODS)).items
     return {pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None}
 
 
 async def until(cluster: Cluster, node: str, taint: tuple[str, str]) -> float:
-    """Wait for a taint; return how long that took."""
+    """Wait for a taint; return the seconds that it took."""
     begun = monotonic()
     while taint not in await taints(cluster, node):
         await cluster.sleep(1)

@@ -1,7 +1,7 @@
-"""Ranges for nodes in a whole cluster, in virtual time: what kube-controller-manager does, step by step, and beyond.
+"""Node ranges in a whole cluster, in virtual time: recorded steps of kube-controller-manager, and more.
 
-`node_ipam.jsonl` has a row for each recorded sequence: flags, steps, which ranges each node had after each step, events
-and metrics in the end. A row with `differs` says what is otherwise here, on purpose, and has our ranges in `here`.
+`node_ipam.jsonl` has a row per recorded sequence: flags, steps, the ranges of each node after each step, and the final
+events and metrics. A row with `differs` explains an intended difference, and has our ranges in `here`.
 """
 
 import json
@@ -53,7 +53,7 @@ async def shown(replica: Replica) -> dict[str, float]:
 
 
 class RecordedSequence:
-    """One sequence."""
+    """Runs one recorded sequence."""
 
     def __init__(self, cluster: Cluster, flags: list[str]) -> None:
         self.cluster = cluster
@@ -133,7 +133,7 @@ async def test_failed_write_is_reported_and_retried_with_same_range() -> None:
 
 
 async def stand_by(cluster: Cluster) -> tuple[Replica, Replica]:
-    """A replica that leads and gives no ranges, and one behind it that would; both know all nodes."""
+    """Start a leader that assigns no ranges, and a standby that would; both have all nodes in their caches."""
     flags = ("--kube-api-qps=-1", "--leader-elect=true")
     leader = await cluster.manage(*flags, "--controllers=ttl-controller")
     await cluster.settle()
@@ -143,7 +143,7 @@ async def stand_by(cluster: Cluster) -> tuple[Replica, Replica]:
 
 
 def stop_watches(replica: Replica) -> None:
-    """Have it hear nothing of nodes any more, but when it asks for all of them as they are."""
+    """Stop its watches of nodes; lists still work."""
     refused = Response(500, {}, b"{}")
     replica.network.intercept(lambda request: refused if request.path == "/api/v1/nodes" and request.query else None)
     replica.network.cut()

@@ -1,9 +1,9 @@
-"""Ranges for nodes while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Node ranges under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No two nodes that are there ever have addresses in common, nor a node and the services.
-2. Once everything works again, every node has a range of each family, as far as there are any left.
+1. No two existing nodes share addresses, nor a node and the services.
+2. After recovery each node has a range of each family, as far as ranges are left.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ FLAGS = (
 )
 ROUNDS = 40
 NAMES = tuple(f"n-{number}" for number in range(5))
-ROOM = 3  # of the four parts of the smaller range, services have one
+ROOM = 3  # services have one of the four parts of the smaller range
 
 
 class World:
-    """The ranges of the nodes that are there."""
+    """The ranges of the existing nodes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -69,7 +69,7 @@ class World:
             await self.cluster.client.delete(NODES, Key("", random_choice(NAMES)))
 
     async def come_back(self) -> None:
-        """A node goes, and another one comes at once by its name."""
+        """Delete a node and create another one with its name."""
         name = random_choice(NAMES)
         with contextlib.suppress(ApiError):
             await self.cluster.client.delete(NODES, Key("", name))
@@ -90,7 +90,7 @@ async def test_ranges_are_unique_and_complete_despite_faults() -> None:
             if random_source().uniform(0, 1) < 0.6:
                 await cluster.sleep(random_source().uniform(0, 10))
         await faults.heal()
-        await cluster.sleep(1500)  # longer than a silent watch goes unnoticed, and than what failed waits
+        await cluster.sleep(1500)  # longer than silent watches and retries take
         await cluster.settle()
         assert world.wrong == []
         given = sorted(len(ranges) for name, ranges in world.ranges.items() if name != "services")

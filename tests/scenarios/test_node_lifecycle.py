@@ -1,10 +1,11 @@
-"""The node lifecycle controller at work in a whole cluster, in virtual time.
+"""The node lifecycle controller in a whole cluster, in virtual time.
 
-What must hold, whatever fails (the fault run at the end, and the split of a zone):
-- within a zone, NoExecute taints are given at least 1 / rate seconds apart, also by successive leaders together
-- a node that gives signs of life all the time and says that it is ready is never given a NoExecute taint
-- while all zones are disrupted for longer than a look, nobody has a NoExecute taint
-- once it is quiet, taints say what conditions say, and conditions say what nodes said or that they are silent
+Invariants under faults and zone outages:
+- within a zone NoExecute taints are at least 1
+rate seconds apart, also across leaders;
+- a node that renews its lease and reports ready never gets a NoExecute taint;
+- while all zones are disrupted for longer than a check, no node has a NoExecute taint;
+- after recovery taints match conditions, and conditions match what nodes report, or their silence.
 """
 
 import asyncio
@@ -177,7 +178,7 @@ async def test_new_manager_keeps_pod_readiness_on_unready_node() -> None:
 
 
 async def zone_metrics(replica: Replica, zone: str) -> dict[str, float]:
-    """What the page of metrics says of a zone."""
+    """Return the metrics of a zone."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     assert isinstance(page.body, bytes)
     label = f'{{zone=":\0:{zone}"}} '

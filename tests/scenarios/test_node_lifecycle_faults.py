@@ -1,4 +1,4 @@
-"""The node life cycle while requests fail, and among thousands of nodes."""
+"""The node lifecycle controller with failed requests, and with thousands of nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,12 +19,12 @@ from tests.scenarios.node_lifecycle import TaintTimes, cluster_of, manage
 
 pytestmark = pytest.mark.virtual
 
-# Seconds until a watch that says nothing more is taken for broken, and until a node is taken for silent.
+# Seconds until a silent watch counts as broken, and until a node counts as silent.
 WATCH_BREAKS, GRACE = 150, 55
 
 
 async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
-    """Where nodes are not as they should be once it is quiet."""
+    """Return the nodes whose taints or conditions are wrong after recovery."""
     nodes = (await cluster.client.list(NODES)).items
     effects = ("NoExecute", "NoSchedule") if "True" in map(status_of, nodes) else ("NoSchedule",)
     found = []
@@ -40,7 +40,7 @@ async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
 
 
 class FaultRun:
-    """Two managers on a bad network, and what befalls them and the nodes."""
+    """Two managers on a bad network, and random faults of them and of nodes."""
 
     FLAGS = (
         "--node-eviction-rate=0.05",
@@ -48,7 +48,7 @@ class FaultRun:
         "--leader-elect-renew-deadline=45s",
         "--leader-elect-retry-period=15s",
     )
-    # The nodes that something happens to on their own; the others are well but for blackouts.
+    # Nodes with faults of their own; the others are affected by outages only.
     MORTAL = ("a", "b", "x", "y")
     MISHAPS = ("silence", "not ready", "heal", "split", "blackout", "cut", "mend", "kill", "stop")
 
@@ -60,13 +60,13 @@ class FaultRun:
         """The nodes that were silent or not ready at any time."""
 
     async def start(self) -> None:
-        """Have two managers, whatever became of those before; one that lost the lease has ended."""
+        """Restart managers that have exited, such as those that lost the lease."""
         self.replicas = [replica for replica in self.replicas if not replica.has_ended]
         while len(self.replicas) < 2:
             self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2, may_lose_lead=True))
 
     async def fail_something(self) -> None:
-        """One thing happens."""
+        """Run a random fault."""
         name, replica = pick(self.MORTAL), pick(self.replicas)
         match pick(self.MISHAPS):
             case "silence":
@@ -91,7 +91,7 @@ class FaultRun:
         self.hurt |= self.agents.silent | {name for name, ready in self.agents.says.items() if not ready}
 
     async def heal(self) -> None:
-        """Nothing fails any more."""
+        """End all faults."""
         for replica in self.replicas:
             replica.network.mend()
             replica.network.rate = 0
@@ -121,10 +121,10 @@ def pick(choices: Sequence[Any]) -> Any:
 
 
 class ManyAgents(Agents):
-    """Agents that join in the store itself: thousands of them cost little."""
+    """Agents that write nodes straight to the store, which is cheap for thousands."""
 
     async def join_all(self, names: Sequence[str], zone: str) -> None:
-        """Register these nodes, as copies of the first one."""
+        """Register these nodes as copies of the first one."""
         await self.join(names[0], zone)
         for name in names[1:]:
             await self._copy(NODES.name, names[0], name)

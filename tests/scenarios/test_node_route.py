@@ -1,4 +1,4 @@
-"""Routes to the pods of nodes in a cloud that is simulated, in virtual time."""
+"""Routes to the pods of nodes in a simulated cloud, in virtual time."""
 
 import pytest
 
@@ -58,7 +58,7 @@ async def test_each_node_range_has_a_route_while_node_exists() -> None:
 
 
 class Refusing(SimulatedRoutes):
-    """Refuses routes to some ranges."""
+    """Rejects routes to some ranges."""
 
     refused: tuple[str, ...] = ()
 

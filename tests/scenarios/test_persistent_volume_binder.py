@@ -1,4 +1,4 @@
-"""Claims get volumes and give them back, in virtual time."""
+"""The persistent volume binder binds and releases volumes, in virtual time."""
 
 import json
 import os
@@ -88,7 +88,7 @@ async def test_sync_period_flag_sets_binding_interval() -> None:
 
 
 async def test_reserved_volume_and_named_volume_are_bound() -> None:
-    """A volume that is reserved for a claim, and a claim that names its volume."""
+    """A volume can be reserved for a claim, and a claim can name its volume."""
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         reserved = volume("v", "5Gi", claimRef={"namespace": "default", "name": "c"})
@@ -238,7 +238,7 @@ def folder(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_kept", [False, True])
 async def test_host_path_volume_is_deleted_only_below_tmp(is_kept: bool) -> None:
-    """Unless it is not below /tmp: then the volume has failed, and says why."""
+    """A host path outside of /tmp is not deleted: the volume is marked as failed with the reason."""
     path = Path("/nowhere") if is_kept else Path(tempfile.mkdtemp(dir="/tmp"), "data")
     async with Cluster() as cluster:
         await cluster.manage(*ON)
@@ -292,7 +292,7 @@ async def test_volume_of_unsupported_type_fails_to_be_deleted() -> None:
 
 
 async def test_second_volume_of_a_claim_is_released() -> None:
-    """Another binder chose a second volume for a claim that has one."""
+    """Another binder has reserved a second volume for a bound claim."""
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, volume(), claim())
@@ -347,14 +347,14 @@ pv_collector_unbound_pvc_count{namespace="default",storage_class="zz",volume_att
 
 
 async def metrics(replica: Replica, *names: str) -> dict[str, float]:
-    """Return the samples of families whose names begin so."""
+    """Return the samples of the metrics whose names have this prefix."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     lines = [line.rpartition(" ") for line in page.body.decode().splitlines() if line.startswith(names)]
     return {sample: float(value) for sample, _, value in lines}
 
 
 async def test_metrics_count_claims_and_volumes() -> None:
-    """As kube-controller-manager 1.36 counted the same."""
+    """The counts are those of kube-controller-manager 1.36."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON, SHOWN)
         csi = {"hostPath": None, "csi": {"driver": "d", "volumeHandle": "h"}}
@@ -383,7 +383,7 @@ async def test_metrics_measure_provisioning_and_failures() -> None:
 
 
 async def stop_watches(cluster: Cluster, replica: Replica, path: str) -> None:
-    """Have a manager hear nothing new of a collection."""
+    """Stop a manager's watches of a collection."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
     replica.network.mend()
@@ -391,7 +391,7 @@ async def stop_watches(cluster: Cluster, replica: Replica, path: str) -> None:
 
 
 async def test_volume_of_claim_missing_in_cache_is_not_released(tmp_path: Path) -> None:
-    """Another binder has bound both, and this one does not hear of the claim."""
+    """Another binder has bound both, and this one's watch of claims is broken."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await cluster.settle()

@@ -1,12 +1,12 @@
-"""Claims and volumes while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Binding of claims and volumes under faults (failed requests, silent watches, lost managers), by seed, in virtual
+time.
 
-What holds for every seed:
+For every seed:
 
-1. A claim that names a volume never names another, and no two claims that are there are bound to one volume.
-2. No volume is released, emptied or deleted while the claim that has it is there.
-3. Once everything works again, every claim is bound to a volume that fits and is bound to it, no volume is bound to
-   a claim that has another, and the driver has no storage that no volume is for. A claim that was made for a volume by
-   name may wait instead.
+1. A bound claim never changes its volume, and no two existing claims are bound to one volume.
+2. No volume is released, recycled or deleted while its claim exists.
+3. After recovery each claim is bound to a fitting volume that is bound to it, no volume is bound to a claim of another
+   one, and the driver has no storage without a volume. A claim that names its volume may wait instead.
 """
 
 import contextlib
@@ -38,19 +38,19 @@ from tests.scenarios.storage import add, claim, storage_class, volume
 FLAGS = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
 READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
 ROUNDS = 8
-# Backoffs, silent watches noticed, and several comparisons.
+# Time for backoffs, silent watches and several syncs.
 BOUND_TIME = 400.0
 
 
 class World:
-    """Claims that come and go, volumes that people make, and what the store saw of them."""
+    """Random claims and volumes, and a checker of all changes in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.wrong: list[str] = []
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
-        self._insisting: set[str] = set()  # uids of claims that were made for a volume by name
+        self._insisting: set[str] = set()  # uids of claims that name their volume
         self._made = 0
         cluster.api.store.subscribe(self._watch)
 
@@ -91,7 +91,7 @@ class World:
             self.volumes[name] = now
 
     async def ask(self) -> None:
-        """Somebody makes a claim, for a volume of the driver or for what there is; maybe of a name that was there."""
+        """Create a claim for a provisioned or an existing volume, sometimes with the name of a former claim."""
         self._made += 1
         size = f"{random_choice((1, 2, 3))}Gi"
         made = claim(f"c{random_choice(range(8))}", size, storageClassName=random_choice(("", "fast", "fast")))
@@ -101,7 +101,7 @@ class World:
             return
 
     async def insist(self) -> None:
-        """Somebody makes a claim for a volume by name, which others may have."""
+        """Create a claim that names a volume, which may be taken."""
         if self.volumes:
             wanted = random_choice(list(self.volumes.values()))
             name, kind = wanted.metadata.name, wanted.spec.storage_class_name
@@ -111,21 +111,21 @@ class World:
                 )
 
     async def offer(self) -> None:
-        """Somebody makes a volume, to be kept or emptied."""
+        """Create a volume with the policy Retain or Recycle."""
         self._made += 1
         policy = random_choice(("Retain", "Recycle"))
         size = f"{random_choice((1, 2, 3, 4))}Gi"
         await add(self.cluster, volume(f"v{self._made}", size, persistentVolumeReclaimPolicy=policy))
 
     async def drop(self) -> None:
-        """Somebody deletes a claim."""
+        """Delete a claim."""
         if self.claims:
             await self.cluster.client.delete(
                 PERSISTENT_VOLUME_CLAIMS, key_of(random_choice(list(self.claims.values())))
             )
 
     async def check(self, driver: SimulatedDriver) -> None:
-        """Raise AssertionError unless all is bound as it should be."""
+        """Raise AssertionError unless all claims and volumes are bound correctly."""
         for one in self.claims.values():
             if one.metadata.uid in self._insisting and one.status.phase != BOUND:
                 continue

@@ -1,4 +1,4 @@
-"""Claims that ask for more, in virtual time: the one who can give it is told, or the volume is said to be larger."""
+"""Expansion of claims, in virtual time: an external resizer is notified, or the volume gets the new size."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ FLEX = {"flexVolume": {"driver": "example.com/flex"}}
 
 
 async def make_bound(cluster: Cluster, mode: str = "Filesystem", **source: Any) -> None:
-    """Make a claim of 1 Gi that is bound to a volume of that size."""
+    """Create a claim of 1 Gi that is bound to a volume of that size."""
     await add(cluster, storage_class(allowVolumeExpansion=True))
     await add(cluster, claim(volumeName="v", storageClassName="fast", volumeMode=mode))
     uid = (await the_claim(cluster)).metadata.uid

@@ -1,10 +1,9 @@
-"""A volume that is to grow, while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Expansion of a volume under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. The volume never becomes smaller, nor larger than its claim has asked for; the claim never has more than the volume.
-2. Once everything works again, claim and volume have the size that was asked for at last, and nothing is said of what
-   was before.
+1. The volume never shrinks and never exceeds the request of its claim; the claim's capacity never exceeds the volume.
+2. After recovery claim and volume have the size that was requested last, and no old conditions.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ ACTIONS = 12
 
 
 class Sizes:
-    """What the claim asks for and has, and how large the volume is, in bytes; and what was wrong with that."""
+    """The requested and actual sizes of claim and volume in bytes, and violations of the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.wrong: list[str] = []
@@ -82,7 +81,7 @@ async def test_volume_gets_requested_size_despite_faults() -> None:
 
         await run_random_actions(cluster, (ask, ask, grow, grow, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await heal_and_settle(cluster, faults)
-        for _ in range(2):  # one that was begun may be of an earlier size
+        for _ in range(2):  # an expansion that has begun may be to an earlier size
             await grow()
             await cluster.advance(60)
         claim, volume = await the_claim(cluster), await the_volume(cluster)

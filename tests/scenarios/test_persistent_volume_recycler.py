@@ -1,4 +1,4 @@
-"""Volumes of the policy Recycle: a pod empties them for the next claim, in virtual time."""
+"""Volumes with the policy Recycle are emptied by a pod for the next claim, in virtual time."""
 
 import json
 from pathlib import Path

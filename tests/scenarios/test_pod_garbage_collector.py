@@ -1,4 +1,4 @@
-"""Pods that nobody else deletes, in a whole cluster and in virtual time."""
+"""The pod garbage collector in a whole cluster, in virtual time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ async def make_node(cluster: Cluster, name: str = "n") -> None:
 async def make_pod(
     cluster: Cluster, name: str = "p", *, node: str = "n", status: Tree | None = None, hold: bool = False
 ) -> None:
-    """A pod with a status; with `hold` a finalizer keeps it."""
+    """Create a pod with a status; with `hold` it has a finalizer."""
     metadata = {"name": name, "namespace": "default", "finalizers": ["example.org/hold"] if hold else []}
     spec = {"nodeName": node, "containers": [{"name": "main", "image": "example.org/app"}]}
     await cluster.client.create(PODS, Pod.decode(msgspec.json.encode({"metadata": metadata, "spec": spec})))
@@ -120,7 +120,7 @@ async def test_node_recreated_in_time_keeps_its_pods() -> None:
 
 
 async def test_node_counts_as_deleted_only_when_server_confirms() -> None:
-    """The manager hears nothing of nodes any more, and of this one it was never told."""
+    """The manager's watch of nodes is broken, and it has never seen this node."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.settle()

@@ -1,14 +1,14 @@
-"""The pod garbage collector while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""The pod garbage collector under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A pod that has not ended is taken for an orphan only if its node was away at some time within the last `LATENESS`
-   seconds, whatever the manager's copies say and however new it is.
-2. A pod has ended, or is Failed, before it is deleted; an orphan says why.
-3. A pod whose node was never away is deleted only if it was once among the oldest of those that had ended, beyond the
+1. An unfinished pod counts as orphan only if its node was deleted at some time within the last `LATENESS` seconds,
+   whatever the caches have and however new the manager is.
+2. A pod has finished, or is Failed, before it is deleted; an orphan has a reason.
+3. A pod whose node was never deleted is deleted only if it was once among the oldest finished pods beyond the
    threshold.
-4. Once everything works again, all pods of nodes that are gone are deleted within the quarantine and `BOUND`, and no
-   more ended pods are there than the threshold allows; the newest are.
+4. After recovery pods of deleted nodes are deleted within the quarantine and `BOUND`, and no more finished pods remain
+   than the threshold allows; the newest remain.
 """
 
 import contextlib
@@ -32,26 +32,26 @@ THRESHOLD = 3
 FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
 READ = ("/api/v1/nodes", "/api/v1/pods")
 ROUNDS = 16
-# From the answer that a node is gone to the deletion of its pods: two requests, each delayed or refused for a while.
+# Seconds between the read without the node and the deletion of its pods: two requests, each delayed or rejected.
 LATENESS = 20.0
-# The quarantine, two passes, a silent watch noticed.
+# The quarantine, two passes, and a silent watch.
 BOUND = 200.0
 NODES_THERE = ("a", "b", "c")
 ENDED = ("Succeeded", "Failed")
 
 
 class World:
-    """Nodes that come and go, pods that end, and what became of them."""
+    """Nodes that are created and deleted, pods that finish, and a checker of deletions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.wrong: list[str] = []
-        # When each node was last seen to be away; those that are there now.
+        # When each node was last absent; the existing nodes.
         self.away: dict[str, float] = {}
         self.there: set[str] = set()
-        # The rows of pods as they are.
+        # The current rows of pods.
         self.pods: dict[str, Row] = {}
-        # The pods that were ever too many, or without a node.
+        # Pods that were once beyond the threshold, or without a node.
         self.doomed: set[str] = set()
         self.born = 0
         cluster.api.store.subscribe(self._watch)
@@ -94,14 +94,14 @@ class World:
                 self.wrong.append(f"{row.name} has a reason but did not fail")
 
     def _is_settled(self, node: str) -> bool:
-        """Whether the node is there and has been for a while."""
+        """Return whether the node has existed for a while."""
         return node in self.there and monotonic() - self.away[node] > LATENESS
 
     def _ended(self) -> list[Row]:
         return [row for row in self.pods.values() if row.field("status.phase") in ENDED]
 
     async def move(self) -> None:
-        """Take one of two nodes away, or bring it back; the third one stays."""
+        """Delete one of two nodes or create it again; the third one stays."""
         name = random_choice(NODES_THERE[:2])
         if name in self.there:
             await self.cluster.client.delete(NODES, Key("", name))
@@ -112,7 +112,7 @@ class World:
         await self.cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
 
     async def add_pod(self) -> None:
-        """Make a pod, which runs or ends soon."""
+        """Create a pod that runs, or finishes soon."""
         self.born += 1
         tree: dict[str, Any] = {"metadata": {"name": f"p-{self.born}", "namespace": "default"}}
         tree["spec"] = {"nodeName": random_choice(NODES_THERE), "containers": [{"name": "c", "image": "i"}]}

@@ -1,4 +1,4 @@
-"""Replica sets and replication controllers in a cluster whose pods run, in virtual time."""
+"""Replica sets and replication controllers in a cluster with running pods, in virtual time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,13 +34,13 @@ async def scale(cluster: Cluster, kind: Any, replicas: int) -> None:
 
 
 async def numbers(cluster: Cluster, kind: Any = REPLICA_SETS) -> tuple[int, ...]:
-    """Those of replicas, of fully labeled, of ready and of available ones."""
+    """Return the numbers of replicas, and of fully labeled, ready and available ones."""
     status = (await cluster.client.get(kind, WEB)).status
     return status.replicas, status.fully_labeled_replicas, status.ready_replicas, status.available_replicas
 
 
 def refuse(replica: Replica, method: str) -> None:
-    """Have the server refuse what the manager asks of pods by that method."""
+    """Reject all pod requests of the manager with that method."""
     answer = Response(403, {}, Forbidden("the quota is used up").status().encode())
     asked = "/api/v1/namespaces/default/pods"
     replica.network.intercept(lambda it: answer if it.method == method and it.path.startswith(asked) else None)
@@ -118,7 +118,7 @@ async def test_matching_pods_are_adopted_and_others_released(kind: Any, make: Ma
         assert await numbers(cluster, kind) == (2, 2, 2, 2)
         await label(cluster, released, app="web")
         await cluster.settle()
-        # It is adopted anew, and one of the three is too many.
+        # It is adopted again, and one of the three is surplus.
         assert await numbers(cluster, kind) == (2, 2, 2, 2)
         assert len([pod for pod in await pods(cluster) if pod.metadata.labels == {"app": "web"}]) == 2
 
@@ -199,7 +199,7 @@ async def test_rejected_pods_are_retried_singly_and_reported(kind: Any, make: Ma
         replica.network.intercept(answer)
         await cluster.client.create(kind, make(replicas=100))
         await cluster.sleep(0.001)
-        assert len(tried) == 2  # at once, and when its own status has come back
+        assert len(tried) == 2  # at once, and when the watch reports its own status write
         await cluster.sleep(10)
         assert len(tried) < 20
         found = await cluster.client.get(kind, WEB)
@@ -253,7 +253,7 @@ async def test_deleting_set_does_not_change_its_pods() -> None:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=2))
         await cluster.settle()
-        # Nobody collects garbage here: with an orphaning deletion it stays until somebody does.
+        # No garbage collector runs, so a set with orphaning deletion stays.
         await cluster.client.delete(REPLICA_SETS, WEB, propagation="Orphan")
         await scale(cluster, REPLICA_SETS, 5)
         (first, _) = await owned(cluster)
@@ -284,7 +284,7 @@ async def test_scale_down_prefers_pods_on_crowded_nodes() -> None:
 
 
 def stop_watches(replica: Replica, path: str = "/api/v1/pods") -> None:
-    """Let the local copy of a collection grow old, while everything else is possible."""
+    """Stop the watch of a collection; everything else works."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
     replica.network.mend()
@@ -298,7 +298,7 @@ async def test_stale_pod_cache_creates_no_pod_twice() -> None:
         stop_watches(replica)
         for wanted in (10, 4, 7):
             await scale(cluster, REPLICA_SETS, wanted)
-            # Its copy is waited for, up to 10 seconds; then it is looked at without.
+            # The controller waits up to 10 seconds for its cache, then continues without.
             await cluster.sleep(25)
             assert len(await owned(cluster)) == wanted
         replica.network.intercept(None)
@@ -324,7 +324,7 @@ async def test_lost_create_answer_creates_no_second_pod() -> None:
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
         while not lost:
             await cluster.sleep(0.0001)
-        # The server had carried it out.
+        # The server had created it.
         made = await cluster.client.get(REPLICA_SETS, WEB)
         pod = builders.pod("web-lost", labels={"app": "web"}, ownerReferences=[_reference(made)])
         await cluster.client.create(PODS, pod)

@@ -1,4 +1,4 @@
-"""Claims to devices in a whole cluster, in virtual time: made of templates, reserved, freed and deleted."""
+"""Resource claims in a whole cluster, in virtual time: created from templates, reserved, released and deleted."""
 
 import msgspec
 import pytest
@@ -64,7 +64,7 @@ async def test_claim_is_created_from_template_and_noted_in_pod_status() -> None:
         (owner,) = meta.owner_references
         assert (owner.api_version, owner.kind, owner.name, owner.uid) == ("v1", "Pod", "p", made.metadata.uid)
         assert (owner.controller, owner.block_owner_deletion) == (True, None)
-        # Fields that no controller models come along.
+        # Unmodelled fields are copied, too.
         spec = msgspec.json.decode(found["gpu"].raw)["spec"]["devices"]["requests"][0]["exactly"]
         assert spec["capacity"] == {"requests": {"m": "1Gi"}}
         owners = msgspec.json.decode((await cluster.client.get(PODS, Key("default", "p"))).raw)

@@ -1,11 +1,11 @@
-"""Claims to devices while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Resource claims under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A claim that is reserved for a pod which may still run stays reserved for it, and allocated.
-2. There are never two claims for one entry of a pod.
-3. Once everything works again, every pod that is not over runs with its claims, unless one is being deleted; those
-   that were made for pods that are over are gone, and others are allocated only while somebody uses them.
+1. A claim reserved for a pod that may still run stays reserved and allocated.
+2. No entry of a pod ever has two claims.
+3. After recovery each unfinished pod runs with its claims, unless one is being deleted; generated claims of finished
+   pods are deleted, and others are allocated only while they are used.
 """
 
 import contextlib
@@ -28,19 +28,19 @@ READ = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resour
 ROUNDS = 16
 NAMES = ("a", "b", "c", "d")
 SHARED = ("s", "t")
-# A silent watch is noticed, what failed is tried again, and what is left of pods that are gone goes.
+# Time for silent watches, retries and the cleanup of deleted pods.
 BOUND = 240.0
 
 
 class People:
-    """Who makes pods and claims, ends them and deletes them. Names come again, as those of stateful sets do."""
+    """Users who create, finish and delete pods and claims; names are reused, as by stateful sets."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
     async def make(self) -> None:
         entries = {"one": random_choice(("template/gpus", *SHARED))}
-        if random_choice((True, False)):  # without, it may be placed before anybody has seen it
+        if random_choice((True, False)):  # without a scheduler it may be bound before caches have it
             entries["two"] = "template/gpus"
         await self.cluster.client.create(
             PODS, pod(random_choice(NAMES), node=random_choice(("", "", "", "node-1")), **entries)
@@ -62,7 +62,7 @@ class People:
 
 
 async def nothing() -> None:
-    """What fails by chance is enough."""
+    """Do nothing; random failures are enough."""
 
 
 @pytest.mark.virtual(seeds=200)
@@ -80,7 +80,7 @@ async def test_used_claims_stay_and_each_is_unique_despite_faults() -> None:
                     await random_choice((*actions, *failures))()
                 await cluster.sleep(random_source().uniform(0, 10))
             await injector.heal()
-            for _ in range(2):  # one that is being deleted goes first
+            for _ in range(2):  # a claim that is being deleted is removed first
                 for name in SHARED:
                     with contextlib.suppress(ApiError):
                         await people.cluster.client.create(RESOURCE_CLAIMS, claim(name))

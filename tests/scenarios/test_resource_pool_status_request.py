@@ -1,4 +1,4 @@
-"""Requests for the status of pools of devices, in a whole cluster and in virtual time."""
+"""Requests for the status of device pools, in a whole cluster, in virtual time."""
 
 from typing import Any
 

@@ -1,12 +1,12 @@
-"""Requests for the status of pools, while slices and claims change, requests fail, watches fall silent and managers are
-lost, by seed (virtual time).
+"""Pool status requests under faults (changing slices and claims, failed requests, silent watches, lost managers), by
+seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. An answer, once given, never changes, and tells of each pool what was so at some time: its devices by its slices, how
-   many are allocated by the claims.
-2. A request is kept for an hour after its answer, or a day without one, unless people delete it.
-3. Once everything works again, every request has an answer, new ones a true one, and all go in their time.
+1. An answer never changes, and was correct for each pool at some time: its devices from its slices, its allocated
+   devices from the claims.
+2. A request lives an hour after its answer, or a day without one, unless a user deletes it.
+3. After recovery each request has an answer, that of a new one is correct, and all are deleted in time.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ KEPT, WAITED = 3600.0, 86400.0
 
 
 class World:
-    """Slices, claims and requests as the store has them, and what people do with them."""
+    """Slices, claims and requests in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -51,7 +51,7 @@ class World:
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.requests: dict[str, ResourcePoolStatusRequest] = {}
-        # Of each pool the numbers of slices and devices, and of devices that are allocated, that there ever were.
+        # By pool, all past numbers of slices, devices and allocated devices.
         self.sizes: set[tuple[str, int, int]] = set()
         self.allocated: set[tuple[str, int]] = {(name, 0) for name in POOLS}
         self._dropped = ""
@@ -74,7 +74,7 @@ class World:
         self.allocated |= {(name, self.allocated_of(name)) for name in POOLS}
 
     def size_of(self, pool: str) -> tuple[int, int]:
-        """The numbers of slices and devices of the latest generation of a pool."""
+        """Return the numbers of slices and devices of the latest generation of a pool."""
         of_pool = [one.spec for one in self.slices.values() if one.spec.pool.name == pool]
         latest = max((one.pool.generation for one in of_pool), default=0)
         current = [one for one in of_pool if one.pool.generation == latest]
@@ -96,7 +96,7 @@ class World:
             self.wrong += [f"{name}: {one}" for one in found.status.pools if not self.was_so(one)]
 
     def age(self, found: ResourcePoolStatusRequest) -> float:
-        """The seconds since a request was answered, or made if it was not."""
+        """Return the seconds since a request was answered, or created if it was not."""
         since = found.metadata.creation_timestamp
         if found.status is not None:
             since = found.status.conditions[0].last_transition_time
@@ -130,7 +130,7 @@ class World:
         await ask(self.cluster, random_choice(ASKED), **random_choice(({}, {"limit": 1}, {"poolName": "shared"})))
 
     async def drop(self, name: str = "") -> None:
-        """Somebody deletes a request."""
+        """Delete a request."""
         self._dropped = name or random_choice(ASKED)
         try:
             await self.cluster.client.delete(RESOURCE_POOL_STATUS_REQUESTS, Key("", self._dropped))

@@ -1,6 +1,6 @@
 """Resource quotas in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, the status of each quota says what its objects use.
+Invariant: once the cluster is quiet, the status of each quota is what its objects use.
 """
 
 import json
@@ -44,7 +44,9 @@ async def used(cluster: Cluster, name: str = "q") -> Mapping[str, str] | None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
 async def test_quota_matches_recorded_steps(row: Any) -> None:
-    """As Kubernetes 1.36 and its controller answered; what was asked again until it came is asked once it is quiet."""
+    """The answers are those of Kubernetes 1.36 and its controller; requests that the recording repeated are sent once
+    the cluster is quiet.
+    """
     async with Cluster(("--disable-admission-plugins=ServiceAccount",)) as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         await cluster.settle()

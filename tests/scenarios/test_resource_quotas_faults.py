@@ -1,11 +1,11 @@
-"""Resource quotas while everything goes wrong, by seed (virtual time).
+"""Resource quotas under faults, by seed, in virtual time.
 
-At every moment:
-- of what only the API server lets in, there is never more than a quota says is used;
-- nothing comes beyond what the status of a quota allowed just before, by a count of the objects themselves;
-Once it is quiet:
-- the status of each quota says what it limits, and exactly what its objects use;
-- nobody writes anything any more.
+At any time:
+- of resources that grow by creation only, there are never more than a quota's `used`;
+- new objects fit into what the status of each quota allowed just before, counted from the objects themselves.
+After recovery:
+- the status of each quota has its limits and exactly what its objects use;
+- nothing is written any more.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def on_a_node_port(service: Any) -> bool:
     return service["spec"]["type"] != "ClusterIP"
 
 
-# What a quota calls things, of what resource they are, and which of them it counts.
+# The names of a quota, their resources, and the objects that they count.
 COUNTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("configmaps", "count/configmaps"), ("configmaps", everything)),
     "count/pods": ("pods", everything),
@@ -85,7 +85,7 @@ COUNTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class World:
-    """People who make, change and delete objects and quotas, and one manager at a time."""
+    """Random changes of objects and quotas, and one manager at a time."""
 
     def __init__(self, cluster: Cluster, manager: Replica) -> None:
         self.cluster = cluster
@@ -99,7 +99,7 @@ class World:
             *(self.make_quota, self.make_quota, self.change_quota, self.drop_quota, self.define, self.change_manager),
         )
         for _ in range(ACTIONS):
-            # Some are refused: what they are about may not be there, or be there already, or not fit.
+            # Actions fail if their object does not exist, exists already or exceeds a quota.
             allowed, there = self.allowed(), self.there()
             with contextlib.suppress(ApiError, TransportError):
                 await random_choice(people)()
@@ -111,19 +111,19 @@ class World:
 
     async def heal(self) -> None:
         self.manager.network.rate = 0
-        await self.cluster.sleep(300)  # longer than a silent watch goes unnoticed
+        await self.cluster.sleep(300)  # longer than a silent watch lasts
         await self.cluster.settle()
 
     def quotas(self) -> list[ResourceQuota]:
-        """The quotas, as the storage has them."""
+        """Return the quotas in the store."""
         return [ResourceQuota.decode(row.data) for row in self.rows(RESOURCE_QUOTAS.name)]
 
     def rows(self, resource: str) -> list[Row]:
-        """The objects of the namespace; none where nobody has defined the resource."""
+        """Return the objects of the namespace; none if the resource is not defined."""
         return [row for row in self.cluster.api.store.snapshot(resource).items() if row.namespace == "default"]
 
     def check_limits(self) -> None:
-        """What has no way to grow but by being made: no quota was lowered below what there was."""
+        """Check resources that grow by creation only; no quota was lowered below their use."""
         count = self.there()["configmaps"]
         for quota in self.quotas():
             for name in ("configmaps", "count/configmaps"):
@@ -132,7 +132,7 @@ class World:
                     assert count <= used.number, f"{count} config maps, and the quota says {used}"
 
     def allowed(self) -> dict[tuple[str, str], int]:
-        """What the status of each quota allows, by quota and name."""
+        """Return what the status of each quota allows, by quota and resource."""
         return {
             (quota.metadata.uid, name): int(limit)
             for quota in self.quotas()
@@ -141,12 +141,12 @@ class World:
         }
 
     def there(self) -> dict[str, int]:
-        """How many objects there are, by what quotas call them."""
+        """Return the numbers of objects by the names that quotas use."""
         found = {resource: [msgspec.json.decode(row.data) for row in self.rows(resource)] for resource in PATHS}
         return {name: sum(map(counts, found[resource])) for name, (resource, counts) in COUNTED.items()}
 
     def check_growth(self, allowed: dict[tuple[str, str], int], before: dict[str, int]) -> None:
-        """What came did so within what was allowed before and still is."""
+        """Check that growth stays within what was allowed before and still is."""
         still, now = self.allowed(), self.there()
         for (quota, name), limit in allowed.items():
             if still.get((quota, name)) == limit:
@@ -215,7 +215,7 @@ class World:
 
 
 async def counted(cluster: Cluster, quota: ResourceQuota) -> dict[str, str]:
-    """What the objects of the namespace use of a quota."""
+    """Return what the objects of the namespace use of a quota."""
     found: dict[str, Any] = {}
     for resource, path in PATHS.items():
         evaluator = EVALUATORS.of(resource)

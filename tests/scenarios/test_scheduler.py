@@ -1,4 +1,4 @@
-"""The scheduler in a whole cluster, in virtual time: nodes with room, queues, preemption, faults."""
+"""The scheduler in a whole cluster, in virtual time: node capacity, queues, preemption, faults."""
 
 import contextlib
 
@@ -215,7 +215,7 @@ async def test_concurrent_bindings_flag_sets_workers() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_pods_fit_their_nodes_despite_faults() -> None:
-    """Requests fail, get no answer, or are answered after they were cut off; nodes never have more than they offer."""
+    """Requests fail, get no answer, or are answered after a disconnection; pods always fit their nodes."""
     async with Cluster() as cluster:
         for number in range(3):
             await make_node(cluster, f"n{number}", cpu="2")
@@ -231,7 +231,7 @@ async def test_pods_fit_their_nodes_despite_faults() -> None:
 
 @pytest.mark.virtual(seeds=30)
 async def test_nodes_accept_scheduled_pods_despite_faults() -> None:
-    """Pods come and go; the scheduler and the nodes hear of that late, and not at the same time."""
+    """Pods are created and deleted while the watches of scheduler and nodes are late by different times."""
     async with Cluster() as cluster:
         nodes = ("--virtual-nodes=2", "--virtual-node-bind-address=", "--virtual-node-capacity=cpu=2,memory=1Gi,pods=3")
         flags = ("--leader-elect=false", "--controllers=virtual-node-controller", *nodes)
@@ -249,7 +249,7 @@ async def test_nodes_accept_scheduled_pods_despite_faults() -> None:
             await cluster.sleep(random_source().uniform(0, 4))
         for replica in replicas:
             replica.network.rate = 0.0
-        await cluster.advance(900)  # it takes that long to notice that a watch is silent
+        await cluster.advance(900)  # a silent watch is detected after that time
         found = (await cluster.client.list(PODS, "default")).items
         assert [one.status.reason for one in found if one.status.phase == "Failed"] == []
         assert any(one.status.phase == "Running" for one in found)

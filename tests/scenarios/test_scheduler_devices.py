@@ -1,4 +1,4 @@
-"""Pods that claim devices come to nodes that have them, and the claims are allocated and reserved first."""
+"""Pods with device claims are bound to nodes with these devices, after the claims are allocated and reserved."""
 
 import threading
 from types import SimpleNamespace
@@ -215,7 +215,7 @@ async def test_device_failing_before_ready_is_released() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_devices_are_allocated_once_and_locally_despite_faults() -> None:
-    """Requests fail, get no answer, or are answered after they were cut off."""
+    """Requests fail, get no answer, or are answered after a disconnection."""
     async with Cluster() as cluster:
         await make_device_class(cluster)
         for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Pods that wait for volumes come to nodes where these are, or can be made."""
+"""Pods that wait for volumes are bound to nodes where these exist or can be provisioned."""
 
 import msgspec
 import pytest

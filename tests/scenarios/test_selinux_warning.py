@@ -1,4 +1,4 @@
-"""Warnings of SELinux labels in a whole cluster, in virtual time."""
+"""Warnings about SELinux labels in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def labelled(name: str, level: str = "", policy: str = "", **further: Any) -> An
 
 
 async def events(cluster: Cluster) -> list[tuple[str, str]]:
-    """The pod and reason of each event."""
+    """Return pod and reason of each event."""
     found: list[Event] = (await cluster.client.list(EVENTS)).items
     assert all(event.type == "Normal" for event in found if event.reason in (LABEL, POLICY))
     return sorted((event.involved_object.name, event.reason) for event in found)
@@ -74,7 +74,7 @@ async def test_csi_driver_change_creates_and_ends_conflicts() -> None:
         for name, level in (("a", "s0:c1,c2"), ("b", "s0:c3,c4")):
             await cluster.client.create(PODS, labelled(name, level))
         await cluster.settle()
-        assert await events(cluster) == []  # without a CSIDriver nothing is mounted with a label
+        assert await events(cluster) == []  # without a CSIDriver no volume is mounted with a label
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))
         await cluster.settle()
         assert len(await samples(replica, FAMILY)) == 2

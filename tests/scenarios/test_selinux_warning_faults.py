@@ -1,10 +1,10 @@
-"""Warnings of SELinux labels, while pods come and go, drivers turn, requests fail, watches fall silent and managers are
-lost, by seed (virtual time).
+"""Warnings about SELinux labels under faults (driver changes, failed requests, silent watches, lost managers), by seed,
+in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. Events tell of nothing but pairs of pods that used a volume at the same time, and of what these want.
-2. Once everything works again, the metrics tell exactly of the pairs that there are.
+1. Events are only about pairs of pods that used a volume at the same time, with their labels or policies.
+2. After recovery the metrics have exactly the existing pairs.
 """
 
 import itertools
@@ -33,18 +33,18 @@ VOLUMES = ("v", "w")
 LEVELS = ("s0:c1,c2", "s0:c3,c4", "")
 POLICIES = ("MountOption", "Recursive")
 
-# A use: the pod, its label and its policy.
+# A use of a volume: pod, label and policy.
 Use = tuple[str, str, str]
 
 
 class World:
-    """Pods and the driver as the store has them, and what people do with them."""
+    """Pods and the driver in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.pods: dict[str, Pod] = {}
         self.mounts_labelled = False
-        # By the pods of a pair what they were seen to want at the same time.
+        # By pair of pods, the values that they had at the same time.
         self.seen: set[tuple[str, str, str, str]] = set()
         cluster.api.store.subscribe(self._watch)
 
@@ -62,7 +62,7 @@ class World:
                 self.seen |= {(what, one, value, its), (what, other, its, value)}
 
     def uses(self, volume: str, *, labelled: bool) -> Iterator[Use]:
-        """Who uses a volume, and how."""
+        """Return the uses of a volume."""
         for name, found in self.pods.items():
             tree: Any = as_tree(found)["spec"]
             if is_pod_terminal(found) or volume not in {one["name"] for one in tree["volumes"]}:
@@ -76,7 +76,7 @@ class World:
                 yield name, f":::{label}", policy
 
     def conflicts(self, *, labelled: bool) -> Iterator[tuple[str, str, str, str, str]]:
-        """What differs between two pods that use one volume: the property, and of each pod its value."""
+        """Return the conflicts of pods that share a volume: the property, and the value of each pod."""
         for volume in VOLUMES:
             for one, other in itertools.combinations(sorted(self.uses(volume, labelled=labelled)), 2):
                 for what, number in (("SELinuxLabel", 1), ("SELinuxChangePolicy", 2)):
@@ -99,7 +99,7 @@ class World:
         await self.cluster.client.delete(PODS, Key("default", random_choice(NAMES)), grace=0)
 
     async def turn(self) -> None:
-        """The driver says something else of its volumes, or is said to be there, or not."""
+        """Change, create or delete the CSIDriver."""
         if random_choice((True, False)):
             await self.cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=random_choice((True, False))))
         else:
@@ -135,12 +135,12 @@ async def test_only_pods_sharing_a_volume_are_reported_despite_faults() -> None:
 
 
 def parts_of(sample: str) -> tuple[str, ...]:
-    """The labels of a sample."""
+    """Return the labels of a sample."""
     labels = dict(re.findall(r'(\w+)="([^"]*)"', sample))
     return tuple(labels[name] for name in ("property", "pod1_name", "pod1_value", "pod2_name", "pod2_value"))
 
 
 def is_told(message: str, pair: tuple[str, str, str, str]) -> bool:
-    """Whether a message is of such values."""
+    """Return whether a message has the values of a pair."""
     _, _, value, its = pair
     return f'"{value}" cannot be had' in message and f'with the "{its}" of' in message

@@ -1,4 +1,4 @@
-"""Tokens of service accounts that are kept in secrets, in a whole cluster, in virtual time."""
+"""Service account tokens in secrets, in a whole cluster, in virtual time."""
 
 import base64
 import json
@@ -251,7 +251,7 @@ async def test_concurrent_token_syncs_flag_sets_workers(flags: list[str], worker
 
 
 async def most_in_work(cluster: Cluster, replica: Replica) -> int:
-    """The highest number of secrets in work at the same time, looked at for a while."""
+    """Return the maximum number of concurrent secrets within a while."""
     most = 0
     for _ in range(25):
         await cluster.sleep(0.2)

@@ -1,11 +1,10 @@
-"""Secrets with tokens of service accounts, while requests fail, watches fall silent and managers are lost, by seed
-(virtual time).
+"""Service account token secrets under faults (failed requests, silent watches, lost managers), by seed, in virtual
+time.
 
-What holds for every seed:
+For every seed:
 
-1. No secret is deleted but by people, or since the account that it is for was not there within the `LATENESS` seconds
-   before.
-2. Once everything works again, each secret is of an account that is there, and its token says so.
+1. A secret is deleted only by users, or after its account was absent within the last `LATENESS` seconds.
+2. After recovery each secret belongs to an existing account, and its token names that account.
 """
 
 from collections.abc import Sequence
@@ -27,12 +26,12 @@ ON = "--controllers=serviceaccount-token"
 READ = (SECRETS.path(), SERVICE_ACCOUNTS.path())
 ACTIONS = 25
 NAMES = ("a", "b", "c")
-# From the answer of the server that there is no account to the deletion, which may be delayed or repeated.
+# Seconds between the read without the account and the deletion, which may be delayed or repeated.
 LATENESS = 20.0
 
 
 class World:
-    """Accounts and secrets as the store has them, and what people do with them."""
+    """Accounts and secrets in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -71,20 +70,20 @@ class World:
             self.wrong.append(f"{found.metadata.name} is deleted, and its account is there")
 
     async def join(self) -> None:
-        """Somebody makes an account."""
+        """Create an account."""
         await account(self.cluster, random_choice(NAMES))
 
     async def leave(self) -> None:
-        """Somebody deletes an account."""
+        """Delete an account."""
         await self.cluster.client.delete(SERVICE_ACCOUNTS, key_of(random_choice(list(self.accounts.values()))))
 
     async def ask(self) -> None:
-        """Somebody makes a secret for the token of an account."""
+        """Create a token secret for an account."""
         self._made += 1
         await self.cluster.client.create(SECRETS, secret(f"s{self._made}", random_choice(NAMES)))
 
     async def drop(self) -> None:
-        """Somebody deletes a secret."""
+        """Delete a secret."""
         self._dropped = random_choice(sorted(self.secrets))
         try:
             await self.cluster.client.delete(SECRETS, Key("default", self._dropped))
@@ -92,7 +91,7 @@ class World:
             self._dropped = ""
 
     async def empty(self) -> None:
-        """Somebody takes the token out of a secret."""
+        """Remove the token from a secret."""
         key = Key("default", random_choice(sorted(self.secrets)))
         await self.cluster.client.patch(SECRETS, key, {"data": {"token": None}})
 

@@ -1,4 +1,4 @@
-"""Controllers that act as service accounts of their own, through days, deletions, restarts and changes of the lead."""
+"""Controllers that use their own service accounts, for days and across deletions, restarts and leader changes."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ HOUR = 3600.0
 
 
 class Watched:
-    """A cluster whose API server tells who wrote what, as it knows its callers itself."""
+    """A cluster that records the requests of its API server with their authenticated users."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -49,7 +49,7 @@ class Watched:
         self.tokens: dict[str, dict[str, Any]] = {}
 
     def listen(self) -> None:
-        """Hear what the API server is asked from now on; to be said again after each of its restarts."""
+        """Record requests from now on; must be called after each restart of the API server."""
         api = self.cluster.api
         handle = api.handle
 
@@ -69,7 +69,7 @@ class Watched:
         api.handle = hear
 
     def writers(self, part: str) -> set[str]:
-        """Who wrote to paths with such a part; the admin who is the test left out."""
+        """Return the users that wrote to paths with this part, without the admin of the test."""
         return {name for name, _, path in self.writes if part in path and name != "kubernetes-admin"}
 
 
@@ -88,7 +88,7 @@ async def watched() -> AsyncIterator[Watched]:
 
 
 class Beat:
-    """Writes the time on every pod each ten minutes."""
+    """Writes the time to each pod every ten minutes."""
 
     def __init__(self, context: Context, _options: Options) -> None:
         self._context = context
@@ -106,7 +106,7 @@ class NoOptions(Options):
 
 
 class Tells:
-    """Records an event for every pod."""
+    """Records an event for each pod."""
 
     def __init__(self, context: Context, _options: Options) -> None:
         self._events, self._pods = context.events, context.informers.get(PODS)
@@ -198,7 +198,7 @@ async def test_tokens_are_renewed_for_days(watched: Watched) -> None:
         await asyncio.sleep(12 * HOUR)
         assert await is_beating(cluster)
     assert set(watched.statuses) == {200}
-    assert len(watched.tokens) == pytest.approx(48 * HOUR / 3000, abs=1)  # by the first beat after 42 to 48 minutes
+    assert len(watched.tokens) == pytest.approx(48 * HOUR / 3000, abs=1)  # at the first write after 42 to 48 minutes
     assert {claims["exp"] - claims["iat"] for claims in watched.tokens.values()} == {3600}
 
 
@@ -221,7 +221,7 @@ async def test_tokens_signed_by_old_key_are_replaced(watched: Watched) -> None:
     await cluster.manage(*ALONE, specs=beating("beat"))
     await cluster.sleep(HOUR / 4)
     await cluster.stop_api()
-    await cluster.start_api()  # which makes a key of its own again
+    await cluster.start_api()  # which generates a new key
     watched.listen()
     await cluster.sleep(700)
     assert 401 in watched.statuses
@@ -288,7 +288,7 @@ async def test_accounts_get_only_declared_permissions(watched: Watched) -> None:
     assert cluster.api.store.revision == before
     names = [role.metadata.name for role in (await cluster.client.list(CLUSTER_ROLES)).items]
     assert [name for name in names if name.startswith(f"{PROCESS.removeprefix('system:')}:")] == [
-        "kube-controller-manager:beat"  # the built-in ones have default roles
+        "kube-controller-manager:beat"  # built-in controllers have default roles
     ]
     beat = cluster.connect(Certificate(f"{PREFIX}beat"))
     await create_pod(cluster)

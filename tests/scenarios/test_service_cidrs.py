@@ -1,7 +1,7 @@
-"""The service CIDR controller at work in a whole cluster, in virtual time.
+"""The service CIDR controller in a whole cluster, in virtual time.
 
-What must hold, whatever fails: no service has an address that no ServiceCIDR contains, and once it is quiet those that
-stay are ready and those that nobody needs are gone.
+Invariants under faults: each service address is in a ServiceCIDR, and after recovery the remaining ServiceCIDRs are
+ready and deleted ones without services are removed.
 """
 
 import json
@@ -148,11 +148,11 @@ async def test_every_service_address_has_a_range_despite_faults() -> None:
                     await delete_guarded(cluster, name)
                 await serve(cluster, f"s{number}", f"10.{random_source().uniform(1, 3):.0f}.0.{1 + number}")
             except ApiError:
-                pass  # is there already, or is not there, or has no range
+                pass  # the object exists already, or does not exist, or has no range
             await cluster.sleep(random_source().uniform(0, 12))
             await check(cluster)
         await faults.heal()
-        await cluster.advance(1500)  # longer than a silent watch goes unnoticed, and than what failed waits
+        await cluster.advance(1500)  # longer than silent watches and retries take
         await check(cluster)
         for one in (await cluster.client.list(SERVICE_CIDRS)).items:
             assert ready(one)[0] == ("False" if one.metadata.deletion_timestamp else "True")
@@ -166,17 +166,17 @@ async def test_every_service_address_has_a_range_despite_faults() -> None:
 
 
 async def nothing() -> None:
-    """What fails by chance is enough."""
+    """Do nothing; random failures are enough."""
 
 
 async def delete_guarded(cluster: Cluster, name: str) -> None:
-    """Delete a range, unless it is so new that it has no finalizer, which goes at once whoever needs it."""
+    """Delete a range, unless it has no finalizer yet: then it would be removed at once, even if it is used."""
     if FINALIZER in (await get(cluster, name)).metadata.finalizers:
         await delete(cluster, name)
 
 
 async def check(cluster: Cluster) -> None:
-    """Each service's address is in a range that is there."""
+    """Raise AssertionError unless each service address is in an existing range."""
     found = (await cluster.client.list(SERVICE_CIDRS)).items
     networks = [ip_network(cidr) for one in found for cidr in one.spec.cidrs]
     for service in (await cluster.client.list(SERVICES)).items:

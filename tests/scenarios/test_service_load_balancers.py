@@ -1,4 +1,4 @@
-"""Load balancers of services in a cloud that is simulated, in virtual time."""
+"""Load balancers of services in a simulated cloud, in virtual time."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -154,7 +154,7 @@ async def test_missing_load_balancer_is_ensured_on_node_change() -> None:
         await start(cluster, cloud)
         made = await add_service(cluster)
         await cluster.settle()
-        del cloud.balancers[made.metadata.uid]  # the cloud has forgotten it
+        del cloud.balancers[made.metadata.uid]  # the load balancer is lost in the cloud
         await add_node(cluster, "c")
         await cluster.settle()
         assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
@@ -162,7 +162,7 @@ async def test_missing_load_balancer_is_ensured_on_node_change() -> None:
 
 
 class FailingLoadBalancers(SimulatedLoadBalancers):
-    """Raises what it is told to, once for each."""
+    """Raises each configured exception once."""
 
     def __init__(self, cloud: SimulatedCloud, *moods: Exception) -> None:
         super().__init__(cloud)
@@ -221,7 +221,7 @@ async def test_load_balancer_implemented_elsewhere_gets_only_finalizer() -> None
 
 
 class AnswerLosingLoadBalancers(SimulatedLoadBalancers):
-    """Does what it is asked once, and loses the answer."""
+    """Carries out the first call and loses its answer."""
 
     loses = False
 

@@ -1,10 +1,10 @@
-"""Replicas that share controllers, and shards of them, on the API server (virtual time).
+"""Replicas that share controllers and shards of them, on the API server (virtual time).
 
-Always, whatever replicas and networks do:
-1. no key is worked on by two at once;
-2. nobody works on a key of a shard that is not its own, nor holds objects of one.
-While a replica that reaches the server lives:
-3. a change is worked on soon after a lease at the latest.
+At any time, under any faults:
+1. no key is reconciled by two replicas at once;
+2. no replica reconciles or caches objects of foreign shards.
+While a replica that reaches the server is alive:
+3. a change is reconciled at latest soon after a lease expires.
 """
 
 from collections import defaultdict
@@ -32,14 +32,14 @@ from tests.scenarios.workloads import deployment, owned
 pytestmark = pytest.mark.virtual
 
 LEASE, RENEW, RETRY = 15.0, 10.0, 2.0
-# A session that ran out, two looks at it, a list, and a run that takes a while.
+# An expired session, two checks of it, a list and a slow reconcile.
 SOON = LEASE + 3 * RETRY + 10.0
 SHARED = "--leader-elect-per-controller"
 NAMESPACE_NAMES = ("red", "green", "blue", "orders", "payments", "search")
 
 
 class WorkLog:
-    """Who works on which key."""
+    """Records which replica works on which key."""
 
     def __init__(self) -> None:
         self.working: dict[Key, str] = {}
@@ -51,7 +51,7 @@ class CopyOptions(Options):
 
 
 def copier(log: WorkLog, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyOptions]:
-    """A controller that copies `data.wanted` of a config map to `data.done`, slowly."""
+    """Return a slow controller that copies `data.wanted` of a config map to `data.done`."""
 
     class Copier:
         def __init__(self, context: Context, _: CopyOptions) -> None:

@@ -1,4 +1,4 @@
-"""Everything goes wrong at once, by seed; once it is quiet again, the cluster is as its objects say (virtual time)."""
+"""All faults at once, by seed; after recovery the cluster state matches its objects (virtual time)."""
 
 import contextlib
 from typing import Any
@@ -24,7 +24,7 @@ WORST_NETWORK = 0.3
 
 
 class FaultRun:
-    """A cluster of two managers, users who change things, and what goes wrong."""
+    """A cluster with two managers, users and random faults."""
 
     def __init__(self, cluster: Cluster, replicas: list[Replica]) -> None:
         self.cluster = cluster
@@ -32,7 +32,7 @@ class FaultRun:
         self.replicas = replicas
 
     async def run_round(self) -> None:
-        """Let people do what they do, while one thing goes wrong."""
+        """Run user actions during one fault."""
         people = (
             *(self.make_namespace, self.make_namespace),
             *(self.make_service, self.make_service, self.turn_service, self.drop_service),
@@ -40,13 +40,13 @@ class FaultRun:
         )
         failures = (self.server_outage, self.bad_network, self.cut_off, self.lose_manager, self.drop_namespace)
         for action in (*(random_choice(people) for _ in range(AT_ONCE)), random_choice(failures)):
-            # Some are refused: what they are about may not be there, or be going.
+            # Actions fail if their object does not exist or is being deleted.
             with contextlib.suppress(ApiError, TransportError):
                 await action()
             await self.cluster.sleep(random_source().uniform(0, 2))
 
     async def heal(self) -> None:
-        """Put everything in order that went wrong from outside; wait until nobody has anything left to do."""
+        """End all faults and wait until the cluster is quiet."""
         for replica in self.replicas:
             replica.network.mend()
             replica.network.rate = 0
@@ -119,7 +119,7 @@ class FaultRun:
 
 
 async def endpoints_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
-    """The addresses of each Endpoints object, and whether they are ready."""
+    """Return address and readiness of each address in Endpoints."""
 
     def addresses(found: Endpoints) -> set[tuple[str, bool]]:
         ready = {(address.ip, True) for subset in found.subsets for address in subset.addresses}
@@ -130,7 +130,7 @@ async def endpoints_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
 
 
 async def slices_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
-    """The same of the slices of each service."""
+    """Return address and readiness of each endpoint in slices, by service."""
     found: dict[Key, set[tuple[str, bool]]] = {}
     for slice_ in (await cluster.client.list(ENDPOINT_SLICES)).items:
         key = Key(slice_.metadata.namespace, (slice_.metadata.labels or {})[SERVICE_NAME])
@@ -141,7 +141,7 @@ async def slices_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
 
 
 async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
-    """What services and pods say about the same."""
+    """Return the address and readiness expected from services and pods."""
     wanted: dict[Key, set[tuple[str, bool]]] = {}
     pods = (await cluster.client.list(PODS)).items
     for service in (await cluster.client.list(SERVICES)).items:
@@ -162,7 +162,7 @@ async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]
 
 @pytest.mark.virtual(seeds=2)
 async def test_cluster_converges_after_all_faults() -> None:
-    async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that whoever was away has to list again
+    async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that disconnected clients must list again
         run = FaultRun(cluster, [await cluster.manage(may_lose_lead=True) for _ in range(2)])
         for _ in range(ROUNDS):
             await run.replace_ended()

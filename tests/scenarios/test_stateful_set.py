@@ -1,4 +1,4 @@
-"""Stateful sets in a cluster whose pods run, in virtual time."""
+"""Stateful sets in a cluster with running pods, in virtual time."""
 
 import msgspec
 import pytest
@@ -75,10 +75,10 @@ async def test_status_is_written_once_per_change() -> None:
         log = Log(cluster)
         await cluster.client.create(STATEFUL_SETS, stateful_set())
         await cluster.settle()
-        assert log.statuses == 1 + 4  # the set itself; each pod with the one before it that is ready; the last one
+        assert log.statuses == 1 + 4  # the set; each pod with readiness of the one before; the last one
         await change(cluster, replicas=2)
         await cluster.settle()
-        assert log.statuses == 5 + 4  # the change; the pod goes; it has ended; it is gone
+        assert log.statuses == 5 + 4  # the change; pod terminating, finished, deleted
 
 
 async def test_pod_has_ordinal_name_labels_and_claim() -> None:
@@ -174,7 +174,7 @@ async def test_pods_are_adopted_by_name_and_released() -> None:
         assert "SuccessfulUpdate" in [reason for _, reason in await events(cluster)]
         await label(cluster, found_pods["web-1"], app="else")
         await cluster.sleep(5)
-        assert len(await owned(cluster)) == 1  # its name is taken by the pod that was released
+        assert len(await owned(cluster)) == 1  # the released pod has its name
 
 
 async def test_foreign_pod_with_same_name_blocks_creation() -> None:

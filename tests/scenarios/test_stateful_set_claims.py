@@ -1,4 +1,4 @@
-"""The claims of stateful sets: who keeps them, and what becomes of pods whose claim is not theirs."""
+"""Claims of stateful sets: retention, and pods whose claims are foreign or missing."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.virtual
 
 
 async def release_claims(cluster: Cluster) -> None:
-    """Take the finalizers off the claims, as who protects them does."""
+    """Remove the finalizers of claims, as the protection controller does."""
     for one in (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items:
         key = Key("default", one.metadata.name)
         await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, key, {"metadata": {"finalizers": None}})
@@ -61,11 +61,11 @@ async def test_changed_retention_policy_changes_claim_owners() -> None:
             await cluster.settle()
             assert await claims(cluster) == {"data-web-0": owners, "data-web-1": owners}
         written = [reason for _, reason in await events(cluster)]
-        assert written.count("SuccessfulUpdate") == 2  # one for each pod, which counts
+        assert written.count("SuccessfulUpdate") == 2  # one per pod; the event is aggregated
 
 
 async def test_scale_up_waits_for_deletion_of_old_claim() -> None:
-    """A set that was scaled down is scaled up again, while a claim has yet to follow its pod."""
+    """A set is scaled up again while a claim of a former pod is not deleted yet."""
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*COLLECTING, strict=False)
         policy = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}

@@ -1,14 +1,14 @@
-"""Stateful sets while everything goes wrong, by seed (virtual time).
+"""Stateful sets under faults, by seed, in virtual time.
 
-Always, while pods fail only when they are deleted:
-- a pod of an ordered set is created only while all pods with lower numbers are ready;
-- there are never two pods of one number;
-- a pod has the claims of its number, and no claim is gone that the policy keeps;
-- once all pods were available, and while only the template changes, never more are unavailable than may be.
-Once it is quiet, whatever people did:
-- there are the pods that the set says, all of the present template, and of the right owners their claims;
-- its status says so;
-- nobody writes anything any more.
+At any time, while pods fail only when they are deleted:
+- a pod of an ordered set is created only while all pods of lower ordinals are ready;
+- no ordinal has two pods;
+- a pod has the claims of its ordinal, and retained claims are never deleted;
+- once all pods were available, and while only the template changes, no more are unavailable than allowed.
+After recovery and any changes:
+- the wanted pods exist, all of the current template, with claims of the right owners;
+- the status is correct;
+- nothing is written any more.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ REPLICAS = 4
 
 
 class Watched:
-    """What was seen of pods and claims, change by change."""
+    """Checks each change of pods and claims."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._pods: dict[str, Pod] = {}
@@ -82,7 +82,7 @@ async def use(cluster: Cluster) -> None:
 
 
 async def check(cluster: Cluster, replicas: int) -> None:
-    """Raise AssertionError unless all is as the head of this file says."""
+    """Raise AssertionError unless the invariants after recovery hold."""
     found = await cluster.client.get(STATEFUL_SETS, WEB)
     status = found.status
     counts = (status.replicas, status.ready_replicas, status.available_replicas, status.updated_replicas)
@@ -206,9 +206,7 @@ async def test_stateful_set_converges_after_random_changes() -> None:
         await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": spec})
         await use(cluster)
         with contextlib.suppress(ApiError, TransportError):
-            for pod in await pods(
-                cluster
-            ):  # one that is stuck, or has a name and other labels, is in the way of others
+            for pod in await pods(cluster):  # a stuck pod, or one with foreign labels, blocks others
                 await cluster.client.delete(PODS, Key("default", pod.metadata.name))
         await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
@@ -219,5 +217,5 @@ async def test_stateful_set_converges_after_random_changes() -> None:
             each for one in claims for each in one.metadata.owner_references
             if one.metadata.name in {f"data-web-{number}" for number in range(REPLICAS)}
         ]  # fmt: skip
-        # One that goes with a pod of before is left to the garbage collector.
+        # A claim of a former pod is left to the garbage collector.
         assert all(one.kind == "StatefulSet" or one.uid not in there for one in owners)

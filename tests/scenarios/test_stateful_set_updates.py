@@ -1,4 +1,4 @@
-"""Stateful sets get other templates: pods are replaced in order, and revisions are kept, in virtual time."""
+"""Updates of stateful sets: pods are replaced in order and revisions are retained, in virtual time."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ async def test_partition_limits_update() -> None:
         await cluster.settle()
         assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "2"}
         assert await numbers(cluster) == (3, 3, 3, 2, 1)
-        for name in ("web-1", "web-2"):  # they come again of what they were of
+        for name in ("web-1", "web-2"):  # they are recreated from their old revision
             await cluster.client.delete(PODS, Key("default", name))
         await cluster.settle()
         assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "2"}
@@ -103,7 +103,7 @@ async def test_max_unavailable_limits_update(limit: Any) -> None:
 
 
 async def gauge(replica: Any, name: str) -> list[str]:
-    """The values of a gauge of the controller."""
+    """Return the values of a gauge of the controller."""
     body = (await replica.manager.pages.handle(Request("GET", "/metrics"))).body
     labels = 'pod_management_policy="Parallel",statefulset_name="web",statefulset_namespace="default"'
     start = f"statefulset_controller_statefulset_{name}{{{labels}}} "
@@ -154,7 +154,7 @@ async def test_restored_template_reuses_its_revision() -> None:
         (first,) = await revisions(cluster)
         await use(cluster, SECOND)
         await cluster.settle()
-        await cluster.client.patch(STATEFUL_SETS, WEB, msgspec.json.decode(first.data))  # as kubectl rollout undo
+        await cluster.client.patch(STATEFUL_SETS, WEB, msgspec.json.decode(first.data))  # as in `kubectl rollout undo`
         await cluster.settle()
         one, two = await revisions(cluster)
         assert (two.metadata.name, one.revision, two.revision) == (first.metadata.name, 2, 3)

@@ -1,4 +1,4 @@
-"""Migrations of storage versions in a whole cluster, in virtual time: every object is written anew, nothing else."""
+"""Storage version migrations in a whole cluster, in virtual time: each object is rewritten, and nothing else."""
 
 import json
 from base64 import b64encode
@@ -74,7 +74,7 @@ FAILED = {
 
 
 class Written:
-    """The objects of a resource that were written, as they are stored."""
+    """Records the written objects of a resource in their stored form."""
 
     def __init__(self, cluster: Cluster, resource: str) -> None:
         self.rows: list[bytes] = []
@@ -244,8 +244,8 @@ async def test_migrations_of_one_resource_run_in_sequence() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_every_object_is_migrated_despite_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects are changed, deleted and made while requests fail and managers are lost: in the end all are stored in the
-    present version, nothing that was deleted is there, and no change of others is lost.
+    """Objects are changed, deleted and created under faults; finally all are stored in the current version, with every
+    change of users.
     """
     monkeypatch.setattr(storage_version_migrator, "PAGE", 3)
     async with Cluster(SERVED) as cluster:

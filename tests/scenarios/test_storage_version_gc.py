@@ -1,4 +1,4 @@
-"""Storage versions of API servers that are gone, and old requests for certificates of pods, in virtual time."""
+"""Garbage collection of storage versions and old pod certificate requests, in virtual time."""
 
 import json
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ GATES = "--feature-gates=StorageVersionAPI=true"
 ON = ("--leader-elect=false", GATES, "--controllers=storageversion-garbage-collector-controller")
 PATH = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 READ = (LEASES.path("kube-system"), PATH)
-# From the answer of the server that there is no lease to the update, which may be delayed or repeated.
+# Seconds between the read without the lease and the update, which may be delayed or repeated.
 LATENESS = 20.0
 
 
 async def tell(cluster: Cluster, name: str, **encodings: str) -> None:
-    """Tell of the resource `name` what servers encode it in."""
+    """Write the storage version `name` with the encoding version of each server."""
     found = set(encodings.values())
     common = {"commonEncodingVersion": found.pop()} if len(found) == 1 else {}
     servers = [
@@ -122,7 +122,7 @@ async def test_versions_of_running_server_stay() -> None:
 
 
 class Servers:
-    """Servers that come and go, and who was forgotten by whom that should not have been."""
+    """API servers that start and stop, and a checker of removed storage versions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.there: dict[str, float] = {}
@@ -150,7 +150,7 @@ class Servers:
                 self.wrong.append(f"{name} forgets {server}, which is there")
 
     async def come_or_go(self) -> None:
-        """A server gets its lease and tells of a resource, or loses its lease."""
+        """Start a server with its lease and storage version, or delete its lease."""
         name = f"s{random_choice(range(4))}"
         if name in self.there:
             await self._cluster.client.delete(LEASES, Key("kube-system", name))
@@ -166,7 +166,7 @@ class Servers:
 
 @pytest.mark.virtual(seeds=200)
 async def test_only_servers_with_leases_remain_after_faults() -> None:
-    """No server that is there is ever forgotten, and in the end none is told of that is not."""
+    """No running server is ever removed, and finally only running servers remain."""
     async with Cluster(SERVED) as cluster:
         servers = Servers(cluster)
         await join(cluster, "stays")

@@ -1,4 +1,4 @@
-"""Pods on nodes with NoExecute taints, in a whole cluster and in virtual time."""
+"""Evictions of pods from nodes with NoExecute taints, in a whole cluster, in virtual time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ async def make_pod(cluster: Cluster, *tolerations: Tree, name: str = "p", node: 
 
 
 async def stays(cluster: Cluster, name: str = "p") -> bool:
-    """Whether nobody has asked for the pod's deletion."""
+    """Return whether the pod is not being deleted."""
     try:
         pod = await cluster.client.get(PODS, Key("default", name))
     except NotFound:
@@ -274,7 +274,7 @@ async def test_rejected_deletion_is_retried() -> None:
 
 
 async def test_stale_node_cache_deletes_no_pod() -> None:
-    """The taint is gone, and the manager does not hear of it: it asks before it acts."""
+    """The taint is removed, but the manager's watch is broken: it reads the node before it deletes."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -287,7 +287,7 @@ async def test_stale_node_cache_deletes_no_pod() -> None:
 
 
 async def stop_watches(replica: Replica) -> None:
-    """From now on watches of this manager tell nothing new."""
+    """Stop all watches of this manager."""
     replica.network.intercept(
         lambda request: Response(500, {}, b"deaf") if ("watch", "true") in request.query else None
     )

@@ -1,12 +1,12 @@
-"""Taint eviction while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Taint eviction under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A pod is deleted only where its time had run out: within the last `LATENESS` seconds its node had a NoExecute taint
-   that it did not tolerate, or one that had been there, and the pod with it, for as long as it tolerates that.
-   So a pod that tolerates all such taints for good is never deleted, nor one on a node without any.
-2. A pod that is deleted says why.
-3. Once everything works again, every pod whose time runs out is deleted within its seconds and `BOUND`.
+1. A pod is deleted only when its time has run out: within the last `LATENESS` seconds its node had a NoExecute taint
+   that it did not tolerate, or tolerated for the seconds since both existed. A pod with unlimited tolerations, or on a
+   node without taints, is never deleted.
+2. A deleted pod has a reason.
+3. After recovery each pod whose time runs out is deleted within its seconds and `BOUND`.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ Tree = Mapping[str, Any]
 FLAGS = ("--leader-elect=false", "--controllers=taint-eviction-controller")
 READ = ("/api/v1/nodes", "/api/v1/pods")
 ROUNDS = 16
-# From the answer that condemned a pod to its deletion: two requests, each delayed, refused for a while or repeated.
+# Seconds between the read that decides a deletion and the deletion: two requests, each delayed or repeated.
 LATENESS = 20.0
-# A silent watch is noticed, what failed is tried again.
+# Time for silent watches and retries.
 BOUND = 150.0
-# A taint says to the second when it was added: one that went and came within it may be taken for the same.
+# Taint times have a resolution of a second; a taint replaced within it may count as the same.
 RESOLUTION = 1.0
 NODES_THERE = ("a", "b", "c")
 TAINTS = ("k", "l")
@@ -44,13 +44,13 @@ PATIENCE = (5, 20, 60)
 
 
 class World:
-    """Nodes with taints and pods with tolerations, as people made them, and what became of the pods."""
+    """Nodes with taints, pods with tolerations, and a checker of deletions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Of each node its troubles: what, since when, until when if it is over, and what the taint says of since when.
+        # Taints of each node: key, start, end if it is removed, and time in the object.
         self.taints: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
-        # The node, the time of birth, and what is tolerated, with what was until when.
+        # Node, creation time, and tolerations with the end of former ones.
         self.pods: dict[str, tuple[str, float]] = {}
         self.tolerated: dict[str, list[tuple[float, dict[str, int | None]]]] = {}
         self.wrong: list[str] = []
@@ -68,7 +68,7 @@ class World:
                     self.wrong.append(f"{row.name} was deleted too early")
 
     def was_condemned(self, pod: str, now: float) -> bool:
-        """Whether the pod's time had run out at some moment between then and `LATENESS` before."""
+        """Return whether the pod's time had run out at some moment within the last `LATENESS` seconds."""
         node, born = self.pods[pod]
         for taint, begun, over, _ in self.taints[node]:
             for index, (since, tolerated) in enumerate(self.tolerated[pod]):
@@ -83,13 +83,13 @@ class World:
         return False
 
     def is_condemned(self, pod: str) -> bool:
-        """Whether the pod's time runs out, as things are."""
+        """Return whether the pod's time runs out with the current taints."""
         node, _ = self.pods[pod]
         _, tolerated = self.tolerated[pod][-1]
         return any(over is None and tolerated.get(taint, 0) is not None for taint, _, over, _ in self.taints[node])
 
     async def taint(self) -> None:
-        """Put a taint on a node, or take it away."""
+        """Add a taint to a node, or remove it."""
         node, taint = random_choice(NODES_THERE[:2]), random_choice(TAINTS)
         there = [entry for entry in self.taints[node] if entry[2] is None]
         found = next((entry for entry in there if entry[0] == taint), None)
@@ -102,7 +102,7 @@ class World:
             found[2] = monotonic()
 
     async def add_pod(self) -> None:
-        """Make a pod."""
+        """Create a pod."""
         name, node = f"p-{len(self.pods)}", random_choice(NODES_THERE)
         tolerated = {
             taint: random_choice((None, None, *PATIENCE)) for taint in TAINTS if random_source().uniform(0, 1) < 0.8
@@ -113,7 +113,7 @@ class World:
         await self.cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
 
     async def retolerate(self) -> None:
-        """Change for how long a pod tolerates what it does."""
+        """Change the toleration seconds of a pod."""
         name = random_choice(tuple(self.pods))
         tolerated = {taint: random_choice((None, *PATIENCE)) for taint in self.tolerated[name][-1][1]}
         with contextlib.suppress(NotFound):
@@ -136,7 +136,7 @@ def _tolerations(tolerated: Mapping[str, int | None]) -> list[Tree]:
 
 
 async def nothing() -> None:
-    """What fails by chance is enough."""
+    """Do nothing; random failures are enough."""
 
 
 @pytest.mark.virtual(seeds=200)

@@ -1,6 +1,6 @@
-"""The TTL controller at work in a whole cluster, in virtual time.
+"""The TTL controller in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, every node is told the same, and that is right for the number of nodes.
+Invariant: once the cluster is quiet, all nodes have the same TTL, which is right for their number.
 """
 
 import pytest
@@ -57,7 +57,7 @@ async def test_edited_ttl_is_restored_without_other_writes() -> None:
 @pytest.mark.virtual(seeds=200)
 async def test_ttl_of_all_nodes_is_correct_after_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = tuple((low / 10, high / 10, ttl) for low, high, ttl in STEPS)
-    monkeypatch.setattr("controllers.ttl.STEPS", steps)  # a tenth of the nodes will do
+    monkeypatch.setattr("controllers.ttl.STEPS", steps)  # a tenth of the nodes is enough
     async with Cluster() as cluster:
         await grow(cluster, 0, 8)
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=-1", specs=SPECS, faults=0.2)

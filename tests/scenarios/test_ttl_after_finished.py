@@ -1,4 +1,4 @@
-"""Jobs that have ended go after a while, in virtual time."""
+"""Finished jobs are deleted after their TTL, in virtual time."""
 
 import pytest
 
@@ -34,7 +34,7 @@ async def test_finished_job_and_pods_are_deleted_after_ttl() -> None:
 
 
 async def test_ttl_extended_on_server_is_respected() -> None:
-    """The manager does not hear that the job is to be kept for longer."""
+    """The manager's watch misses that the TTL was extended."""
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(ttlSecondsAfterFinished=100))

@@ -1,11 +1,10 @@
-"""Jobs that are kept for a while after their end, while requests fail, watches fall silent and managers are lost, by
-seed (virtual time).
+"""TTL of finished jobs under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No job is deleted that has not ended, or is kept for good, or before its time: as it says at the moment, or said
-   within the `LATENESS` seconds before.
-2. Once everything works again, every job whose time is over is being deleted.
+1. No job is deleted that is unfinished or without TTL, or before its TTL, by its current spec or one of the last
+   `LATENESS` seconds.
+2. After recovery each job whose TTL is over is being deleted.
 """
 
 from collections.abc import Sequence
@@ -26,19 +25,19 @@ FLAGS = ("--leader-elect=false", "--controllers=ttl-after-finished")
 READ = (JOBS.path(),)
 ACTIONS = 25
 TIMES = (None, 0, 30, 200)
-# From the answer of the server that a job's time is over to its deletion, which may be delayed or repeated.
+# Seconds between the read of a job whose TTL is over and its deletion, which may be delayed or repeated.
 LATENESS = 20.0
 
 
 class World:
-    """Jobs as the store has them, and had them in the last seconds."""
+    """The jobs in the store, now and in the last seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.wrong: list[str] = []
         self.jobs: dict[str, Job] = {}
         self._made = 0
-        # By job what it said before, and until when.
+        # By job its former TTL, and until when.
         self._before: dict[str, list[tuple[float, Job]]] = {}
         cluster.api.store.subscribe(self._watch)
 
@@ -61,12 +60,12 @@ class World:
             self.wrong.append(f"{name} is deleted too early")
 
     async def make(self) -> None:
-        """Somebody makes a job."""
+        """Create a job."""
         self._made += 1
         await self.cluster.client.create(JOBS, job(f"j{self._made}", ttlSecondsAfterFinished=random_choice(TIMES)))
 
     async def end(self) -> None:
-        """A job ends."""
+        """Finish a job."""
         now = format_time(utc_now())
         kinds = random_choice((("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")))
         conditions = [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds]
@@ -76,7 +75,7 @@ class World:
         await self.cluster.client.patch(JOBS, self._some(), {"status": status}, subresource="status")
 
     async def keep(self) -> None:
-        """Somebody has a job be kept for longer, less long, or for good."""
+        """Extend, shorten or remove the TTL of a job."""
         change = {"spec": {"ttlSecondsAfterFinished": random_choice(TIMES)}}
         await self.cluster.client.patch(JOBS, self._some(ended=random_choice((True, False))), change)
 
@@ -88,7 +87,7 @@ class World:
 
 
 def is_over(job: Job, now: float) -> bool:
-    """Return whether a job may go at a moment, in seconds since the Unix epoch."""
+    """Return whether a job may be deleted at a time, in seconds since the Unix epoch."""
     end, kept = end_of(job.status.conditions), job.spec.ttl_seconds_after_finished
     ended = time_of(end.last_transition_time) if end is not None else None
     if ended is None or kept is None or job.metadata.deletion_timestamp is not None:

@@ -1,4 +1,4 @@
-"""An object that can't be decoded any more, in a whole cluster: nobody takes it for deleted."""
+"""An object that cannot be decoded any more does not count as deleted, in a whole cluster."""
 
 from collections.abc import AsyncIterator
 
@@ -19,7 +19,7 @@ TOUCH = {"metadata": {"annotations": {"touched": "yes"}}}
 
 
 class CorruptedAnswers:
-    """Some resources, in whose answers a value of a field is of another type as long as `on` is set."""
+    """Corrupts a field in the answers for some resources while `on` is set."""
 
     def __init__(self, cluster: Cluster, old: bytes, new: bytes, *paths: str) -> None:
         self.on = False
@@ -30,7 +30,7 @@ class CorruptedAnswers:
     async def _answer(self, request: Request) -> Response:
         response = await self._cluster.api.handle(request)
         user = request.headers.get("user-agent", "")
-        if request.method != "GET" or "/" not in user:  # the test itself reads what there is
+        if request.method != "GET" or "/" not in user:  # the test itself reads valid answers
             return response
         body = response.body
         corrupted = self._spoil(body) if isinstance(body, bytes) else self._stream(body)

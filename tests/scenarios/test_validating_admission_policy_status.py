@@ -1,6 +1,6 @@
 """The status of validating admission policies as recorded from Kubernetes 1.36, in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, each says what is wrong with the types of its expressions, and of which generation.
+Invariant: once the cluster is quiet, each status has the type errors of its expressions, and their generation.
 """
 
 import json
@@ -71,7 +71,7 @@ async def test_changed_policy_is_checked_again() -> None:
 
 @pytest.mark.virtual
 async def test_failed_group_discovery_delays_type_check() -> None:
-    of_core = next(row for row in ROWS if row["id"] == "tc22")  # events, which two groups have
+    of_core = next(row for row in ROWS if row["id"] == "tc22")  # events, which two groups serve
     async with Cluster() as cluster:
         is_broken = True
 

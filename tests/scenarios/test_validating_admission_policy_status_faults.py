@@ -1,10 +1,10 @@
-"""What is said of the types of admission policies while requests fail, watches fall silent and managers are lost, by
-seed (virtual time).
+"""Type checking of admission policies under faults (failed requests, silent watches, lost managers), by seed, in
+virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. Whatever the status of a policy says of a generation is what Kubernetes 1.36 said of the spec of that generation.
-2. Once everything works again, each status is of the newest generation, and nobody writes anything any more.
+1. A status for a generation is what Kubernetes 1.36 reported for its spec.
+2. After recovery each status is of the newest generation, and nothing is written any more.
 """
 
 import json
@@ -28,7 +28,7 @@ NAMES = ("a", "b", "c")
 
 
 class World:
-    """Policies as the store has them, and which recorded row each of their generations is."""
+    """The policies in the store, and the recorded row of each of their generations."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -53,21 +53,21 @@ class World:
             self.wrong.append(f"{metadata['name']} {of}: {status} {self._rows[uid, of]['id']}")
 
     async def make(self) -> None:
-        """Somebody makes a policy."""
+        """Create a policy."""
         name = random_choice([name for name in NAMES if name not in self.policies])
         self._sent[name] = row = random_choice(ROWS)
         tree = {"kind": "ValidatingAdmissionPolicy", "apiVersion": POLICIES.api_version, "metadata": {"name": name}}
         await send(self.cluster, "POST", PATH, {**tree, "spec": row["spec"]})
 
     async def change(self) -> None:
-        """Somebody has a policy say something else."""
+        """Change a policy."""
         name = random_choice(sorted(self.policies))
         self._sent[name] = row = random_choice(ROWS)
         policy = await send(self.cluster, "GET", f"{PATH}/{name}")
         await send(self.cluster, "PUT", f"{PATH}/{name}", {**policy, "spec": row["spec"]})
 
     async def drop(self) -> None:
-        """Somebody deletes a policy, whose name may come again."""
+        """Delete a policy; its name may be reused."""
         name = random_choice(sorted(self.policies))
         await self.cluster.client.delete(POLICIES, Key("", name))
         del self.policies[name]

@@ -1,4 +1,4 @@
-"""Virtual nodes in a whole cluster, in virtual time: pods that are scheduled run, end and go."""
+"""Virtual nodes in a whole cluster, in virtual time: scheduled pods run, finish and are removed."""
 
 from pathlib import Path
 from typing import Any
@@ -216,7 +216,7 @@ async def test_pods_over_node_capacity_fail() -> None:
         assert [one.type for one in found[name].conditions if one.type != "PodScheduled"] == []
         events = [one for one in (await cluster.client.list(EVENTS, "default")).items if one.reason.startswith("OutOf")]
         assert [(one.type, one.reason, one.involved_object.name) for one in events] == [("Warning", "OutOfcpu", name)]
-        # What has failed takes nothing, and what goes leaves its room.
+        # Failed pods use no resources, and deleted pods free theirs.
         await cluster.client.create(PODS, pod("third"))
         await cluster.client.create(PODS, pod("fourth"))
         await cluster.settle()
@@ -258,7 +258,7 @@ async def test_replacements_of_rejected_pods_are_rate_limited() -> None:
         await cluster.settle()
         await cluster.client.create(PODS, pod("first", **of_port))
         await cluster.client.create(REPLICA_SETS, replica_set("many", replicas=1, template=made))
-        await cluster.sleep(30)  # there is no rest
+        await cluster.sleep(30)  # no capacity is left
         refused = [
             one for one in (await cluster.client.list(PODS, "default")).items if one.status.reason == "NodePorts"
         ]
@@ -327,7 +327,7 @@ async def test_stale_node_labels_do_not_reject_pod() -> None:
         await cluster.settle()
         path = "/api/v1/nodes"
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
-        replica.network.cut()  # so that the local copy of nodes gets old
+        replica.network.cut()  # so that the cache of nodes becomes stale
         replica.network.mend()
         await cluster.client.patch(NODES, Key("", "virtual-node-1"), {"metadata": {"labels": {"disk": "ssd"}}})
         await cluster.client.create(PODS, pod("picky", nodeSelector={"disk": "ssd"}))

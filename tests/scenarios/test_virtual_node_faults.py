@@ -1,15 +1,15 @@
-"""Virtual nodes and their pods while everything goes wrong, by seed (virtual time).
+"""Virtual nodes and their pods under faults, by seed, in virtual time.
 
-Always, of each pod, whoever writes and whatever was killed, forgotten, cut off, set or brought back:
-- its phase never goes back, and what has ended stays as it ended;
-- its address stays, and no two pods that have not ended share one;
-- a node has no more pods that have not ended than it has places, and those that it does not take fail;
-- a container restarts once at a time, each run has an identity of its own, and none that may not restart does;
-- what is written is about this pod, and not about one that had its name before.
-Once it is quiet:
-- pods of nodes that are there run and are ready, or have ended as they should; those that were deleted are gone;
-- their nodes say that they are ready, and their leases are fresh;
-- nobody writes anything of pods any more.
+At any time, for each pod, whatever was killed, disconnected, overwritten or restored:
+- its phase never goes back, and a finished pod does not change;
+- its address stays, and no two unfinished pods share one;
+- a node runs no more unfinished pods than its capacity, and rejected ones fail;
+- a container restarts one at a time, each run has its own identity, and only restartable containers restart;
+- a status is about this pod, not a former one with its name.
+After recovery:
+- pods of existing nodes run and are ready, or have finished as expected; deleted ones are removed;
+- their nodes are ready, and the leases are fresh;
+- no pod is written any more.
 """
 
 import asyncio
@@ -72,19 +72,19 @@ def pod(name: str, node: str, annotations: Mapping[str, str] = MappingProxyType(
 
 
 class PodLifecycles:
-    """Follows the pods of a cluster, and complains of what no node says."""
+    """Checks the statuses of pods in a cluster against the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.complaints: list[str] = []
         self._cluster = cluster
         self._said: dict[str, Any] = {}
-        self._runs: dict[Any, Any] = {}  # who, and how many restarts, by the identity of a run; and the other way round
+        self._runs: dict[Any, Any] = {}  # pod and restart count by the identity of a run, and the reverse
         self._addresses: dict[str, str] = {}
         self._taken: dict[str, set[str]] = {}
         cluster.follow(self)
 
     def restart(self) -> None:
-        """What was is forgotten: it is another past."""
+        """Forget all pods, since the cluster has another history."""
         self._said.clear()
         self._runs.clear()
         self._addresses.clear()
@@ -151,7 +151,7 @@ def _containers(status: Any) -> list[Any]:
 
 
 class People:
-    """Those who make, change and delete pods and nodes of a cluster."""
+    """Users who create, change and delete pods and nodes of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -170,7 +170,7 @@ class People:
         )
 
     async def replace(self) -> None:
-        """Another pod has the same name, before anybody hears that the first is gone."""
+        """Replace a pod by one with the same name before watches report the deletion."""
         name = random_choice(NAMES)
         await self._cluster.client.delete(PODS, Key("default", name), grace=0)
         await self._create(name)
@@ -182,7 +182,7 @@ class People:
         )
 
     async def meddle(self) -> None:
-        """Somebody else writes the status, so that others are late."""
+        """Write the status, so that writes of nodes conflict."""
         condition = {"type": "example.org/seen", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         found = (await self._cluster.client.get(PODS, Key("default", random_choice(NAMES)))).status.conditions
         listed = [*msgspec.to_builtins(found), condition]
@@ -205,13 +205,13 @@ class People:
         await self._cluster.client.patch(NODES, Key("", node), change)
 
     async def set_clock(self) -> None:
-        """The wall clock jumps, ahead or back."""
+        """Move the wall clock ahead or back."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.epoch += random_source().uniform(-90, 90)
 
     async def rest(self) -> None:
-        """All nodes are there and speak, and pods are to run."""
+        """Create all nodes, end their silence, and let pods run."""
         there = {one.metadata.name for one in (await self._cluster.client.list(NODES)).items}
         for name in NODE_NAMES:
             if name in there:
@@ -236,7 +236,7 @@ class People:
 
 
 async def check(cluster: Cluster) -> None:
-    """Raise AssertionError unless all pods and nodes are as they should be once it is quiet."""
+    """Raise AssertionError unless the invariants after recovery hold."""
     nodes = {one.metadata.name: one for one in (await cluster.client.list(NODES)).items}
     for name, node in nodes.items():
         ready = condition_of(node.status.conditions, "Ready")
@@ -292,7 +292,7 @@ async def test_pod_lifecycles_are_valid_despite_faults() -> None:
             await faults.kill()
         await faults.heal()
         await people.rest()
-        await cluster.advance(900 if patient else 200)  # the first manager has to notice that its watches are silent
+        await cluster.advance(900 if patient else 200)  # the first manager must detect its silent watches
         assert lifecycles.complaints == []
         await check(cluster)
         await pods_are_quiet(cluster)

@@ -1,4 +1,4 @@
-"""Classes of volume attributes in a whole cluster, in virtual time: none goes while it is used."""
+"""Protection of volume attributes classes in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ async def make_class(cluster: Cluster, **metadata: Any) -> None:
 
 
 async def finalizers(cluster: Cluster) -> tuple[str, ...] | None:
-    """Those of the class; None if it is gone."""
+    """Return the finalizers of the class, or None if it is deleted."""
     try:
         return (await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, GOLD)).metadata.finalizers
     except NotFound:

@@ -1,4 +1,4 @@
-"""Claims and volumes that somebody needs stay although they were deleted, in virtual time."""
+"""Protection of claims and volumes that are in use, in virtual time."""
 
 import json
 from typing import Any
@@ -61,7 +61,7 @@ async def test_claims_of_unscheduled_pods_are_deleted_with_few_lists() -> None:
 
 
 async def test_stale_pod_cache_does_not_delete_used_claim() -> None:
-    """The manager does not hear that the pod was given a node."""
+    """The manager's watch misses that the pod was scheduled."""
 
     def break_watch(request: Request) -> Response | None:
         return Response(500, {}, b"") if request.path == PODS.path() else None

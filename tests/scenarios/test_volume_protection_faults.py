@@ -1,10 +1,10 @@
-"""Claims and volumes that people delete while they are used, while requests fail, watches fall silent and managers are
-lost, by seed (virtual time).
+"""Protection of claims and volumes under faults (failed requests, silent watches, lost managers), by seed, in virtual
+time.
 
-What holds for every seed:
+For every seed:
 
-1. No claim goes while a pod that was given a node has it, and no volume while it is bound.
-2. Once everything works again, whatever was deleted and nobody needs is gone, and all that stays is protected.
+1. No claim is removed while a scheduled pod uses it, and no volume while it is bound.
+2. After recovery deleted claims and volumes without users are removed, and all others have their finalizer.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class World:
-    """Claims, volumes and pods as the store has them."""
+    """The claims, volumes and pods in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -67,46 +67,46 @@ class World:
                         self.wrong.append(f"volume {name} is gone and was bound")
 
     def is_used(self, claim: PersistentVolumeClaim) -> bool:
-        """Return whether a pod keeps a claim."""
+        """Return whether a pod uses a claim."""
         return any(uses(pod, claim) for pod in self.pods.values())
 
     async def ask(self) -> None:
-        """Somebody makes a claim."""
+        """Create a claim."""
         await add(self.cluster, claim(random_choice(NAMES)))
 
     async def use(self) -> None:
-        """A pod that was given a node comes to a claim; none comes to one that is being deleted."""
+        """Create a scheduled pod with a claim that is not being deleted."""
         there = [one.metadata.name for one in self.claims.values() if one.metadata.deletion_timestamp is None]
         self._made += 1
         await add(self.cluster, pod(f"p{self._made}", random_choice(there), nodeName="node-1"))
 
     async def stop(self) -> None:
-        """A pod goes."""
+        """Delete a pod."""
         await self.cluster.client.delete(PODS, Key("default", random_choice(sorted(self.pods))), grace=0)
 
     async def end(self) -> None:
-        """A pod ends, and stays."""
+        """Finish a pod."""
         change = {"status": {"phase": random_choice(("Succeeded", "Failed"))}}
         await self.cluster.client.patch(
             PODS, Key("default", random_choice(sorted(self.pods))), change, subresource="status"
         )
 
     async def drop(self) -> None:
-        """Somebody deletes a claim."""
+        """Delete a claim."""
         await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(random_choice(list(self.claims.values()))))
 
     async def offer(self) -> None:
-        """Somebody makes a volume."""
+        """Create a volume."""
         await add(self.cluster, volume(random_choice(NAMES)))
 
     async def turn(self) -> None:
-        """A volume is bound, or released."""
+        """Bind a volume, or release it."""
         change = {"status": {"phase": random_choice((BOUND, BOUND, RELEASED))}}
         key = Key("", random_choice(sorted(self.volumes)))
         await self.cluster.client.patch(PERSISTENT_VOLUMES, key, change, subresource="status")
 
     async def discard(self) -> None:
-        """Somebody deletes a volume."""
+        """Delete a volume."""
         await self.cluster.client.delete(PERSISTENT_VOLUMES, Key("", random_choice(sorted(self.volumes))))
 
 

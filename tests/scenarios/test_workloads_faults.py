@@ -1,13 +1,13 @@
-"""Deployments and replica sets while everything goes wrong, by seed (virtual time).
+"""Deployments and replica sets under faults, by seed, in virtual time.
 
-Always, while the number of replicas and the limits stay, and pods fail only when they are deleted:
+At any time, while replicas and limits stay, and pods fail only when they are deleted:
 - there are never more active pods than replicas and surge;
-- once all were available, there are never fewer available ones than need be;
-- pods of a deployment that is recreated are never of two templates.
-Once it is quiet, whatever people did:
-- a replica set, a replication controller and a deployment have as many pods as they say, all of the present template;
-- their status says so, and that all is well;
-- nobody writes anything any more.
+- once all were available, there are never fewer available ones than required;
+- a deployment with the strategy Recreate never has pods of two templates.
+After recovery and any changes:
+- a replica set, a replication controller and a deployment have the wanted pods, all of the current template;
+- their status is correct and has no failures;
+- nothing is written any more.
 """
 
 from typing import Any
@@ -145,7 +145,7 @@ async def test_deployment_converges_after_random_changes() -> None:
         await run_random_actions(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": {"paused": False, "replicas": REPLICAS}})
-        for pod in await pods(cluster):  # they hear of what they may do when they change
+        for pod in await pods(cluster):  # controllers of terminating objects act on their next change
             await label(cluster, pod, seen="")
         await heal_and_settle(cluster, faults)
         await check_deployment(cluster)
