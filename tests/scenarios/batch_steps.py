@@ -19,7 +19,7 @@ from controller_manager.testing import Cluster
 
 Tree = dict[str, Any]
 SendRequest = Callable[[str, str, Tree | None], Awaitable[tuple[int, Tree]]]
-"""Sends a request (method, path, body) and returns the status of the answer, and its body."""
+"""Sends a request (method, path, body) and returns status code and body of the answer."""
 
 BATCH, CORE = "/apis/batch/v1/namespaces", "/api/v1/namespaces"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -151,18 +151,18 @@ class JobSteps(BatchSteps):
             seen = {"state": {"running": {"startedAt": at}}, "ready": ready, "started": True, "restartCount": restarts}
             condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": at}
             status = {"phase": "Running", "conditions": [condition], "containerStatuses": [_container(seen)]}
-            await self._say(pod, status)
+            await self._set_status(pod, status)
 
     async def end(self, which: int | Sequence[int], code: int = 0, condition: str = "") -> None:
         """Finish pods with an exit code, and with a condition if it is given."""
         for pod in await self.chosen(which):
-            await self._say(pod, self._ended(code, condition))
+            await self._set_status(pod, self._ended(code, condition))
 
     async def end_going(self, code: int = 143) -> None:
         """Finish the pods that are being deleted."""
         for pod in await self.pods():
             if "deletionTimestamp" in pod["metadata"]:
-                await self._say(pod, self._ended(code, ""))
+                await self._set_status(pod, self._ended(code, ""))
 
     def _ended(self, code: int, condition: str) -> Tree:
         at = stamp(self._now())
@@ -174,7 +174,7 @@ class JobSteps(BatchSteps):
         phase = "Failed" if code or condition else "Succeeded"
         return {"phase": phase, "containerStatuses": [seen], "conditions": conditions}
 
-    async def _say(self, pod: Tree, status: Tree) -> None:
+    async def _set_status(self, pod: Tree, status: Tree) -> None:
         await self.send("PATCH", f"{self._core}/pods/{pod['metadata']['name']}/status", {"status": status})
 
     async def delete(self, which: int | Sequence[int]) -> None:

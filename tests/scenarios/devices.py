@@ -178,7 +178,7 @@ class Reservations:
     """Records each claim that lost its allocation while it was reserved for a pod that may still run."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._living: dict[str, str] = {}
         self._reserved: dict[str, dict[str, str]] = {}
         self._made: dict[str, tuple[str, str]] = {}
@@ -203,7 +203,7 @@ class Reservations:
         now = {} if gone else {one.uid: one.name for one in claim.status.reserved_for}
         for uid, consumer in self._reserved.get(name, {}).items():
             if uid not in now and self._living.get(uid):
-                self.wrong.append(f"{name} is reserved no more for {consumer}, which lives")
+                self.violations.append(f"{name} lost the reservation for {consumer}, which is running")
         self._reserved[name] = now
         entry = (claim.metadata.annotations or {}).get("resource.kubernetes.io/pod-claim-name")
         owners = claim.metadata.owner_references
@@ -211,5 +211,5 @@ class Reservations:
         if entry and owners and not gone and claim.metadata.deletion_timestamp is None:
             made = (owners[0].uid, entry)
             if made in self._made.values():
-                self.wrong.append(f"{name} is a second claim for {entry} of {owners[0].name}")
+                self.violations.append(f"{name} is a second claim for {entry} of {owners[0].name}")
             self._made[name] = made

@@ -59,7 +59,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.silent: set[str] = set()
         self.spoke: dict[str, float] = {}
         # Nodes that block unmounts.
@@ -78,7 +78,7 @@ class World:
         self._changed.set()
         for change in changes:
             if change.row.resource == VOLUME_ATTACHMENTS.name:
-                self._judge(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
+                self._check(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
             elif change.row.resource == PODS.name:
                 self._note(Pod.decode(change.row.data), deleted=change.deleted)
 
@@ -93,26 +93,26 @@ class World:
         else:
             self.pods[name] = found
 
-    def _judge(self, found: VolumeAttachment, *, deleted: bool) -> None:
+    def _check(self, found: VolumeAttachment, *, deleted: bool) -> None:
         volume, node = found.spec.source.persistent_volume_name or "", found.spec.node_name
         before = self.there[volume].get(node)
         going = deleted or found.metadata.deletion_timestamp is not None
         if going and before is not None and before.metadata.deletion_timestamp is None:
-            self._judge_detachment(volume, node)
+            self._check_detachment(volume, node)
         if deleted:
             self.there[volume].pop(node, None)
         else:
             self.there[volume][node] = found
         if volume in ALONE and len(self.there[volume]) > 1:
-            self.wrong.append(f"{volume} is at {sorted(self.there[volume])}")
+            self.violations.append(f"{volume} is attached to {sorted(self.there[volume])}")
 
-    def _judge_detachment(self, volume: str, node: str) -> None:
+    def _check_detachment(self, volume: str, node: str) -> None:
         if volume not in self.mounted[node]:
             return
         age = round(monotonic() - self.wanted.get((volume, node), 0.0), 6)  # sums of seconds are inexact
         silent = node in self.silent or monotonic() - self.spoke.get(node, -math.inf) <= ON_THE_WAY
         if not silent or age < FORCE_AFTER or self._wants(volume, node, since=ON_THE_WAY):
-            self.wrong.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
+            self.violations.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
 
     def _volumes(self, found: Pod) -> set[str]:
         return {one.persistent_volume_claim.claim_name for one in found.spec.volumes if one.persistent_volume_claim}
@@ -147,7 +147,7 @@ class World:
         for one in (offered & used) - mounted:
             found = self.there[one].get(name)
             if found is None or not found.status.attached:
-                self.wrong.append(f"{name} mounts {one}, which is not attached")
+                self.violations.append(f"{name} mounts {one}, which is not attached")
             mounted.add(one)
         if mounted | offered != used:
             await use(self.cluster, name, *sorted(mounted | offered))
@@ -251,7 +251,7 @@ async def test_only_volumes_of_pods_are_attached_despite_faults() -> None:
             await check(cluster, world)
             assert await attachments(cluster) == {}
             kubelets.cancel()
-        assert world.wrong == [], world.wrong
+        assert world.violations == [], world.violations
 
 
 async def check(cluster: Cluster, world: World) -> None:

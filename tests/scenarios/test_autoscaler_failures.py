@@ -78,7 +78,7 @@ async def test_scale_update_timeout_frees_worker_for_others() -> None:
         for each in shops[:5]:
             await cluster.client.create(HPAS, autoscaler(each))
         await cluster.sleep(5)
-        assert hanging[-1] == 5, "all turns are taken"
+        assert hanging[-1] == 5, "all workers hang"
         await cluster.client.create(HPAS, autoscaler(shops[5]))
         await cluster.sleep(35)
         assert await shops[5].replicas() == 4

@@ -63,8 +63,8 @@ class ScaleChecker:
         now, changes = monotonic(), self.changes.setdefault(path, [])
         started = before - sum(change for at, change in changes if at > now - PERIOD)
         if LOW <= before <= HIGH:
-            assert after <= max(before, started + MORE), "it grew too fast"
-            assert after >= min(before, started - LESS), "it shrank too fast"
+            assert after <= max(before, started + MORE), "target grew too fast"
+            assert after >= min(before, started - LESS), "target shrank too fast"
         changes.append((now, after - before))
 
     async def _replicas(self, request: Request) -> int:

@@ -39,4 +39,4 @@ async def test_many_autoscalers_are_all_evaluated_each_period(autoscalers: int, 
             await cluster.sleep(1.0)
             seconds.append(list(meter.asked))
         assert len({path for asked in seconds for path in asked}) == autoscalers
-        assert max(map(len, seconds)) < 2 * autoscalers / PERIOD, "they come in a burst"
+        assert max(map(len, seconds)) < 2 * autoscalers / PERIOD, "requests come in a burst"

@@ -22,9 +22,9 @@ TYPE = "bootstrap.kubernetes.io/token"
 def token(name: str, *, lasts: float | str = "", of_type: str = TYPE, **data: str) -> Secret:
     """Return the secret of a signing token that expires `lasts` seconds from now, or at the given time."""
     ends = lasts if isinstance(lasts, str) else format_time(utc_now() + timedelta(seconds=lasts))
-    said = {"token-id": name, "token-secret": f"{name}0123456789", "usage-bootstrap-signing": "true"}
-    said["expiration"] = ends
-    values = {key.replace("_", "-"): value for key, value in {**said, **data}.items()}
+    fields = {"token-id": name, "token-secret": f"{name}0123456789", "usage-bootstrap-signing": "true"}
+    fields["expiration"] = ends
+    values = {key.replace("_", "-"): value for key, value in {**fields, **data}.items()}
     meta = ObjectMeta(namespace="kube-system", name=f"bootstrap-token-{name}")
     return Secret(metadata=meta, type=of_type, data={key: value.encode() for key, value in values.items() if value})
 

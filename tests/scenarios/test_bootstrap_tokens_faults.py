@@ -30,7 +30,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.tokens: dict[str, Secret] = {}
         self._dropped = ""
         cluster.api.store.subscribe(self._watch)
@@ -41,14 +41,14 @@ class World:
                 found = Secret.decode(change.row.data)
                 if change.deleted:
                     del self.tokens[found.metadata.name]
-                    self._judge_end(found)
+                    self._check_deletion(found)
                 else:
                     self.tokens[found.metadata.name] = found
 
-    def _judge_end(self, found: Secret) -> None:
+    def _check_deletion(self, found: Secret) -> None:
         ends = ends_at(found)
         if found.metadata.name != self._dropped and (ends is None or ends > utc_now()):
-            self.wrong.append(f"{found.metadata.name} is deleted before its time")
+            self.violations.append(f"{found.metadata.name} is deleted before its time")
 
     async def make(self) -> None:
         """Create a token that expires or not."""
@@ -69,7 +69,7 @@ class World:
         change = {"data": {"kubeconfig": random_choice(("a: 1", "a: 2", "a: 3"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
-    async def forge(self) -> None:
+    async def overwrite_signature(self) -> None:
         """Overwrite a signature."""
         change = {"data": {f"jws-kubeconfig-{random_choice(NAMES)}": random_choice((None, "forged"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
@@ -82,10 +82,10 @@ async def test_expired_tokens_go_and_others_sign_despite_faults() -> None:
         world = World(cluster)
         replica = await cluster.manage(*ON, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, ON, READ)
-        people = (world.make, world.make, world.drop, world.change, world.forge)
+        people = (world.make, world.make, world.drop, world.change, world.overwrite_signature)
         await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await heal_and_settle(cluster, faults)
-        assert world.wrong == []
+        assert world.violations == []
         keys = [signing_key(one, utc_now()) for one in world.tokens.values()]
         published = (await cluster.client.get(CONFIG_MAPS, CLUSTER_INFO)).data
         content = published["kubeconfig"]

@@ -81,11 +81,11 @@ class CertificateChecker:
     """Checks each row that the API server stores against the invariants."""
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
+        self.violations: list[str] = []
         # The expiry of each authority by its name.
         self.ends: dict[str, datetime] = {}
         self.certificates: dict[str, bytes] = {}
-        self.judged_by_people: set[str] = set()
+        self.decided_by_users: set[str] = set()
 
     def note(self, changes: Sequence[Change]) -> None:
         """Check the rows that were just written."""
@@ -94,14 +94,14 @@ class CertificateChecker:
                 request = CertificateSigningRequest.decode(change.row.data)
                 if change.deleted:
                     if not is_over(request):
-                        self.problems.append(f"deleted too early: {request.metadata.name}")
+                        self.violations.append(f"deleted too early: {request.metadata.name}")
                     continue
-                self.problems += [f"{problem}: {request.metadata.name}" for problem in self._problems(request)]
+                self.violations += [f"{problem}: {request.metadata.name}" for problem in self._problems(request)]
 
     def _problems(self, request: CertificateSigningRequest) -> Iterator[str]:
         certificate, name = request.status.certificate, request.metadata.name
-        if request.condition(APPROVED) and name not in self.judged_by_people and not name.startswith("node."):
-            yield "approved by nobody"
+        if request.condition(APPROVED) and name not in self.decided_by_users and not name.startswith("node."):
+            yield "approved without permission"
         if self.certificates.setdefault(name, certificate or b"") not in (b"", certificate):
             yield "a certificate changed"
         if not certificate:
@@ -185,7 +185,7 @@ class World:
 
     async def decide(self) -> None:
         name = pick(self.names or ["none"])
-        self.checker.judged_by_people.add(name)
+        self.checker.decided_by_users.add(name)
         request = await self.cluster.client.get(REQUESTS, Key("", name))
         verdict = RequestCondition(type=pick([APPROVED, APPROVED, APPROVED, DENIED]), status="True", reason="Person")
         conditions = (*request.status.conditions, verdict)
@@ -237,19 +237,19 @@ async def test_certificates_meet_invariants_despite_faults(tmp_path: Path) -> No
                 await pick([*people, *failures] if step % 3 == 0 else people)()
             await cluster.sleep(draw(0, 20))
         await world.heal()
-        assert world.checker.problems == []
+        assert world.checker.violations == []
         for request in (await cluster.client.list(REQUESTS)).items:
             assert is_done(request), request
         for hours in (0.9, 0.2, 2.0):
             await cluster.sleep(hours * 3600)
-        assert world.checker.problems == []
+        assert world.checker.violations == []
         for replica in world.replicas:
             await replica.stop()
         await cluster.sleep(25 * 3600)
         await world.manage()
         await cluster.advance(300)
         assert (await cluster.client.list(REQUESTS)).items == []
-        assert world.checker.problems == []
+        assert world.checker.violations == []
 
 
 def is_done(request: CertificateSigningRequest) -> bool:

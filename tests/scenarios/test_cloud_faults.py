@@ -50,7 +50,7 @@ class World:
     def __init__(self, cluster: Cluster, cloud: SimulatedCloud) -> None:
         self.cluster, self.cloud = cluster, cloud
         self.replica: Replica | None = None
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._ours: set[str] = set()
         self._came: dict[str, float] = {}
         cluster.api.store.subscribe(self._watch)
@@ -59,9 +59,9 @@ class World:
         for change in changes:
             if change.row.resource == "nodes" and change.deleted and change.row.name not in self._ours:
                 if change.row.name in self.cloud.machines and monotonic() - self._came[change.row.name] > ON_THE_WAY:
-                    self.wrong.append(f"node {change.row.name} was deleted, and its machine is there")
+                    self.violations.append(f"node {change.row.name} was deleted, but its machine exists")
                 if is_ready(Node.decode(change.row.data)):
-                    self.wrong.append(f"node {change.row.name} was deleted while it was ready")
+                    self.violations.append(f"node {change.row.name} was deleted while it was ready")
 
     async def join(self) -> None:
         name = random_choice(NAMES)
@@ -149,7 +149,7 @@ async def test_cloud_converges_to_wanted_state_after_faults() -> None:
                 await random_choice((*people, *people, *failures))()
             await cluster.sleep(random_source().uniform(0, 30))
         await world.heal()
-        assert world.wrong == []
+        assert world.violations == []
         await check_services(cluster, cloud)
         await check_nodes(cluster, cloud)
 

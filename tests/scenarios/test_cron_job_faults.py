@@ -47,7 +47,7 @@ class World:
     """The jobs of cron jobs in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.jobs: dict[str, dict[str, Job]] = defaultdict(dict)
         self._made: set[str] = set()
         cluster.api.store.subscribe(self._watch)
@@ -55,16 +55,16 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == JOBS.name:
-                self._judge(Job.decode(change.row.data), deleted=change.deleted)
+                self._check(Job.decode(change.row.data), deleted=change.deleted)
 
-    def _judge(self, job: Job, *, deleted: bool) -> None:
+    def _check(self, job: Job, *, deleted: bool) -> None:
         name, uid = job.metadata.name, job.metadata.uid
         there = self.jobs[name.rpartition("-")[0]]
         if uid not in there and not deleted:
             if name in self._made:
-                self.wrong.append(f"{name} was made twice")
+                self.violations.append(f"{name} was created twice")
             if name.startswith("forbid") and any(not is_finished(other) for other in there.values()):
-                self.wrong.append(f"{name} was made while another one is active")
+                self.violations.append(f"{name} was created while another one is active")
             self._made.add(name)
         if deleted:
             there.pop(uid, None)
@@ -116,7 +116,7 @@ async def test_each_time_has_exactly_one_job_after_faults() -> None:
                 await wait(cluster)
             await injector.heal()
             await cluster.sleep(BOUND)
-            assert world.wrong == []
+            assert world.violations == []
             for made in MADE:
                 try:
                     await check(cluster, world, made.metadata.name)

@@ -52,7 +52,7 @@ async def series() -> set[str]:
     """Return the names of all series of a leading manager that had work and failures."""
     async with Cluster() as cluster:
         cluster.serve_beside("/api/v1/services", partial(_old_type, cluster))
-        cluster.serve_beside("/api/v1/namespaces/troubled/serviceaccounts", _out_of_order)
+        cluster.serve_beside("/api/v1/namespaces/failing/serviceaccounts", _out_of_order)
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics", strict=False)
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n")))
         lost = builders.pod("lost")
@@ -61,7 +61,7 @@ async def series() -> set[str]:
         spec = AutoscalerSpec(scale_target_ref=target, max_replicas=3)
         meta = ObjectMeta(name="a", namespace="default")
         await cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler(metadata=meta, spec=spec))
-        await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="troubled")))
+        await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="failing")))
         await cluster.advance(120)
         await cluster.stop_api()
         await cluster.sleep(2)

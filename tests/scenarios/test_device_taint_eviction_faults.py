@@ -43,7 +43,7 @@ class World:
         # Taints of each device: when one was added, and when it was removed.
         self.taints: dict[str, list[tuple[str, float, float | None]]] = {name: [] for name in DEVICES}
         self.pods: dict[str, tuple[str, dict[str, int | None]]] = {}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.deleted: set[str] = set()
         cluster.api.store.subscribe(self._watch)
 
@@ -53,9 +53,9 @@ class World:
             if row.resource == "pods" and row.field("metadata.deletionTimestamp") and row.name not in self.deleted:
                 self.deleted.add(row.name)
                 if b"DeletionByDeviceTaintManager" not in row.data:
-                    self.wrong.append(f"{row.name} does not say why it was deleted")
+                    self.violations.append(f"{row.name} was deleted without a reason")
                 if not self.was_condemned(row.name, wall_seconds()):
-                    self.wrong.append(f"{row.name} was deleted too early, or tolerates the taint")
+                    self.violations.append(f"{row.name} was deleted too early, or tolerates the taint")
 
     def was_condemned(self, pod: str, now: float) -> bool:
         """Return whether the pod's time had run out at some moment within the last `LATENESS` seconds."""
@@ -128,5 +128,5 @@ async def test_only_pods_without_toleration_are_evicted_despite_faults() -> None
             await cluster.sleep(random_source().uniform(0, 25))
         await injector.heal()
         await cluster.sleep(60 + BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted

@@ -101,9 +101,9 @@ async def test_changes_are_mirrored_without_needless_writes() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param((ENDPOINTS, {"metadata": {"labels": {SKIP_MIRROR: "true"}}}), id="no longer to be mirrored"),
-        pytest.param((ENDPOINTS, {"metadata": {"annotations": {LEADER: "{}"}}}), id="the lock of an election"),
-        pytest.param((SERVICES, {"spec": {"selector": {"a": "b"}}}), id="a selector"),
+        pytest.param((ENDPOINTS, {"metadata": {"labels": {SKIP_MIRROR: "true"}}}), id="skip-mirror label"),
+        pytest.param((ENDPOINTS, {"metadata": {"annotations": {LEADER: "{}"}}}), id="leader election annotation"),
+        pytest.param((SERVICES, {"spec": {"selector": {"a": "b"}}}), id="service selector"),
         pytest.param((ENDPOINTS, None), id="endpoints deleted"),
         pytest.param((SERVICES, None), id="service deleted"),
     ],

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual
 PREFIX = "endpoint_slice_controller_"
 
 
-async def say(cluster: Cluster, number: int, **status: Any) -> None:
+async def set_status(cluster: Cluster, number: int, **status: Any) -> None:
     await cluster.client.patch(PODS, Key("default", f"web-{number:03}"), {"status": status}, subresource="status")
 
 
@@ -93,7 +93,7 @@ async def test_terminating_pods_serve_until_unready() -> None:
         (found,) = await slices(cluster)
         (endpoint,) = found.endpoints or ()
         assert msgspec.to_builtins(endpoint.conditions) == {"ready": False, "serving": True, "terminating": True}
-        await say(cluster, 1, phase="Succeeded")
+        await set_status(cluster, 1, phase="Succeeded")
         await cluster.settle()
         (found,) = await slices(cluster)
         assert not found.endpoints
@@ -122,7 +122,7 @@ async def test_each_address_family_has_its_own_slices() -> None:
         await cluster.manage(*ONLY)
         await serve(cluster, ipFamilyPolicy="RequireDualStack")
         await run_pod(cluster, 1)
-        await say(cluster, 1, podIPs=[{"ip": "10.1.0.2"}, {"ip": "fd01::2"}])
+        await set_status(cluster, 1, podIPs=[{"ip": "10.1.0.2"}, {"ip": "fd01::2"}])
         await cluster.settle()
         found = {s.address_type: [e.addresses for e in s.endpoints or ()] for s in await slices(cluster)}
         assert found == {"IPv4": [("10.1.0.2",)], "IPv6": [("fd01::2",)]}

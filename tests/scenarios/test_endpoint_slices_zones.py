@@ -77,7 +77,7 @@ async def test_topology_hints_follow_nodes_and_are_reported() -> None:
         expected = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
         assert await events(cluster) == expected
 
-        await say_cpu(cluster, "n2", "12")
+        await set_cpu(cluster, "n2", "12")
         await cluster.settle()
         assert await hints(cluster) == ["a", "b", "b", "b"]
         await cluster.client.delete(NODES, Key("", "n1"))
@@ -86,7 +86,7 @@ async def test_topology_hints_follow_nodes_and_are_reported() -> None:
         assert (await events(cluster))[1:] == [("TopologyAwareHintsDisabled", "endpoint-slice-controller")]
 
 
-async def say_cpu(cluster: Cluster, name: str, cpu: str) -> None:
+async def set_cpu(cluster: Cluster, name: str, cpu: str) -> None:
     await cluster.client.patch(NODES, Key("", name), {"status": {"allocatable": {"cpu": cpu}}}, subresource="status")
 
 

@@ -167,9 +167,9 @@ async def test_endpoints_of_a_service_without_selector_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("annotations", "when", "stays"),
     [
-        pytest.param({}, "before the start", False, id="left over"),
-        pytest.param({LEADER: "{}"}, "before the start", True, id="the lock of an election"),
-        pytest.param({}, "later", True, id="whoever makes them may make the service next"),
+        pytest.param({}, "before the start", False, id="leftover"),
+        pytest.param({LEADER: "{}"}, "before the start", True, id="leader election annotation"),
+        pytest.param({}, "later", True, id="created while the manager runs"),
     ],
 )
 async def test_endpoints_without_service_are_deleted_only_at_start(

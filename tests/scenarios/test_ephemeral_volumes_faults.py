@@ -45,7 +45,7 @@ class World:
         self.cluster = cluster
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         cluster.api.store.subscribe(self._watch)
 
     def _watch(self, changes: Sequence[Change]) -> None:
@@ -57,7 +57,7 @@ class World:
                 new = PersistentVolumeClaim.decode(change.row.data)
                 before = self.claims.get(new.metadata.name)
                 if before is not None and before.metadata.owner_references != new.metadata.owner_references:
-                    self.wrong.append(f"{new.metadata.name} has another owner")
+                    self.violations.append(f"{new.metadata.name} has another owner")
                 self._keep(self.claims, new.metadata.name, new, gone=change.deleted)
 
     def _keep(self, kept: dict[str, T], name: str, found: T, *, gone: bool) -> None:
@@ -97,7 +97,7 @@ class World:
 
     def check(self) -> None:
         """Raise AssertionError unless each pod has its claims, or their names are taken."""
-        assert self.wrong == []
+        assert self.violations == []
         for found in self.pods.values():
             for name in (f"{found.metadata.name}-a", f"{found.metadata.name}-b"):
                 owner = controller_of(self.claims[name]) if name in self.claims else None
@@ -120,8 +120,8 @@ async def test_pods_have_claims_and_used_classes_stay_despite_faults() -> None:
         await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         for _ in range(ROUNDS):
             await random_choice((world.add, world.add, world.delete, world.take))()
-            unheard = map(injector.unheard, (world.add, world.delete))
-            await random_choice((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *unheard))()
+            missed = map(injector.unheard, (world.add, world.delete))
+            await random_choice((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *missed))()
             await cluster.sleep(random_source().uniform(0, 60))
         found = await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         assert found.metadata.finalizers == (FINALIZER,)

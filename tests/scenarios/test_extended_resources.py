@@ -54,12 +54,12 @@ async def claims(cluster: Cluster) -> list[ResourceClaim]:
 
 def seen(pod: Pod) -> Tree:
     tree = json.loads(pod.raw)
-    said = tree["status"].get("extendedResourceClaimStatus")
-    if said:
-        said["resourceClaimName"] = said["resourceClaimName"][:-DRAWN]
+    claim_status = tree["status"].get("extendedResourceClaimStatus")
+    if claim_status:
+        claim_status["resourceClaimName"] = claim_status["resourceClaimName"][:-DRAWN]
     found = condition_of(pod.status.conditions, "PodScheduled")
     message = found.message.split(". ")[0] if found is not None and found.status == "False" else ""
-    return {"name": pod.metadata.name, "node": pod.spec.node_name, "extended": said, "message": message}
+    return {"name": pod.metadata.name, "node": pod.spec.node_name, "extended": claim_status, "message": message}
 
 
 def drawn(claim: ResourceClaim) -> Tree:
@@ -129,9 +129,9 @@ async def test_rejected_binding_deletes_the_created_claim() -> None:
         await cluster.advance(60)
         assert (await pod_of(cluster)).spec.node_name == "a"
         (claim,) = await claims(cluster)
-        said = (await pod_of(cluster)).status.extended_resource_claim_status
-        assert said is not None
-        assert said.resource_claim_name == claim.metadata.name
+        claim_status = (await pod_of(cluster)).status.extended_resource_claim_status
+        assert claim_status is not None
+        assert claim_status.resource_claim_name == claim.metadata.name
 
 
 async def test_leftover_unallocated_claim_is_replaced() -> None:
@@ -180,7 +180,7 @@ async def test_each_device_is_allocated_once_despite_faults() -> None:
         had = [device.device for one in found.values() for device in devices_of(one)]
         assert sorted(had) == ["d0", "d1"]
         for one in placed:
-            said = one.status.extended_resource_claim_status
-            assert said is not None
-            users = [user.name for user in found[said.resource_claim_name].status.reserved_for]
+            claim_status = one.status.extended_resource_claim_status
+            assert claim_status is not None
+            users = [user.name for user in found[claim_status.resource_claim_name].status.reserved_for]
             assert users == [one.metadata.name]

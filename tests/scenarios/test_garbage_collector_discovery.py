@@ -92,11 +92,11 @@ async def test_unknown_kind_is_reported_once_and_discovered_rarely() -> None:
             await cluster.advance(1)
         await cluster.advance(20)
         given_up = _given_up(replica)
-        assert 10 <= given_up <= 40, "ten owners, and thirty that name one"
+        assert 10 <= given_up <= 40, "one event per owner and dependent at most"
         assert all(later - earlier >= 5 for earlier, later in pairwise(asked))
         count = len(asked)
         await cluster.advance(300)
-        assert len(asked) - count == 30, "what is known to be unknown hurries nobody"
+        assert len(asked) - count == 30, "a known unknown kind causes no early discovery"
         assert _given_up(replica) == given_up
 
 
@@ -183,7 +183,7 @@ async def test_owner_missing_in_list_is_read_before_collecting(stays: bool) -> N
         body = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": meta}).encode()
         await cluster.client.raw(Call("POST", SECRETS.path("default"), body=body))
         await cluster.advance(5)
-        replica.network.intercept(_emptied("/api/v1/configmaps"))
+        replica.network.intercept(_restart_watches("/api/v1/configmaps"))
         replica.network.cut()
         if not stays:
             await delete(cluster, "owner")
@@ -321,7 +321,7 @@ def _broken(path: str) -> Any:
     return lambda request: Response(500, {}, b"broken") if request.path == path else None
 
 
-def _emptied(path: str) -> Any:
+def _restart_watches(path: str) -> Any:
     """Return a handler that restarts watches of a resource from an empty list."""
 
     def intercept(request: Request) -> Response | None:
@@ -331,7 +331,7 @@ def _emptied(path: str) -> Any:
         if query.get("sendInitialEvents"):
             return Response(400, {}, b"no streams here")
         if query.get("watch"):
-            return Response(410, {}, b"begin anew")
+            return Response(410, {}, b"expired")
         return Response(200, {"content-type": "application/json"}, b'{"metadata":{"resourceVersion":"1"},"items":[]}')
 
     return intercept

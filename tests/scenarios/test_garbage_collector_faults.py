@@ -50,7 +50,7 @@ class DeletionChecker:
         self.blocked: dict[str, set[str]] = {}
         # Owners that have waited for their dependents; a finalizer of a user delays when this is seen.
         self.waited: set[str] = set()
-        self.broken: list[str] = []
+        self.violations: list[str] = []
 
     def see(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -83,7 +83,7 @@ class DeletionChecker:
         for uid in self.blocked.get(meta.uid, ()):
             holder = self.there.get(uid)
             if holder and any(r.uid == meta.uid and r.block_owner_deletion for r in holder.owner_references):
-                self.broken.append(f"{meta.name} did not wait for {holder.name}")
+                self.violations.append(f"{meta.name} did not wait for {holder.name}")
 
     def _collected(self, meta: ObjectMeta) -> None:
         """Check an object when its deletion begins."""
@@ -92,9 +92,9 @@ class DeletionChecker:
         for reference in meta.owner_references:
             owner = self.there.get(reference.uid)
             if owner is not None and reference.uid not in self.waited:
-                self.broken.append(f"{meta.name} was collected although {owner.name} is there")
+                self.violations.append(f"{meta.name} was collected although {owner.name} is there")
             if meta.uid in self.protected.get(reference.uid, ()):
-                self.broken.append(f"{meta.name} was collected although {reference.name} orphaned it")
+                self.violations.append(f"{meta.name} was collected although {reference.name} orphaned it")
 
 
 class World:
@@ -183,13 +183,13 @@ def _reference(meta: ObjectMeta) -> OwnerReference:
 
 def left_behind(there: dict[str, ObjectMeta], orphaning: Callable[[str], bool]) -> list[str]:
     """Return violations of the invariants after recovery."""
-    wrong = [f"{meta.name} still waits" for meta in there.values() if is_waiting(meta) or is_orphaning(meta)]
+    violations = [f"{meta.name} still waits" for meta in there.values() if is_waiting(meta) or is_orphaning(meta)]
     for meta in there.values():
         owners = [reference.uid for reference in meta.owner_references]
         if owners and not any(uid in there for uid in owners):
-            wrong.append(f"{meta.name} has lost all its owners")
-        wrong += [f"{meta.name} still names {uid}, which orphaned it" for uid in owners if orphaning(uid)]
-    return wrong
+            violations.append(f"{meta.name} has no owner left")
+        violations += [f"{meta.name} still names {uid}, which orphaned it" for uid in owners if orphaning(uid)]
+    return violations
 
 
 @pytest.mark.virtual(seeds=200)
@@ -212,5 +212,5 @@ async def test_collector_meets_invariants_despite_faults() -> None:
                     await action()
                 await cluster.sleep(random_source().uniform(0, 5))
         await world.heal()
-        assert checker.broken == []
+        assert checker.violations == []
         assert left_behind(checker.there, lambda uid: uid in checker.protected and uid not in checker.there) == []

@@ -94,10 +94,10 @@ async def odd_nodes_and_pods(cluster: Cluster) -> None:
         ("DiskPressure", "?"),
     ]
     labels = {"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "windows"}
-    for number, said in enumerate(([("Ready", "True")], torn, [])):
+    for number, reported in enumerate(([("Ready", "True")], torn, [])):
         name, zone = f"n{number}", {"topology.kubernetes.io/zone": f"z{number}"}
         conditions = [
-            {"type": kind, "status": status, "lastHeartbeatTime": "2999-01-01T00:00:00Z"} for kind, status in said
+            {"type": kind, "status": status, "lastHeartbeatTime": "2999-01-01T00:00:00Z"} for kind, status in reported
         ]
         status = {"conditions": conditions, "allocatable": {"cpu": ("4", "0", "1e300")[number]}}
         await create(cluster, f"{CORE}/nodes", name, metadata={"labels": labels | zone}, status=status)
@@ -247,7 +247,7 @@ ANSWERS: Mapping[str, tuple[int, bytes]] = {
     "long": (200, usage("9" * 5000)),
     "true": (200, usage(value=True)),
     "deep": (200, b'{"items":[' * 50_000),
-    "deeply troubled": (500, b'{"details":{"causes":[' * 50_000),
+    "deeply nested error": (500, b'{"details":{"causes":[' * 50_000),
     "large": (200, b'{"items":[],"more":"' + b"x" * 30_000_000 + b'"}'),
     "nothing": (200, b""),
     "no text": (200, b"\xff\0\xfe"),
@@ -281,7 +281,7 @@ async def test_invalid_metrics_answers_do_not_scale_out_of_bounds(name: str) -> 
 
 def of_another_version() -> bytes:
     der = x509.load_pem_x509_csr(request_pem()).public_bytes(Encoding.DER)
-    return armoured(der.replace(b"\x02\x01\x00", b"\x02\x01\x02", 1))
+    return pem_of(der.replace(b"\x02\x01\x00", b"\x02\x01\x02", 1))
 
 
 def with_exotic_name() -> bytes:
@@ -292,7 +292,7 @@ def with_exotic_name() -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def armoured(der: bytes) -> bytes:
+def pem_of(der: bytes) -> bytes:
     return b"-----BEGIN CERTIFICATE REQUEST-----\n%s\n-----END CERTIFICATE REQUEST-----\n" % b64encode(der)
 
 

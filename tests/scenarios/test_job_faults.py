@@ -45,7 +45,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[str, Job] = {}
         # Results of the pods that lost their finalizer, by job.
@@ -64,16 +64,16 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == JOBS.name:
-                self._judge_job(Job.decode(change.row.data))
+                self._check_job(Job.decode(change.row.data))
             elif change.row.resource == PODS.name:
-                self._judge_pod(Pod.decode(change.row.data), deleted=change.deleted)
+                self._check_pod(Pod.decode(change.row.data), deleted=change.deleted)
 
-    def _judge_pod(self, pod: Pod, *, deleted: bool) -> None:
+    def _check_pod(self, pod: Pod, *, deleted: bool) -> None:
         owner, before = controller_of(pod), self.pods.get(pod.metadata.uid)
         if owner is None:
             return
         if before is None:
-            self._judge_birth(owner.name, pod)
+            self._check_new_pod(owner.name, pod)
         elif JOB_TRACKING in before.metadata.finalizers and JOB_TRACKING not in pod.metadata.finalizers:
             self.counted[owner.name]["Succeeded" if pod.status.phase == "Succeeded" else "Failed"] += 1
             if pod.status.phase == "Succeeded":
@@ -84,28 +84,28 @@ class World:
             self.pods[pod.metadata.uid] = pod
         active = sum(map(is_active, self.of(owner.name)))
         if active > self.jobs[owner.name].spec.parallelism:
-            self.wrong.append(f"{owner.name} has {active} active pods")
+            self.violations.append(f"{owner.name} has {active} active pods")
 
-    def _judge_birth(self, name: str, pod: Pod) -> None:
+    def _check_new_pod(self, name: str, pod: Pod) -> None:
         status, index = self.jobs[name].status, index_of(pod)
         completed = Indexes.parse(status.completed_indexes, 1000)
         if index is not None and (index in completed or index in self.done[name]):
-            self.wrong.append(f"{name} runs index {index} again")
+            self.violations.append(f"{name} runs index {index} again")
         if end_of(status.conditions) is not None:
-            self.wrong.append(f"{name} has ended and makes pods")
+            self.violations.append(f"{name} has ended and makes pods")
 
-    def _judge_job(self, new: Job) -> None:
+    def _check_job(self, new: Job) -> None:
         name, old = new.metadata.name, self.jobs.get(new.metadata.name)
         self.jobs[name] = new
         fell = old is not None and (
             new.status.succeeded < old.status.succeeded or new.status.failed < old.status.failed
         )
         if fell:
-            self.wrong.append(f"{name} counts less than before")
+            self.violations.append(f"{name} counts less than before")
         if end_of(new.status.conditions) is not None and any(
             JOB_TRACKING in pod.metadata.finalizers for pod in self.of(name)
         ):
-            self.wrong.append(f"{name} has ended before all was counted")
+            self.violations.append(f"{name} has ended before all was counted")
 
     def of(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods.values() if (owner := controller_of(pod)) is not None and owner.name == name]
@@ -140,10 +140,10 @@ async def test_pods_are_counted_once_and_indexes_complete_once() -> None:
                     (injector.kill, injector.cut, injector.deafen, injector.unheard(world.delete), world.delete)
                 )()
                 await wait(cluster)
-                assert world.wrong == []
+                assert world.violations == []
             await injector.heal()
             await cluster.sleep(BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         for made in chosen:
             await check(cluster, world, made.metadata.name)
 

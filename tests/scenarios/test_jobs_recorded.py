@@ -17,7 +17,7 @@ from tests.scenarios.batch_steps import BatchSteps, CronJobSteps, JobSteps, Tree
 
 FLAGS = ("--leader-elect=false", "--controllers=job,cronjob,ttl-after-finished,garbagecollector")
 CRON_BEGIN = 5
-"""The second of the minute in which the lives of cron jobs began."""
+"""Second of the minute at which rows of cron jobs start."""
 
 
 def recorded(name: str) -> Sequence[Tree]:

@@ -36,7 +36,7 @@ class MigrationRun:
     cluster: Cluster
     acting: dict[str, set[str]] = field(default_factory=dict)
     turns: list[str] = field(default_factory=list)
-    clashes: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     async def manager(self, kind: str, owner: str = "") -> Replica:
         """Start a manager of kind `old` or `new`; with `owner` it takes part in the migration, where that kind owns the
@@ -52,14 +52,14 @@ class MigrationRun:
         return await self.cluster.manage(*flags, specs=chosen, name=f"{kind}-manager")
 
     def _spec(self, kind: str, name: str) -> ControllerSpec[Options]:
-        acting, turns, clashes = self.acting.setdefault(name, set()), self.turns, self.clashes
+        acting, turns, violations = self.acting.setdefault(name, set()), self.turns, self.violations
 
         class Acts:
             def __init__(self, context: Context, options: Options) -> None:
                 pass
 
             async def reconcile(self, key: Key) -> Requeue:
-                clashes.extend(f"{name}: {kind} acts beside {other}" for other in acting)
+                violations.extend(f"{name}: {kind} acts beside {other}" for other in acting)
                 acting.add(kind)
                 if name == "moving" and turns[-1:] != [kind]:
                     turns.append(kind)
@@ -92,7 +92,7 @@ async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
             for one in replicas:
                 one.network.rate = 0
         await cluster.sleep(60)
-        assert migration.clashes == []
+        assert migration.violations == []
         return migration.turns
 
 
@@ -129,7 +129,7 @@ async def test_losing_either_lock_ends_the_process(tmp_path: Path) -> None:
         migration = MigrationRun(tmp_path, cluster)
         replica = await migration.manager("old", "old")
         await cluster.sleep(5)
-        await cluster.client.patch(LEASES, SHARED, {"spec": {"holderIdentity": "somebody else"}})
+        await cluster.client.patch(LEASES, SHARED, {"spec": {"holderIdentity": "another"}})
         ending = await replica.ended()
         assert ending.status == 1
         assert "kube-system/hand-over" in ending.reason

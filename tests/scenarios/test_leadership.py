@@ -165,4 +165,4 @@ async def test_two_replicas_never_write_at_once_despite_faults() -> None:
                 replicas[victim] = await cluster.manage(flags, may_lose_lead=True)
                 replicas[victim].network.intercept(log.of(names[victim]))
             await until_served(cluster, f"s-{round_}", look=2.0)
-        assert len(log.turns) == len(set(log.turns)), "a replica that has led acts no more once another has"
+        assert len(log.turns) == len(set(log.turns)), "a former leader never writes after its successor"

@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.secrets: dict[str, Secret] = {}
         self.pods: dict[str, set[str]] = {}
         # For each secret, since when the account and no pod refers to it, or not.
@@ -94,22 +94,22 @@ class World:
             self.secrets[name] = found
         is_marked = INVALID_SINCE in (found.metadata.labels or {})
         if deleted and before is not None:
-            self._judge(before, "deleted")
+            self._check(before, "deleted")
             since = day_of((before.metadata.labels or {}).get(INVALID_SINCE, ""))
             if since is None or since >= first_day():
-                self.wrong.append(f"{name} is deleted, and marked since {since}")
+                self.violations.append(f"{name} is deleted, and marked since {since}")
         elif is_marked and before is not None and INVALID_SINCE not in (before.metadata.labels or {}):
-            self._judge(before, "marked")
+            self._check(before, "marked")
 
-    def _judge(self, found: Secret, what: str) -> None:
+    def _check(self, found: Secret, what: str) -> None:
         name = found.metadata.name
         used = day_of((found.metadata.labels or {}).get(LAST_USED, ""))
         made = parse_time(found.metadata.creation_timestamp or "").date()
         if made >= first_day() or (used is not None and used >= first_day()):
-            self.wrong.append(f"{name} is {what}, made {made}, used {used}")
+            self.violations.append(f"{name} is {what}, made {made}, used {used}")
         superfluous, since = self._superfluous[name]
         if not superfluous and since < monotonic() - LATENESS:
-            self.wrong.append(f"{name} is {what}, and somebody needs it")
+            self.violations.append(f"{name} is {what}, but it is needed")
 
     def is_superfluous(self, name: str) -> bool:
         return name in self._referred and all(name not in named for named in self.pods.values())
@@ -168,5 +168,5 @@ async def test_only_unused_tokens_are_deleted_despite_faults(monkeypatch: pytest
         for _ in range(5):
             advance_wall_clock(PERIOD.total_seconds())
             await cluster.sleep(3 * LOOK_EVERY)
-        assert world.wrong == []
+        assert world.violations == []
         assert world.secrets.keys() == left

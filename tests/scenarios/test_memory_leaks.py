@@ -40,7 +40,7 @@ Held = Mapping[str, int]
 
 
 @pytest.fixture(autouse=True)
-def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make bounded caches small: absent owners, counted events and their lifetime, and history."""
     monkeypatch.setattr(graph, "MOST_ABSENT", 3)
     monkeypatch.setattr(events, "_REFILL", 25 / QUIET)
@@ -135,7 +135,7 @@ FAILING = ControllerSpec(
 PODS_EACH = 10
 
 
-async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int) -> None:
+async def run_an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int) -> None:
     """Create and delete whole namespaces under faults, then wait until all is quiet."""
     for number in range(namespaces):
         space = f"{name}-{number}"
@@ -171,7 +171,7 @@ async def test_hours_of_faults_leave_no_memory(hours: int, namespaces: int) -> N
         with traced():
             after = []
             for hour in range(hours):
-                await an_hour(cluster, replica, f"hour-{hour}", namespaces)
+                await run_an_hour(cluster, replica, f"hour-{hour}", namespaces)
                 after.append(held())
         assert not replica.has_ended
         assert leaks(after, namespaces * PODS_EACH) == {}  # a leak would be one key per pod

@@ -75,7 +75,7 @@ async def test_two_active_managers_cause_no_errors(root_ca: Path) -> None:
         outcomes = [
             one.work.outcomes for replica in replicas for one in replica.manager.state().controllers if one.work
         ]
-        assert sum(one.get("conflict", 0) for one in outcomes) > 0, "they never met"
+        assert sum(one.get("conflict", 0) for one in outcomes) > 0, "no write conflict occurred"
         assert [one for one in outcomes if "error" in one] == []
 
 
@@ -159,7 +159,7 @@ class Written:
     """Checks each write of a manager against the invariants, before the server sees it."""
 
     def __init__(self) -> None:
-        self.offences: list[str] = []
+        self.violations: list[str] = []
 
     def __call__(self, request: Request) -> Response | None:
         if request.method != "GET" and not {"leases", "events"} & set(request.path.split("/")):
@@ -168,7 +168,7 @@ class Written:
                 collection, _, name = request.path.rpartition("/")
             kind = collection.rpartition("/")[2]
             if (request.method, kind) not in WRITES or name not in ("", NAME):
-                self.offences.append(f"{request.method} {request.path}")
+                self.violations.append(f"{request.method} {request.path}")
         return None
 
 
@@ -214,7 +214,7 @@ async def test_account_and_root_ca_exist_after_faults(root_ca: Path) -> None:
         if all(replica.has_ended for replica in replicas):  # a replica that loses the lease exits and is restarted
             await manage(cluster, root_ca, "--leader-elect=true")
         await cluster.advance(QUIET)
-        assert written.offences == []
+        assert written.violations == []
         for namespace in (await cluster.client.list(NAMESPACES)).items:
             await check(cluster, namespace, read(root_ca))
 

@@ -85,7 +85,7 @@ class RequestChecker:
     def __init__(self, cluster: Cluster) -> None:
         self._content: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
-        self.offences: list[str] = []
+        self.violations: list[str] = []
         cluster.api.store.subscribe(self._note)
 
     def __call__(self, request: Request) -> Response | None:
@@ -98,14 +98,14 @@ class RequestChecker:
         space = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
         resource = parts[parts.index(space) + 1] if space and parts[-1] != space else ""
         if space not in (PLAIN, HELD, GUARDED):
-            self.offences.append(f"{request.method} {request.path} is outside")
+            self.violations.append(f"{request.method} {request.path} is outside")
         elif resource in ("status", "finalize"):
             if request.method != "PUT":
-                self.offences.append(f"{request.method} {request.path} is no update")
+                self.violations.append(f"{request.method} {request.path} is no update")
         elif request.method != "DELETE":
-            self.offences.append(f"{request.method} {request.path} deletes nothing")
+            self.violations.append(f"{request.method} {request.path} deletes nothing")
         elif resource != "pods" and self._pods[space]:
-            self.offences.append(f"{request.method} {request.path} while there are pods")
+            self.violations.append(f"{request.method} {request.path} while there are pods")
         return None
 
     def _note(self, changes: Sequence[Change]) -> None:
@@ -113,7 +113,7 @@ class RequestChecker:
             row, resource = change.row, change.row.resource
             more = (not change.deleted) - (change.before is not None)
             if resource == "namespaces" and more < 0 and self._content[row.name]:
-                self.offences.append(f"{row.name} went with {self._content[row.name]} objects in it")
+                self.violations.append(f"{row.name} went with {self._content[row.name]} objects in it")
             self._content[row.namespace] += more
             self._pods[row.namespace] += more if resource == "pods" else 0
 
@@ -140,7 +140,7 @@ async def test_deleted_namespaces_are_removed_after_faults() -> None:
         await cluster.sleep(QUIET)
         await stop_pods(cluster)
         await cluster.advance(30)
-        assert checker.offences == []
+        assert checker.violations == []
         spaces = {one.metadata.name: one for one in (await cluster.client.list(NAMESPACES)).items}
         assert PLAIN not in spaces
         assert spaces[GUARDED].spec.finalizers == (HOLD,)

@@ -43,7 +43,7 @@ class World:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.ranges: dict[str, list[IPv4Network | IPv6Network]] = {"services": [ip_network(SERVICES)]}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         cluster.api.store.subscribe(self._watch)
 
     def _watch(self, changes: Sequence[Change]) -> None:
@@ -57,7 +57,7 @@ class World:
             mine = [ip_network(text) for text in ranges_of(Node.decode(change.row.data))]
             for other, theirs in self.ranges.items():
                 if any(a.version == b.version and a.overlaps(b) for a in mine for b in theirs):
-                    self.wrong.append(f"{name} and {other} have addresses in common: {mine}, {theirs}")
+                    self.violations.append(f"{name} and {other} have addresses in common: {mine}, {theirs}")
             self.ranges[name] = mine
 
     async def join(self) -> None:
@@ -84,15 +84,15 @@ async def test_ranges_are_unique_and_complete_despite_faults() -> None:
             await world.join()
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=RATE), FLAGS, ("/api/v1/nodes",))
         people = (world.join, world.join, world.leave, world.come_back)
-        unheard = faults.unheard(world.come_back)
+        missed = faults.unheard(world.come_back)
         for _ in range(ROUNDS):
-            await random_choice((*people, *people, unheard, faults.kill, faults.cut, faults.deafen))()
+            await random_choice((*people, *people, missed, faults.kill, faults.cut, faults.deafen))()
             if random_source().uniform(0, 1) < 0.6:
                 await cluster.sleep(random_source().uniform(0, 10))
         await faults.heal()
         await cluster.sleep(1500)  # longer than silent watches and retries take
         await cluster.settle()
-        assert world.wrong == []
+        assert world.violations == []
         given = sorted(len(ranges) for name, ranges in world.ranges.items() if name != "services")
         without = max(0, len(given) - ROOM)
         assert given == [0] * without + [2] * (len(given) - without)

@@ -81,7 +81,7 @@ async def test_silent_node_is_reported_evicted_and_restored() -> None:
 async def test_new_node_is_tainted_until_it_reports_ready() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await agents.join("early")
-        assert await taints(cluster, "early") == ["not-ready:NoSchedule"], "whatever it says when it comes"
+        assert await taints(cluster, "early") == ["not-ready:NoSchedule"], "even if it joins as ready"
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="mute")))
         await manage(cluster)
         await cluster.sleep(10)
@@ -111,7 +111,7 @@ async def test_node_conditions_become_taints() -> None:
         agents.say("a", ready=False)
         await cluster.sleep(30)
         assert await taints(cluster, "a") == ["not-ready:NoExecute", "not-ready:NoSchedule"]
-        assert await is_ready(cluster, "web"), "its agent is there and says how its pods are"
+        assert await is_ready(cluster, "web"), "a live agent reports its pods"
         agents.silent.add("a")
         await cluster.sleep(70)
         assert await taints(cluster, "a") == ["unreachable:NoExecute", "unreachable:NoSchedule"]
@@ -156,7 +156,7 @@ async def test_new_pod_on_unready_node_is_marked_not_ready(problem: str) -> None
         else:
             agents.say("a", ready=False)
         await cluster.sleep(100)
-        assert await is_ready(cluster, "early") is (problem == "not ready"), "who says so looks after it"
+        assert await is_ready(cluster, "early") is (problem == "not ready"), "a live agent updates its pods"
         made = builders.pod("late", ip="10.0.0.1")
         late = await cluster.client.create(PODS, made)
         await cluster.client.update(PODS, replace(late, status=made.status), subresource="status")
@@ -222,7 +222,7 @@ async def test_disrupted_zone_is_evicted_slowly_unless_all_are() -> None:
         assert taint_times.evicted == set()
         agents.silent -= {"x", "y", "z"}
         await cluster.sleep(10)
-        assert taint_times.evicted == set(), "nobody goes at once"
+        assert taint_times.evicted == set(), "no node is evicted at once"
         await cluster.sleep(30)
         assert 1 <= len(taint_times.evicted) <= 3
         agents.silent.clear()
@@ -268,7 +268,7 @@ async def test_suspended_process_does_not_mark_nodes_silent(seconds: float) -> N
     [
         pytest.param((), 50, id="default"),
         pytest.param(("--node-monitor-grace-period=20s",), 20, id="shorter grace"),
-        pytest.param(("--node-monitor-period=40s",), 80, id="rarer looks"),
+        pytest.param(("--node-monitor-period=40s",), 80, id="longer monitor period"),
     ],
 )
 async def test_monitor_grace_period_flag_applies_to_running_node(flags: tuple[str, ...], told_after: float) -> None:
@@ -320,10 +320,10 @@ async def test_eviction_rate_flag_applies_to_fully_disrupted_zone(flags: tuple[s
 @pytest.mark.parametrize(
     ("flags", "evicted"),
     [
-        pytest.param((), 0, id="a small zone"),
-        pytest.param(("--large-cluster-size-threshold=9",), 0, id="not more than the threshold"),
-        pytest.param(("--large-cluster-size-threshold=8",), 1, id="a large zone, slowly"),
-        pytest.param(("--large-cluster-size-threshold=8", "--secondary-node-eviction-rate=0.04"), 3, id="less slowly"),
+        pytest.param((), 0, id="small zone"),
+        pytest.param(("--large-cluster-size-threshold=9",), 0, id="zone at size threshold"),
+        pytest.param(("--large-cluster-size-threshold=8",), 1, id="large zone at low rate"),
+        pytest.param(("--large-cluster-size-threshold=8", "--secondary-node-eviction-rate=0.04"), 3, id="higher rate"),
         pytest.param(("--unhealthy-zone-threshold=0.7",), 6, id="no disruption yet"),
     ],
 )

@@ -47,7 +47,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self._insisting: set[str] = set()  # uids of claims that name their volume
@@ -57,11 +57,11 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == PERSISTENT_VOLUME_CLAIMS.name:
-                self._judge_claim(PersistentVolumeClaim.decode(change.row.data), gone=change.deleted)
+                self._check_claim(PersistentVolumeClaim.decode(change.row.data), gone=change.deleted)
             elif change.row.resource == PERSISTENT_VOLUMES.name:
-                self._judge_volume(PersistentVolume.decode(change.row.data), gone=change.deleted)
+                self._check_volume(PersistentVolume.decode(change.row.data), gone=change.deleted)
 
-    def _judge_claim(self, now: PersistentVolumeClaim, *, gone: bool) -> None:
+    def _check_claim(self, now: PersistentVolumeClaim, *, gone: bool) -> None:
         uid, name = now.metadata.uid, now.spec.volume_name
         if gone:
             self.claims.pop(uid, None)
@@ -70,27 +70,27 @@ class World:
         if before is None and name:
             self._insisting.add(uid)
         if before is not None and before.spec.volume_name not in ("", name):
-            self.wrong.append(f"{now.metadata.name} names another volume")
+            self.violations.append(f"{now.metadata.name} changed its volume")
         others = [one for one in self.claims.values() if one.metadata.uid != uid and one.spec.volume_name == name]
         has_it = now.status.phase == BOUND or uid not in self._insisting
         if name and has_it and any(one.status.phase == BOUND for one in others):
-            self.wrong.append(f"{name} is given twice")
+            self.violations.append(f"{name} is bound twice")
         self.claims[uid] = now
 
-    def _judge_volume(self, now: PersistentVolume, *, gone: bool) -> None:
+    def _check_volume(self, now: PersistentVolume, *, gone: bool) -> None:
         name, reference = now.metadata.name, now.spec.claim_ref
         user = self.claims.get(reference.uid) if reference is not None else None
         before = self.volumes.get(name)
         has_it = user is not None and user.spec.volume_name in ("", name)
         fell = before is not None and before.status.phase != RELEASED and now.status.phase == RELEASED
         if has_it and (fell or (gone and now.status.phase == BOUND)):
-            self.wrong.append(f"{name} is taken from its claim")
+            self.violations.append(f"{name} is taken from its claim")
         if gone:
             self.volumes.pop(name, None)
         else:
             self.volumes[name] = now
 
-    async def ask(self) -> None:
+    async def make_claim(self) -> None:
         """Create a claim for a provisioned or an existing volume, sometimes with the name of a former claim."""
         self._made += 1
         size = f"{random_choice((1, 2, 3))}Gi"
@@ -100,7 +100,7 @@ class World:
         except AlreadyExists:
             return
 
-    async def insist(self) -> None:
+    async def make_claim_for_volume(self) -> None:
         """Create a claim that names a volume, which may be taken."""
         if self.volumes:
             wanted = random_choice(list(self.volumes.values()))
@@ -110,14 +110,14 @@ class World:
                     self.cluster, claim(f"c{random_choice(range(8))}", "1Gi", storageClassName=kind, volumeName=name)
                 )
 
-    async def offer(self) -> None:
+    async def make_volume(self) -> None:
         """Create a volume with the policy Retain or Recycle."""
         self._made += 1
         policy = random_choice(("Retain", "Recycle"))
         size = f"{random_choice((1, 2, 3, 4))}Gi"
         await add(self.cluster, volume(f"v{self._made}", size, persistentVolumeReclaimPolicy=policy))
 
-    async def drop(self) -> None:
+    async def delete_claim(self) -> None:
         """Delete a claim."""
         if self.claims:
             await self.cluster.client.delete(
@@ -149,15 +149,17 @@ async def test_volumes_are_bound_once_and_stay_bound_despite_faults() -> None:
         async with PodAgent(cluster, ends=lambda _: int(random_source().uniform(0, 1) < 0.2)):
             await add(cluster, storage_class())
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-            acts = (injector.kill, injector.cut, injector.deafen)
+            make = (world.make_claim, world.make_claim, world.make_claim_for_volume, world.make_volume)
+            actions = (*make, world.delete_claim)
+            failures = (injector.kill, injector.cut, injector.deafen)
             for _ in range(ROUNDS):
                 for _ in range(2):
-                    await random_choice((world.ask, world.ask, world.insist, world.offer, world.drop))()
-                await random_choice(acts)()
+                    await random_choice(actions)()
+                await random_choice(failures)()
                 await cluster.sleep(random_source().uniform(0, 40))
             await injector.heal()
             for number in range(len(world.claims)):
                 await add(cluster, volume(f"enough-{number}", "5Gi"))
             await cluster.sleep(BOUND_TIME)
-            assert world.wrong == []
+            assert world.violations == []
             await world.check(driver)

@@ -36,7 +36,7 @@ class Sizes:
     """The requested and actual sizes of claim and volume in bytes, and violations of the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._asked = self._given = self._has = 0
         cluster.api.store.subscribe(self._watch)
 
@@ -49,12 +49,12 @@ class Sizes:
             elif change.row.resource == PERSISTENT_VOLUMES.name:
                 given = int(size_of(PersistentVolume.decode(change.row.data).spec.capacity))
                 if given < self._given:
-                    self.wrong.append("the volume became smaller")
+                    self.violations.append("the volume became smaller")
                 self._given = given
             if self._given > self._asked:
-                self.wrong.append("the volume is larger than was asked for")
+                self.violations.append("the volume is larger than was asked for")
             if self._given and self._has > self._given:
-                self.wrong.append("the claim has more than the volume")
+                self.violations.append("the claim has more than the volume")
 
 
 @pytest.mark.virtual(seeds=200)
@@ -85,7 +85,7 @@ async def test_volume_gets_requested_size_despite_faults() -> None:
             await grow()
             await cluster.advance(60)
         claim, volume = await the_claim(cluster), await the_volume(cluster)
-        assert sizes.wrong == []
+        assert sizes.violations == []
         assert volume.spec.capacity == claim.status.capacity == {STORAGE: f"{wanted}Gi"}
         assert not claim.status.conditions
         assert not volume.metadata.annotations

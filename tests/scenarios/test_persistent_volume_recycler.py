@@ -35,7 +35,7 @@ def recycled(**source: Any) -> Any:
     return volume(size="3Gi", persistentVolumeReclaimPolicy="Recycle", **source)
 
 
-async def release(cluster: Cluster) -> None:
+async def delete_claim(cluster: Cluster) -> None:
     await cluster.advance(PERIOD)
     assert (await the_claim(cluster)).status.phase == "Bound"
     await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
@@ -50,7 +50,7 @@ async def test_recycler_pod_empties_volume_for_next_claim(flags: tuple[str, ...]
     async with Cluster() as cluster:
         await cluster.manage(*ON, *flags)
         await add(cluster, recycled(), claim())
-        await release(cluster)
+        await delete_claim(cluster)
         await cluster.settle()
         made = json.loads((await cluster.client.get(PODS, Key("default", "recycler-for-v"))).raw)
         assert made["spec"]["activeDeadlineSeconds"] == seconds
@@ -70,7 +70,7 @@ async def test_failed_recycling_marks_volume_failed_until_retried() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: code):
         await cluster.manage(*ON)
         await add(cluster, recycled(), claim())
-        await release(cluster)
+        await delete_claim(cluster)
         await cluster.sleep(10)
         assert (await the_volume(cluster)).status.phase == "Failed"
         assert "VolumeFailedRecycle" in await reasons(cluster, "v")
@@ -85,7 +85,7 @@ async def test_foreign_pod_with_recycler_name_is_not_trusted() -> None:
         await add(cluster, recycled(), claim(), pod("recycler-for-v", "other"))
         forged = (await cluster.client.get(PODS, Key("default", "recycler-for-v"))).metadata.uid
         await cluster.advance(PERIOD)
-        await release(cluster)
+        await delete_claim(cluster)
         uids = set()
         for _ in range(20):
             await cluster.sleep(1)
@@ -114,7 +114,7 @@ async def test_recycler_pod_uses_template_file(tmp_path: Path, kind: str) -> Non
     async with Cluster() as cluster:
         await cluster.manage(*ON, *flags)
         await add(cluster, recycled(**source), claim())
-        await release(cluster)
+        await delete_claim(cluster)
         await cluster.settle()
         made = json.loads((await cluster.client.get(PODS, Key("kube-system", "recycler-for-v"))).raw)["spec"]
         assert made["containers"][0]["image"] == "own"

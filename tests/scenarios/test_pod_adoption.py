@@ -110,7 +110,7 @@ class World:
     def __init__(self, cluster: Cluster) -> None:
         self.client = cluster.client
 
-    async def say(self, app: str, pods: int) -> None:
+    async def set_pods(self, app: str, pods: int) -> None:
         """Set the number of pods of a config map."""
         wanted = ConfigMap(metadata=ObjectMeta(namespace="default", name=app), data={"pods": str(pods)})
         await self.client.update(CONFIG_MAPS, wanted)
@@ -121,9 +121,9 @@ class World:
     async def act(self) -> None:
         """Run a random action."""
         pods = await self.pods()
-        what = pick(("say", "label", "orphan", "delete"))
-        if what == "say":
-            await self.say(pick(APPS), pick(range(9)))
+        what = pick(("set_pods", "label", "orphan", "delete"))
+        if what == "set_pods":
+            await self.set_pods(pick(APPS), pick(range(9)))
         elif what == "orphan":
             labels = {"app": pick((*APPS, "c"))}
             await self.client.create(PODS, builders.pod(f"bare-{random_source().suffix()}", labels=labels))
@@ -162,11 +162,11 @@ async def test_pods_are_created_adopted_released_and_deleted() -> None:
         await world.check()
         assert "bare" in {pod.metadata.name for pod in await world.pods()}
         await cluster.client.patch(PODS, Key("default", "bare"), {"metadata": {"labels": {"app": "c"}}})
-        await world.say("b", 40)
+        await world.set_pods("b", 40)
         await cluster.settle()
         await world.check()
         assert controller_of(await cluster.client.get(PODS, Key("default", "bare"))) is None
-        await world.say("b", 0)
+        await world.set_pods("b", 0)
         await cluster.settle()
         await world.check()
 

@@ -45,7 +45,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         # When each node was last absent; the existing nodes.
         self.away: dict[str, float] = {}
         self.there: set[str] = set()
@@ -61,7 +61,7 @@ class World:
             if change.row.resource == "nodes":
                 self._moved(change)
             elif change.row.resource == "pods":
-                self._judge(change)
+                self._check(change)
 
     def _moved(self, change: Change) -> None:
         name = change.row.name
@@ -72,7 +72,7 @@ class World:
             self.there.add(name)
             self.away[name] = monotonic()
 
-    def _judge(self, change: Change) -> None:
+    def _check(self, change: Change) -> None:
         row, before = change.row, self.pods.get(change.row.name)
         is_lost = not self._is_settled(row.field("spec.nodeName"))
         if row.field("spec.nodeName") not in self.there:
@@ -80,18 +80,18 @@ class World:
         if change.deleted:
             self.pods.pop(row.name)
             if row.name not in self.doomed:
-                self.wrong.append(f"{row.name} was deleted although few pods have ended")
+                self.violations.append(f"{row.name} was deleted although few pods have ended")
             if row.field("status.phase") not in ENDED:
-                self.wrong.append(f"{row.name} was not marked as failed")
+                self.violations.append(f"{row.name} was not marked as failed")
             return
         self.pods[row.name] = row
         ended = sorted(self._ended(), key=lambda one: (one.field("metadata.creationTimestamp"), one.name))
         self.doomed.update(one.name for one in ended[: max(0, len(ended) - THRESHOLD)])
         if b"DeletionByPodGC" in row.data and before is not None and b"DeletionByPodGC" not in before.data:
             if not is_lost:
-                self.wrong.append(f"{row.name} was taken for an orphan, and its node is there")
+                self.violations.append(f"{row.name} was deleted as an orphan, but its node exists")
             if row.field("status.phase") != "Failed":
-                self.wrong.append(f"{row.name} has a reason but did not fail")
+                self.violations.append(f"{row.name} has a reason but did not fail")
 
     def _is_settled(self, node: str) -> bool:
         """Return whether the node has existed for a while."""
@@ -132,13 +132,13 @@ async def test_exactly_the_garbage_is_collected_despite_faults() -> None:
             await world.add_pod()
         injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.move, world.move, world.add_pod, world.add_pod, world.add_pod)
-        unheard = (injector.unheard(world.move), injector.unheard(world.add_pod))
+        missed = (injector.unheard(world.move), injector.unheard(world.add_pod))
         for _ in range(ROUNDS):
-            await random_choice((*people, *unheard, injector.kill, injector.cut, injector.deafen))()
+            await random_choice((*people, *missed, injector.kill, injector.cut, injector.deafen))()
             await cluster.sleep(random_source().uniform(0, 40))
         await injector.heal()
         await cluster.sleep(BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         left = (await cluster.client.list(PODS)).items
         assert {pod.spec.node_name for pod in left} <= world.there
         assert sum(pod.status.phase in ENDED for pod in left) <= THRESHOLD

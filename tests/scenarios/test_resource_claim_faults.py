@@ -72,8 +72,8 @@ async def test_used_claims_stay_and_each_is_unique_despite_faults() -> None:
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
         injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         actions = (people.make, people.make, people.make, people.share, people.end, people.delete, people.delete_claim)
-        unheard = map(injector.unheard, (people.make, people.end, people.delete))
-        failures = (nothing, injector.kill, injector.cut, injector.deafen, *unheard)
+        missed = map(injector.unheard, (people.make, people.end, people.delete))
+        failures = (nothing, injector.kill, injector.cut, injector.deafen, *missed)
         async with DeviceScheduler(cluster, collects=True):
             for _ in range(ROUNDS):
                 with contextlib.suppress(ApiError):
@@ -85,7 +85,7 @@ async def test_used_claims_stay_and_each_is_unique_despite_faults() -> None:
                     with contextlib.suppress(ApiError):
                         await people.cluster.client.create(RESOURCE_CLAIMS, claim(name))
                 await cluster.sleep(BOUND)
-        assert seen.wrong == []
+        assert seen.violations == []
         living = {one.metadata.uid: one for one in (await cluster.client.list(PODS)).items if not is_over(one)}
         ending = {one.metadata.name for one in await claims(cluster) if one.metadata.deletion_timestamp is not None}
         waiting = [one for one in living.values() if not one.spec.node_name]

@@ -47,7 +47,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.requests: dict[str, ResourcePoolStatusRequest] = {}
@@ -69,7 +69,7 @@ class World:
                 if not change.deleted:
                     self.claims[name] = ResourceClaim.decode(change.row.data)
             elif resource == RESOURCE_POOL_STATUS_REQUESTS.name:
-                self._judge(name, ResourcePoolStatusRequest.decode(change.row.data), deleted=change.deleted)
+                self._check(name, ResourcePoolStatusRequest.decode(change.row.data), deleted=change.deleted)
         self.sizes |= {(name, *self.size_of(name)) for name in POOLS}
         self.allocated |= {(name, self.allocated_of(name)) for name in POOLS}
 
@@ -84,16 +84,16 @@ class World:
         given = (one.status.allocation for one in self.claims.values())
         return sum(device.pool == pool for one in given if one is not None for device in one.devices.results)
 
-    def _judge(self, name: str, found: ResourcePoolStatusRequest, *, deleted: bool) -> None:
+    def _check(self, name: str, found: ResourcePoolStatusRequest, *, deleted: bool) -> None:
         before = self.requests.pop(name, None)
         if not deleted:
             self.requests[name] = found
         if deleted and name != self._dropped and self.age(found) < (WAITED if found.status is None else KEPT):
-            self.wrong.append(f"{name} is deleted after {self.age(found):g} s")
+            self.violations.append(f"{name} is deleted after {self.age(found):g} s")
         if before is not None and before.status is not None and before.status != found.status:
-            self.wrong.append(f"the answer to {name} changes")
+            self.violations.append(f"the answer to {name} changes")
         if found.status is not None:
-            self.wrong += [f"{name}: {one}" for one in found.status.pools if not self.was_so(one)]
+            self.violations += [f"{name}: {one}" for one in found.status.pools if not self.was_so(one)]
 
     def age(self, found: ResourcePoolStatusRequest) -> float:
         """Return the seconds since a request was answered, or created if it was not."""
@@ -146,7 +146,7 @@ async def test_answers_are_correct_and_retained_despite_faults() -> None:
         people = (world.publish, world.publish, world.withdraw, world.give, world.take, *(world.ask,) * 3, world.drop)
 
         async def renew() -> None:
-            """While a manager deletes what is over, somebody else does so, and asks again under that name."""
+            """Delete an expired request and create one with its name, while a manager deletes it."""
             advance_wall_clock(random_choice((KEPT, KEPT, WAITED)))
             await faults.kill()
             await cluster.sleep(random_source().uniform(0, 3))
@@ -171,4 +171,4 @@ async def test_answers_are_correct_and_retained_despite_faults() -> None:
                 assert numbers == (slices, devices, world.allocated_of(one.pool_name))
         await cluster.sleep(KEPT + 600)
         assert world.requests == {}
-        assert world.wrong == []
+        assert world.violations == []

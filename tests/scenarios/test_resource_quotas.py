@@ -101,8 +101,8 @@ async def start(cluster: Cluster, *quotas: ResourceQuota, flags: tuple[str, ...]
     return manager
 
 
-async def status(cluster: Cluster, name: str, **said: Any) -> None:
-    await cluster.client.patch(PODS, Key("default", name), {"status": said}, subresource="status")
+async def status(cluster: Cluster, name: str, **fields: Any) -> None:
+    await cluster.client.patch(PODS, Key("default", name), {"status": fields}, subresource="status")
     await cluster.settle()
 
 
@@ -249,7 +249,7 @@ REFUSED = Response(500, {"content-type": "application/json"}, b'{"kind":"Status"
 
 
 async def test_late_watch_does_not_hide_existing_objects() -> None:
-    """A manager whose watches are late counts from what the server says."""
+    """A manager whose watches are late counts the objects of the server."""
     async with Cluster() as cluster:
         manager = await start(cluster)
         manager.network.intercept(lambda request: REFUSED if request.path == "/api/v1/configmaps" else None)

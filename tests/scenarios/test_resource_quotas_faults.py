@@ -129,7 +129,7 @@ class World:
             for name in ("configmaps", "count/configmaps"):
                 used = parsed(quota.status.used).get(name)
                 if used is not None and name in (quota.status.hard or {}):
-                    assert count <= used.number, f"{count} config maps, and the quota says {used}"
+                    assert count <= used.number, f"{count} config maps, but quota has used={used}"
 
     def allowed(self) -> dict[tuple[str, str], int]:
         """Return what the status of each quota allows, by quota and resource."""

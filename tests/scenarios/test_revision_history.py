@@ -105,8 +105,8 @@ async def act(cluster: Cluster) -> None:
     """Run a random action."""
     app = pick(APPS)
     there = await revisions(cluster, app)
-    match pick(("say", "say", "say", "delete", "orphan")):
-        case "say":
+    match pick(("change", "change", "change", "delete", "orphan")):
+        case "change":
             await cluster.client.patch(CONFIG_MAPS, Key("default", app), {"data": {"v": pick("12345")}})
         case "delete" if there:
             await cluster.client.delete(CONTROLLER_REVISIONS, key_of(pick(there)))

@@ -124,7 +124,7 @@ async def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None
         await cluster.manage(*FLAGS)
         await make_node(cluster, "a")
         await make_pod(cluster, "gated", schedulingGates=[{"name": "example.org/wait"}])
-        await make_pod(cluster, "other", schedulerName="somebody")
+        await make_pod(cluster, "other", schedulerName="custom-scheduler")
         await cluster.advance(400)
         assert await nodes_of(cluster) == {"gated": "", "other": ""}
         await cluster.client.patch(PODS, Key("default", "gated"), {"spec": {"schedulingGates": []}})
@@ -199,9 +199,9 @@ async def test_pod_without_preemption_policy_waits() -> None:
 @pytest.mark.flag("scheduler-names")
 async def test_scheduler_names_flag_selects_pods() -> None:
     async with Cluster() as cluster:
-        await cluster.manage(*FLAGS, "--scheduler-names=somebody")
+        await cluster.manage(*FLAGS, "--scheduler-names=custom-scheduler")
         await make_node(cluster, "a")
-        await make_pod(cluster, "mine", schedulerName="somebody")
+        await make_pod(cluster, "mine", schedulerName="custom-scheduler")
         await make_pod(cluster, "other")
         await cluster.settle()
         assert await nodes_of(cluster) == {"mine": "a", "other": ""}

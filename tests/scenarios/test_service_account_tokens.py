@@ -144,7 +144,7 @@ async def test_secrets_and_references_are_deleted_with_account(flags: list[str])
         await cluster.client.create(SECRETS, secret("a", "ann", owner.metadata.uid))
         await cluster.client.create(SECRETS, secret("b", "ann"))
         await cluster.client.create(SECRETS, secret("of-an-earlier-one", "ann", "some-other-uid"))
-        await cluster.client.create(SECRETS, secret("of-nobody", "bob"))
+        await cluster.client.create(SECRETS, secret("ownerless", "bob"))
         await cluster.settle()
         assert await names(cluster) == {"a", "b"}
         await cluster.client.delete(SECRETS, Key("default", "a"))
@@ -162,9 +162,9 @@ async def test_controller_without_private_key_does_nothing() -> None:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         await account(cluster, "ann")
         await cluster.client.create(SECRETS, secret("a", "ann"))
-        await cluster.client.create(SECRETS, secret("of-nobody", "bob"))
+        await cluster.client.create(SECRETS, secret("ownerless", "bob"))
         await cluster.settle()
-        assert await names(cluster) == {"a", "of-nobody"}
+        assert await names(cluster) == {"a", "ownerless"}
         assert (await cluster.client.get(SECRETS, Key("default", "a"))).data == {}
 
 

@@ -35,7 +35,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.secrets: dict[str, Secret] = {}
         self.accounts: dict[str, ServiceAccount] = {}
         self._since: dict[str, float] = {}
@@ -57,17 +57,17 @@ class World:
                 found = Secret.decode(change.row.data)
                 if change.deleted:
                     del self.secrets[name]
-                    self._judge_end(found)
+                    self._check_deletion(found)
                 else:
                     self.secrets[name] = found
 
-    def _judge_end(self, found: Secret) -> None:
-        said = found.metadata.annotations or {}
-        there = self.accounts.get(said[NAME])
-        if there is None or found.metadata.name == self._dropped or said.get(UID, "") not in ("", there.metadata.uid):
+    def _check_deletion(self, found: Secret) -> None:
+        notes = found.metadata.annotations or {}
+        there = self.accounts.get(notes[NAME])
+        if there is None or found.metadata.name == self._dropped or notes.get(UID, "") not in ("", there.metadata.uid):
             return
-        if self._since[said[NAME]] < monotonic() - LATENESS:
-            self.wrong.append(f"{found.metadata.name} is deleted, and its account is there")
+        if self._since[notes[NAME]] < monotonic() - LATENESS:
+            self.violations.append(f"{found.metadata.name} is deleted, but its account exists")
 
     async def join(self) -> None:
         """Create an account."""
@@ -107,11 +107,11 @@ async def test_secrets_live_as_long_as_their_accounts_despite_faults(flags: list
         unheard = map(faults.unheard, (world.join, world.leave, world.ask))
         await run_random_actions(cluster, (*people, *unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await heal_and_settle(cluster, faults)
-        assert world.wrong == []
+        assert world.violations == []
         for found in world.secrets.values():
-            said = found.metadata.annotations or {}
-            owner = world.accounts[said[NAME]]
-            assert said[UID] == owner.metadata.uid
+            notes = found.metadata.annotations or {}
+            owner = world.accounts[notes[NAME]]
+            assert notes[UID] == owner.metadata.uid
             claims = claims_of(found.data["token"])
             assert claims["kubernetes.io/serviceaccount/service-account.uid"] == owner.metadata.uid
             assert claims["kubernetes.io/serviceaccount/secret.name"] == found.metadata.name

@@ -53,7 +53,7 @@ class Watched:
         api = self.cluster.api
         handle = api.handle
 
-        async def hear(request: Request) -> Response:
+        async def record(request: Request) -> Response:
             response = await handle(request)
             token = request.headers.get("authorization", "").removeprefix("Bearer ")
             if token:
@@ -66,7 +66,7 @@ class Watched:
                 self.writes.append((name, request.method, request.path))
             return response
 
-        api.handle = hear
+        api.handle = record
 
     def writers(self, part: str) -> set[str]:
         """Return the users that wrote to paths with this part, without the admin of the test."""
@@ -105,7 +105,7 @@ class NoOptions(Options):
     title = "None"
 
 
-class Tells:
+class EventWriter:
     """Records an event for each pod."""
 
     def __init__(self, context: Context, _options: Options) -> None:
@@ -118,21 +118,21 @@ class Tells:
 
 
 async def test_events_are_written_by_account_of_controller(watched: Watched) -> None:
-    tells = ControllerSpec(
-        name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
+    writer = ControllerSpec(
+        name="writer", reconciler=EventWriter, options=NoOptions, watches=(For(PODS),), service_account="event-writer"
     )
-    await watched.cluster.manage(FLAG, specs=(tells,))
+    await watched.cluster.manage(FLAG, specs=(writer,))
     await create_pod(watched.cluster)
     await watched.cluster.settle()
-    assert watched.writers("/namespaces/default/events") == {f"{PREFIX}teller"}
-    assert watched.writers("/namespaces/kube-system/events") == {PROCESS}, "that of the election"
+    assert watched.writers("/namespaces/default/events") == {f"{PREFIX}event-writer"}
+    assert watched.writers("/namespaces/kube-system/events") == {PROCESS}, "events of the leader election"
 
 
 async def test_without_account_flag_events_are_written_by_process(watched: Watched) -> None:
-    tells = ControllerSpec(
-        name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
+    writer = ControllerSpec(
+        name="writer", reconciler=EventWriter, options=NoOptions, watches=(For(PODS),), service_account="event-writer"
     )
-    await watched.cluster.manage(specs=(tells,))
+    await watched.cluster.manage(specs=(writer,))
     await create_pod(watched.cluster)
     await watched.cluster.settle()
     assert watched.writers("/events") == {PROCESS}

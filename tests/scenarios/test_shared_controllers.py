@@ -62,7 +62,7 @@ def copier(log: WorkLog, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyO
         async def reconcile(self, key: Key) -> Requeue | None:
             import asyncio
 
-            assert key not in log.working, f"{key}: {self._name} beside {log.working[key]}"
+            assert key not in log.working, f"{key}: {self._name} at the same time as {log.working[key]}"
             log.working[key] = self._name
             try:
                 log.runs[key].append((clock.monotonic(), self._name))

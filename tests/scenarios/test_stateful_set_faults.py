@@ -47,9 +47,9 @@ class Watched:
     def __init__(self, cluster: Cluster) -> None:
         self._pods: dict[str, Pod] = {}
         self.early: list[str] = []
-        """Pods that were created while one with a lower number was missing or not ready."""
+        """Pods created while one of a lower ordinal was missing or unready."""
         self.lost: list[str] = []
-        """Claims that are gone."""
+        """Deleted claims."""
         self.ready: list[int] = []
         cluster.api.store.subscribe(self._note)
 

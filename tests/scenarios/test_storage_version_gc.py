@@ -31,7 +31,7 @@ READ = (LEASES.path("kube-system"), PATH)
 LATENESS = 20.0
 
 
-async def tell(cluster: Cluster, name: str, **encodings: str) -> None:
+async def write_version(cluster: Cluster, name: str, **encodings: str) -> None:
     """Write the storage version `name` with the encoding version of each server."""
     found = set(encodings.values())
     common = {"commonEncodingVersion": found.pop()} if len(found) == 1 else {}
@@ -60,9 +60,9 @@ async def encoders(cluster: Cluster) -> dict[str, tuple[str, ...]]:
 async def test_servers_without_lease_are_removed() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a")
-        await tell(cluster, "g.both", a="v1", b="v2")
-        await tell(cluster, "g.gone", b="v1")
-        await tell(cluster, "g.there", a="v1")
+        await write_version(cluster, "g.both", a="v1", b="v2")
+        await write_version(cluster, "g.gone", b="v1")
+        await write_version(cluster, "g.there", a="v1")
         await cluster.manage(*ON)
         await cluster.settle()
         assert await encoders(cluster) == {"g.both": ("a",), "g.there": ("a",)}
@@ -73,8 +73,8 @@ async def test_server_is_removed_with_its_lease() -> None:
     async with Cluster(SERVED) as cluster:
         for name in ("a", "b"):
             await join(cluster, name)
-        await tell(cluster, "g.both", a="v1", b="v1")
-        await tell(cluster, "g.mine", b="v1")
+        await write_version(cluster, "g.both", a="v1", b="v1")
+        await write_version(cluster, "g.mine", b="v1")
         await cluster.manage(*ON)
         await cluster.settle()
         assert await encoders(cluster) == {"g.both": ("a", "b"), "g.mine": ("b",)}
@@ -92,7 +92,7 @@ async def test_server_is_removed_when_watch_missed_its_lease() -> None:
         replica.network.cut()
         replica.network.mend()
         await join(cluster, "b")
-        await tell(cluster, "g.both", a="v1", b="v1")
+        await write_version(cluster, "g.both", a="v1", b="v1")
         await cluster.sleep(10)
         await cluster.client.delete(LEASES, Key("kube-system", "b"))
         await cluster.sleep(10)
@@ -106,7 +106,7 @@ async def test_lease_with_other_identity_label_is_ignored() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a", **{"apiserver.kubernetes.io/identity": "other"})
         await cluster.manage(*ON)
-        await tell(cluster, "g.foos", a="v1")
+        await write_version(cluster, "g.foos", a="v1")
         await cluster.settle()
         assert await encoders(cluster) == {}
 
@@ -115,7 +115,7 @@ async def test_versions_of_running_server_stay() -> None:
     async with Cluster(("--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", SERVED[1])) as cluster:
         before = await encoders(cluster)
         await cluster.manage(*ON)
-        await tell(cluster, "storageversion.e2e.test.foos", nobody="v1")
+        await write_version(cluster, "storageversion.e2e.test.foos", nobody="v1")
         await cluster.advance(60)
         assert len(before) > 50
         assert await encoders(cluster) == before
@@ -127,7 +127,7 @@ class Servers:
     def __init__(self, cluster: Cluster) -> None:
         self.there: dict[str, float] = {}
         """Since when each server has its lease."""
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._cluster = cluster
         self._told: dict[str, set[str]] = {}
         cluster.api.store.subscribe(self._watch)
@@ -141,13 +141,13 @@ class Servers:
                 self.there.setdefault(name, monotonic())
             elif change.row.resource == STORAGE_VERSIONS.name:
                 encoders = set() if change.deleted else set(servers_of(StorageVersion.decode(change.row.data)))
-                self._judge(name, self._told.get(name, set()) - encoders)
+                self._check(name, self._told.get(name, set()) - encoders)
                 self._told[name] = encoders
 
-    def _judge(self, name: str, forgotten: set[str]) -> None:
-        for server in forgotten & self.there.keys():
+    def _check(self, name: str, removed: set[str]) -> None:
+        for server in removed & self.there.keys():
             if monotonic() - self.there[server] > LATENESS:
-                self.wrong.append(f"{name} forgets {server}, which is there")
+                self.violations.append(f"{name} lost {server}, which is running")
 
     async def come_or_go(self) -> None:
         """Start a server with its lease and storage version, or delete its lease."""
@@ -171,12 +171,12 @@ async def test_only_servers_with_leases_remain_after_faults() -> None:
         servers = Servers(cluster)
         await join(cluster, "stays")
         for number in range(2):
-            await tell(cluster, f"g.r{number}", stays="v1", **{f"s{number}": "v1"})
+            await write_version(cluster, f"g.r{number}", stays="v1", **{f"s{number}": "v1"})
         faults = FaultInjector(cluster, await cluster.manage(*ON, faults=RATE), ON, READ)
         act = servers.come_or_go
         await run_random_actions(cluster, (act, act, act, faults.unheard(act), faults.kill, faults.cut), 16)
         await heal_and_settle(cluster, faults)
-        assert servers.wrong == []
+        assert servers.violations == []
         found = await encoders(cluster)
         assert set(found) == {"g.r0", "g.r1"}
         assert {server for names in found.values() for server in names} <= servers.there.keys()

@@ -53,7 +53,7 @@ class World:
         # Node, creation time, and tolerations with the end of former ones.
         self.pods: dict[str, tuple[str, float]] = {}
         self.tolerated: dict[str, list[tuple[float, dict[str, int | None]]]] = {}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.deleted: set[str] = set()
         cluster.api.store.subscribe(self._watch)
 
@@ -63,9 +63,9 @@ class World:
             if row.resource == "pods" and row.field("metadata.deletionTimestamp") and row.name not in self.deleted:
                 self.deleted.add(row.name)
                 if b"DeletionByTaintManager" not in row.data:
-                    self.wrong.append(f"{row.name} does not say why it was deleted")
+                    self.violations.append(f"{row.name} was deleted without a reason")
                 if not self.was_condemned(row.name, monotonic()):
-                    self.wrong.append(f"{row.name} was deleted too early")
+                    self.violations.append(f"{row.name} was deleted too early")
 
     def was_condemned(self, pod: str, now: float) -> bool:
         """Return whether the pod's time had run out at some moment within the last `LATENESS` seconds."""
@@ -155,5 +155,5 @@ async def test_pods_are_deleted_in_time_and_never_early_despite_faults() -> None
             await cluster.sleep(random_source().uniform(0, 25))
         await injector.heal()
         await cluster.sleep(max(PATIENCE) + BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted

@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.jobs: dict[str, Job] = {}
         self._made = 0
         # By job its former TTL, and until when.
@@ -44,20 +44,20 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == JOBS.name:
-                self._judge(Job.decode(change.row.data))
+                self._check(Job.decode(change.row.data))
 
-    def _judge(self, now: Job) -> None:
+    def _check(self, now: Job) -> None:
         name, before = now.metadata.name, self.jobs.get(now.metadata.name)
         if before is not None:
             self._before.setdefault(name, []).append((wall_seconds(), before))
             if before.metadata.deletion_timestamp is None and now.metadata.deletion_timestamp is not None:
-                self._judge_end(name)
+                self._check_deletion(name)
         self.jobs[name] = now
 
-    def _judge_end(self, name: str) -> None:
+    def _check_deletion(self, name: str) -> None:
         lately = [(until, job) for until, job in self._before[name] if until > wall_seconds() - LATENESS]
         if not any(is_over(job, until) for until, job in lately):
-            self.wrong.append(f"{name} is deleted too early")
+            self.violations.append(f"{name} is deleted too early")
 
     async def make(self) -> None:
         """Create a job."""
@@ -105,6 +105,6 @@ async def test_jobs_are_deleted_in_time_and_never_early_despite_faults() -> None
         people = (world.make, world.make, world.end, world.end, world.keep, keep_unheard, keep_unheard)
         await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await heal_and_settle(cluster, faults)
-        assert world.wrong == []
+        assert world.violations == []
         assert not [name for name, one in world.jobs.items() if is_over(one, wall_seconds())]
         await assert_no_writes(cluster)

@@ -62,7 +62,7 @@ async def test_changed_policy_is_checked_again() -> None:
         revision = cluster.api.store.revision
         await cluster.client.patch(POLICIES, Key("", "tc02"), {"metadata": {"labels": {"a": "b"}}})
         await cluster.settle()
-        assert cluster.api.store.revision == revision + 1, "a label says nothing new"
+        assert cluster.api.store.revision == revision + 1, "a label change updates no status"
         better = {"spec": {"validations": [{"expression": "object.spec.replicas > 1"}]}}
         await cluster.client.patch(POLICIES, Key("", "tc02"), better)
         await cluster.settle()

@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.policies: dict[str, Any] = {}
         self._rows: dict[tuple[str, int], Any] = {}
         self._sent: dict[str, Any] = {}
@@ -41,16 +41,16 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == POLICIES.name:
-                self._judge(json.loads(change.row.data))
+                self._check(json.loads(change.row.data))
 
-    def _judge(self, policy: Any) -> None:
+    def _check(self, policy: Any) -> None:
         metadata, status = policy["metadata"], policy.get("status", {})
         uid, generation = metadata["uid"], metadata["generation"]
         self._rows.setdefault((uid, generation), self._sent[metadata["name"]])
         self.policies[metadata["name"]] = policy
         of = status.get("observedGeneration")
         if of is not None and status["typeChecking"] != self._rows[uid, of]["status"]["typeChecking"]:
-            self.wrong.append(f"{metadata['name']} {of}: {status} {self._rows[uid, of]['id']}")
+            self.violations.append(f"{metadata['name']} {of}: {status} {self._rows[uid, of]['id']}")
 
     async def make(self) -> None:
         """Create a policy."""
@@ -83,7 +83,7 @@ async def test_policy_status_matches_its_generation_despite_faults() -> None:
         people = (world.make, world.make, world.change, world.change, world.drop)
         await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await heal_and_settle(cluster, faults)
-        assert world.wrong == [], world.wrong[0]
+        assert world.violations == [], world.violations[0]
         for name in world.policies:
             policy = await send(cluster, "GET", f"{PATH}/{name}")
             assert policy["status"]["observedGeneration"] == policy["metadata"]["generation"], name

@@ -117,11 +117,11 @@ async def test_nodes_from_flags_register_and_stay_ready() -> None:
         await cluster.advance(600)
         for node in (await cluster.client.list(NODES)).items:
             assert not node.spec.taints
-            said = {one.type: (one.status, one.last_transition_time) for one in node.status.conditions}
-            assert said["Ready"] == ("True", "2026-01-01T00:00:00Z")
-            heard = next(one.last_heartbeat_time for one in node.status.conditions if one.type == "Ready")
-            assert heard is not None
-            assert heard >= "2026-01-01T00:05:00Z"
+            reported = {one.type: (one.status, one.last_transition_time) for one in node.status.conditions}
+            assert reported["Ready"] == ("True", "2026-01-01T00:00:00Z")
+            heartbeat = next(one.last_heartbeat_time for one in node.status.conditions if one.type == "Ready")
+            assert heartbeat is not None
+            assert heartbeat >= "2026-01-01T00:05:00Z"
         after = await cluster.client.get(LEASES, Key("kube-node-lease", "virtual-node-1"))
         assert (after.spec.renew_time or "") > (before.spec.renew_time or "")
         await first.stop()
@@ -154,7 +154,7 @@ async def test_conditions_annotation_sets_node_conditions() -> None:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
         await cluster.settle()
         key, note = Key("", "virtual-node-1"), f"{NOTE}/conditions"
-        for says, expected, keys in (
+        for annotation, expected, keys in (
             (
                 "Ready=False, DiskPressure=True,Sunny=True,PIDPressure=maybe",
                 ("False", "True"),
@@ -162,13 +162,13 @@ async def test_conditions_annotation_sets_node_conditions() -> None:
             ),
             (None, ("True", "False"), set()),
         ):
-            await cluster.client.patch(NODES, key, {"metadata": {"annotations": {note: says}}})
+            await cluster.client.patch(NODES, key, {"metadata": {"annotations": {note: annotation}}})
             await cluster.settle()
             node = await cluster.client.get(NODES, key)
-            said = {one.type: one.status for one in node.status.conditions}
-            assert (said["Ready"], said["DiskPressure"]) == expected
-            assert said["PIDPressure"] == "False"
-            assert "Sunny" not in said
+            reported = {one.type: one.status for one in node.status.conditions}
+            assert (reported["Ready"], reported["DiskPressure"]) == expected
+            assert reported["PIDPressure"] == "False"
+            assert "Sunny" not in reported
             assert {taint.key.rpartition("/")[2] for taint in node.spec.taints} == keys
 
 

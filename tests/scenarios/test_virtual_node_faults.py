@@ -75,7 +75,7 @@ class PodLifecycles:
     """Checks the statuses of pods in a cluster against the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.complaints: list[str] = []
+        self.violations: list[str] = []
         self._cluster = cluster
         self._said: dict[str, Any] = {}
         self._runs: dict[Any, Any] = {}  # pod and restart count by the identity of a run, and the reverse
@@ -112,18 +112,18 @@ class PodLifecycles:
         before = self._said.get(uid, {"phase": "Pending"})
         self._said[uid] = status
         found = list(self._wrong(uid, tree["spec"], before, status))
-        self.complaints += [f"{tree['metadata']['name']} ({uid}): {one}" for one in found]
+        self.violations += [f"{tree['metadata']['name']} ({uid}): {one}" for one in found]
         if status["phase"] in PHASES[2:]:
             self._free(uid)
         elif "startTime" in status:
             taken = self._taken.setdefault(tree["spec"]["nodeName"], set())
             taken.add(uid)
             if len(taken) > PLACES:
-                self.complaints.append(f"{tree['spec']['nodeName']} has {len(taken)} pods")
+                self.violations.append(f"{tree['spec']['nodeName']} has {len(taken)} pods")
         if "podIP" in status and status["phase"] not in PHASES[2:]:
             holder = self._addresses.setdefault(status["podIP"], uid)
             if holder != uid:
-                self.complaints.append(f"{status['podIP']} is that of {holder} and {uid}")
+                self.violations.append(f"{status['podIP']} is that of {holder} and {uid}")
 
     def _wrong(self, uid: str, spec: Any, before: Any, status: Any) -> Any:
         was, now = before["phase"], status["phase"]
@@ -181,7 +181,7 @@ class People:
             PODS, Key("default", random_choice(NAMES)), {"metadata": {"annotations": notes}}
         )
 
-    async def meddle(self) -> None:
+    async def overwrite_status(self) -> None:
         """Write the status, so that writes of nodes conflict."""
         condition = {"type": "example.org/seen", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         found = (await self._cluster.client.get(PODS, Key("default", random_choice(NAMES)))).status.conditions
@@ -227,7 +227,7 @@ class People:
         return [
             *often,
             self.annotate,
-            self.meddle,
+            self.overwrite_status,
             self.lose_node,
             self.make_node,
             self.silence,
@@ -293,10 +293,10 @@ async def test_pod_lifecycles_are_valid_despite_faults() -> None:
         await faults.heal()
         await people.rest()
         await cluster.advance(900 if patient else 200)  # the first manager must detect its silent watches
-        assert lifecycles.complaints == []
+        assert lifecycles.violations == []
         await check(cluster)
         await pods_are_quiet(cluster)
-        assert lifecycles.complaints == []
+        assert lifecycles.violations == []
 
 
 @pytest.mark.virtual(seeds=50)
@@ -315,10 +315,10 @@ async def test_pods_run_on_after_snapshot_restore_and_fork() -> None:
             await others.rest()
             await other.advance(200)
             await check(other)
-            assert there.complaints == []
+            assert there.violations == []
         await cluster.restore(snapshot)
         await run_random_actions(cluster, people.actions(), ACTIONS)
         await people.rest()
         await cluster.advance(200)
-        assert lifecycles.complaints == []
+        assert lifecycles.violations == []
         await check(cluster)

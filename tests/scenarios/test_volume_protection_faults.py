@@ -44,7 +44,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
@@ -60,11 +60,11 @@ class World:
                 case PERSISTENT_VOLUME_CLAIMS.name:
                     _keep(self.claims, name, PersistentVolumeClaim.decode(data), gone=gone)
                     if gone and self.is_used(PersistentVolumeClaim.decode(data)):
-                        self.wrong.append(f"claim {name} is gone and was used")
+                        self.violations.append(f"claim {name} is gone and was used")
                 case PERSISTENT_VOLUMES.name:
                     _keep(self.volumes, name, PersistentVolume.decode(data), gone=gone)
                     if gone and PersistentVolume.decode(data).status.phase == BOUND:
-                        self.wrong.append(f"volume {name} is gone and was bound")
+                        self.violations.append(f"volume {name} is gone and was bound")
 
     def is_used(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether a pod uses a claim."""
@@ -130,7 +130,7 @@ async def test_only_unused_claims_and_volumes_go_despite_faults() -> None:
         )
         await run_random_actions(cluster, people, ACTIONS)
         await heal_and_settle(cluster, faults)
-        assert world.wrong == []
+        assert world.violations == []
         for claim in world.claims.values():
             assert PVC_PROTECTION in claim.metadata.finalizers
             assert claim.metadata.deletion_timestamp is None or world.is_used(claim)

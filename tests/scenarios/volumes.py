@@ -26,7 +26,7 @@ from controller_manager.testing.replica import Replica
 Tree = dict[str, Any]
 DRIVER = "disks.example.org"
 UNPROTECTED = "--disable-admission-plugins=StorageObjectInUseProtection"
-"""The flag of a server that gives claims and volumes no finalizers: nobody is there to take them away."""
+"""Server flag for claims and volumes without finalizers, because no controller runs that removes them."""
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 

@@ -109,7 +109,7 @@ class Counted:
         self.active: list[int] = []
         self.ready: list[int] = []
         self.templates: list[int] = []
-        """The number of templates that pods have which have not ended."""
+        """Numbers of templates of unfinished pods, after each change."""
         self.on_nodes: list[Counter[str]] = []
         self.ready_on_nodes: list[Counter[str]] = []
         cluster.api.store.subscribe(self._note)
