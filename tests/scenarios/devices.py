@@ -50,7 +50,7 @@ def claim(name: str = "shared", **metadata: Any) -> ResourceClaim:
 
 
 def pod(name: str = "p", node: str = "", resources: Mapping[str, Any] | None = None, **entries: str) -> Pod:
-    """Return a pod with these claim entries: `MADE` uses the template `gpus`, any other value names a claim."""
+    """Return a pod with these claim entries; `template/<name>` refers to a template, any other value to a claim."""
     listed = [
         {"name": entry, "resourceClaimTemplateName": of.removeprefix("template/")}
         if of.startswith("template/")

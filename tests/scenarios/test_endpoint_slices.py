@@ -279,7 +279,7 @@ async def test_batch_period_flag_batches_changes() -> None:
 
 
 def hold_writes(replica: Replica) -> list[str]:
-    """Reject all created slices, and return the list of their services."""
+    """Reject all creations of slices, and return the list of their paths."""
     asked: list[str] = []
 
     def answer(request: Request) -> Response | None:

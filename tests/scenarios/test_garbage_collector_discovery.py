@@ -160,7 +160,7 @@ async def test_temporarily_unserved_resource_is_still_collected(method: str) -> 
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"kind":"Status","status":"Success"}', b'{"metadata":{"name":"owner"}}'])
-async def test_malformed_answer_does_not_prove_owner_is_gone(body: bytes) -> None:
+async def test_malformed_answer_does_not_prove_owner_is_deleted(body: bytes) -> None:
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("other"))
         replica = await manage(cluster, strict=False)  # the collector cannot decide about malformed answers
