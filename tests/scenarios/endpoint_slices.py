@@ -1,4 +1,4 @@
-"""A cluster with a service, its pods and nodes, and what its slices say."""
+"""Builders of a service with pods and nodes, and readers of its endpoint slices."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def run_node(cluster: Cluster, wanted: Node) -> None:
 
 
 async def run_pod(cluster: Cluster, number: int, *, node: str = "", **fields: Any) -> None:
-    """Create a pod of the service and have it run, as a node would."""
+    """Create a running pod of the service."""
     ip = f"10.1.{number // 250}.{number % 250 + 1}"
     pod = builders.pod(f"web-{number:03}", labels={"app": "web"}, ip=ip, **fields)
     placed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
@@ -46,7 +46,7 @@ async def slices(cluster: Cluster) -> list[EndpointSlice]:
 
 
 async def events(cluster: Cluster) -> list[tuple[str, str]]:
-    """The reason and reporter of each event, in the order in which they were written; their names are random."""
+    """Return reason and reporter of each event in write order; event names are random."""
     listed = (await cluster.client.list(EVENTS, "default")).items
     found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
     return [(event.reason, event.reporting_component) for event in found]

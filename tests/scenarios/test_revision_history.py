@@ -1,9 +1,9 @@
-"""An author's controller that keeps the history of config maps with the helpers of the framework, in virtual time.
+"""A controller that keeps the revisions of config maps with the helpers of the framework, in virtual time.
 
-Whatever goes wrong meanwhile, once it is quiet:
-  - the newest revision of each config map has the data of the config map;
-  - beside the newest there are as many revisions as are kept at most;
-  - a config map controls its own revisions, and no others.
+After any faults:
+- the newest revision of each config map has its data;
+- there are no more old revisions than the limit;
+- a config map controls exactly its own revisions.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ QUIET = 120.0
 
 
 class Historian:
-    """Has a revision for each of the last states of a config map."""
+    """Keeps a revision for each of the last states of a config map."""
 
     def __init__(self, context: Context, _: Options) -> None:
         self._client = context.client
@@ -102,11 +102,11 @@ async def revisions(cluster: Cluster, app: str) -> list[ControllerRevision]:
 
 
 async def act(cluster: Cluster) -> None:
-    """One of the things that people do."""
+    """Run a random action."""
     app = pick(APPS)
     there = await revisions(cluster, app)
-    match pick(("say", "say", "say", "delete", "orphan")):
-        case "say":
+    match pick(("change", "change", "change", "delete", "orphan")):
+        case "change":
             await cluster.client.patch(CONFIG_MAPS, Key("default", app), {"data": {"v": pick("12345")}})
         case "delete" if there:
             await cluster.client.delete(CONTROLLER_REVISIONS, key_of(pick(there)))
@@ -117,7 +117,7 @@ async def act(cluster: Cluster) -> None:
 
 
 async def check(cluster: Cluster) -> None:
-    """Raise AssertionError unless all is as the head of this file says."""
+    """Raise AssertionError unless the invariants of this module hold."""
     for app in APPS:
         owner = await cluster.client.get(CONFIG_MAPS, Key("default", app))
         found = await revisions(cluster, app)
@@ -133,7 +133,7 @@ async def begin(cluster: Cluster) -> None:
 
 
 @pytest.mark.virtual
-async def test_states_that_come_again_are_rolled_back_to() -> None:
+async def test_restored_state_reuses_its_revision() -> None:
     async with Cluster() as cluster:
         await begin(cluster)
         await cluster.manage("--leader-elect=false", specs=SPECS)
@@ -149,7 +149,7 @@ async def test_states_that_come_again_are_rolled_back_to() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_goes_wrong_the_newest_revision_is_the_present_state() -> None:
+async def test_newest_revision_is_current_state_after_faults() -> None:
     async with Cluster() as cluster:
         await begin(cluster)
         replica = await cluster.manage("--leader-elect=false", specs=SPECS, faults=0.2)
@@ -157,10 +157,10 @@ async def test_whatever_goes_wrong_the_newest_revision_is_the_present_state() ->
             await act(cluster)
             await cluster.sleep(random_source().uniform(0, 5))
         replica.network.rate = 0.0
-        replica.network.cut()  # a watch that fell silent is opened anew
+        replica.network.cut()  # silent watches are restarted
         replica.network.heal()
         await cluster.advance(QUIET)
-        for app in APPS:  # an orphan wakes nobody, but is found at the next change
+        for app in APPS:  # an orphan triggers no reconcile; it is found on the next change
             owner = await cluster.client.get(CONFIG_MAPS, Key("default", app))
             await cluster.client.update(CONFIG_MAPS, replace(owner, data={"v": "6"}))
         await cluster.advance(QUIET)

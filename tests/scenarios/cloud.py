@@ -1,4 +1,4 @@
-"""Nodes, services and managers in a cloud that is simulated."""
+"""Builders of nodes, services and managers for a simulated cloud."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ async def manage(
 async def add_node(cluster: Cluster, name: str, *, ready: bool = True, spec: Any = None, **metadata: Any) -> Node:
     tree = {"metadata": {"name": name, **metadata}, "spec": spec or {}}
     await cluster.client.create(NODES, Node.decode(msgspec.json.encode(tree)))
-    return await say(cluster, name, ready="True" if ready else "False")
+    return await set_ready(cluster, name, ready="True" if ready else "False")
 
 
-async def say(cluster: Cluster, name: str, *, ready: str) -> Node:
+async def set_ready(cluster: Cluster, name: str, *, ready: str) -> Node:
     change = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
     return await cluster.client.patch(NODES, Key("", name), change, subresource="status")
 
@@ -39,7 +39,7 @@ async def add_service(cluster: Cluster, name: str = "web", **spec: Any) -> Servi
 
 
 async def events(cluster: Cluster, component: str) -> list[str]:
-    """The reasons of events in the order in which they first occurred, warnings with a `!`."""
+    """Return the reasons of events by first occurrence; warnings end with `!`."""
     found = [one for one in (await cluster.client.list(EVENTS)).items if one.source.component == component]
     found.sort(key=lambda one: one.event_time or "")
     return [f"{one.reason}!" if one.type == "Warning" else one.reason for one in found]

@@ -1,4 +1,4 @@
-"""Nodes and their agents for the scenarios of the node life cycle."""
+"""A cluster of zones with fake node agents, and the times of NoExecute taints."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -16,8 +16,8 @@ from controllers.node_lifecycle import SPECS
 from controllers.node_lifecycle.desired import is_evicted, zone_of
 
 
-class Taintings:
-    """When each node was given a NoExecute taint, by zone, as the store saw it."""
+class TaintTimes:
+    """Records by zone when the store saw each node get a NoExecute taint."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.by_zone: dict[str, list[float]] = defaultdict(list)
@@ -38,14 +38,14 @@ class Taintings:
                     self.by_zone[zone_of(node)].append(clock.monotonic())
 
     def closest(self, zone: str) -> float:
-        """The shortest time between two of them."""
+        """Return the shortest time in seconds between two taints of a zone."""
         times = self.by_zone[zone]
         return min((b - a for a, b in pairwise(times)), default=float("inf"))
 
 
 @asynccontextmanager
 async def cluster_of(*zones: str, period: int = 10) -> AsyncIterator[tuple[Cluster, Agents]]:
-    """A cluster with a node for each letter of each zone: `"abc"` has three nodes in the zone `abc`."""
+    """Start a cluster with a node for each letter of each zone: `"abc"` has three nodes in the zone `abc`."""
     async with Cluster() as cluster:
         agents = Agents(cluster, period)
         for zone in zones:

@@ -1,9 +1,9 @@
-"""An author's controller that keeps pods for config maps with the helpers of the framework, in virtual time.
+"""A controller that keeps pods for config maps with the helpers of the framework, in virtual time.
 
-Whatever goes wrong meanwhile, once it is quiet:
-  - each config map controls as many of the pods with its label as it says, and no others;
-  - a pod whose label somebody changed is controlled by the config map it belongs to now, or by none;
-  - a pod has one controller at most.
+After any faults:
+- each config map controls exactly the wanted number of pods with its label;
+- a relabelled pod is controlled by the config map of its new label, or has no controller;
+- a pod has at most one controller.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class KeeperOptions(Options):
 
 
 class Keeper:
-    """Has as many pods with the label `app` of its name as a config map says."""
+    """Keeps the number of pods with the label `app=<name>` that a config map asks for."""
 
     def __init__(self, context: Context, _: KeeperOptions) -> None:
         self._client = context.client
@@ -105,13 +105,13 @@ def pick(options: Sequence[T]) -> T:
 
 
 class World:
-    """A cluster, and what people do in it."""
+    """A cluster, and random actions of users."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.client = cluster.client
 
-    async def say(self, app: str, pods: int) -> None:
-        """Have a config map say how many pods it wants."""
+    async def set_pods(self, app: str, pods: int) -> None:
+        """Set the number of pods of a config map."""
         wanted = ConfigMap(metadata=ObjectMeta(namespace="default", name=app), data={"pods": str(pods)})
         await self.client.update(CONFIG_MAPS, wanted)
 
@@ -119,11 +119,11 @@ class World:
         return list((await self.client.list(PODS, "default")).items)
 
     async def act(self) -> None:
-        """One of the things that people do."""
+        """Run a random action."""
         pods = await self.pods()
-        what = pick(("say", "label", "orphan", "delete"))
-        if what == "say":
-            await self.say(pick(APPS), pick(range(9)))
+        what = pick(("set_pods", "label", "orphan", "delete"))
+        if what == "set_pods":
+            await self.set_pods(pick(APPS), pick(range(9)))
         elif what == "orphan":
             labels = {"app": pick((*APPS, "c"))}
             await self.client.create(PODS, builders.pod(f"bare-{random_source().suffix()}", labels=labels))
@@ -134,7 +134,7 @@ class World:
             await self.client.delete(PODS, key_of(pick(pods)), grace=0)
 
     async def check(self) -> None:
-        """Raise AssertionError unless all is as the head of this file says."""
+        """Raise AssertionError unless the invariants of this module hold."""
         wanted = {one.metadata.name: one for one in (await self.client.list(CONFIG_MAPS, "default")).items}
         controlled: Counter[str] = Counter()
         for pod in await self.pods():
@@ -153,7 +153,7 @@ async def begin(cluster: Cluster) -> World:
 
 
 @pytest.mark.virtual
-async def test_pods_are_made_adopted_released_and_deleted() -> None:
+async def test_pods_are_created_adopted_released_and_deleted() -> None:
     async with Cluster() as cluster:
         world = await begin(cluster)
         await cluster.client.create(PODS, builders.pod("bare", labels={"app": "a"}))
@@ -162,17 +162,17 @@ async def test_pods_are_made_adopted_released_and_deleted() -> None:
         await world.check()
         assert "bare" in {pod.metadata.name for pod in await world.pods()}
         await cluster.client.patch(PODS, Key("default", "bare"), {"metadata": {"labels": {"app": "c"}}})
-        await world.say("b", 40)
+        await world.set_pods("b", 40)
         await cluster.settle()
         await world.check()
         assert controller_of(await cluster.client.get(PODS, Key("default", "bare"))) is None
-        await world.say("b", 0)
+        await world.set_pods("b", 0)
         await cluster.settle()
         await world.check()
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_goes_wrong_each_owner_ends_with_the_pods_it_wants() -> None:
+async def test_each_owner_has_wanted_pods_after_faults() -> None:
     async with Cluster() as cluster:
         world = await begin(cluster)
         replica = await cluster.manage("--leader-elect=false", specs=SPECS, faults=0.2)
@@ -180,7 +180,7 @@ async def test_whatever_goes_wrong_each_owner_ends_with_the_pods_it_wants() -> N
             await world.act()
             await cluster.sleep(random_source().uniform(0, 5))
         replica.network.rate = 0.0
-        replica.network.cut()  # a watch that fell silent is opened anew
+        replica.network.cut()  # silent watches are restarted
         replica.network.heal()
         await cluster.advance(QUIET)
         await world.check()

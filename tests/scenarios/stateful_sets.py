@@ -1,4 +1,4 @@
-"""One stateful set in a cluster: what is asked of it, and the pods, claims and revisions it has."""
+"""Requests to one stateful set, and readers of its pods, claims and revisions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ PARALLEL = {"podManagementPolicy": "Parallel"}
 
 
 class Log:
-    """What happened to pods and stateful sets, in order: `+web-0` created, `web-0` ready, `-web-0` gone."""
+    """Records changes of pods and stateful sets in order: `+web-0` created, `web-0` ready, `-web-0` deleted."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.pods: list[str] = []
@@ -58,7 +58,7 @@ async def found(cluster: Cluster) -> StatefulSet:
 
 
 async def numbers(cluster: Cluster) -> tuple[int, ...]:
-    """Those of replicas, of ready, of available, of current and of updated ones."""
+    """Return the numbers of replicas, and of ready, available, current and updated replicas."""
     status = (await found(cluster)).status
     counts = (status.replicas, status.ready_replicas, status.available_replicas)
     return (*counts, status.current_replicas, status.updated_replicas)
@@ -70,12 +70,12 @@ def image_of(pod: Pod) -> str:
 
 
 async def images(cluster: Cluster) -> dict[str, str]:
-    """The version that each pod runs."""
+    """Return the image version of each pod."""
     return {pod.metadata.name: image_of(pod).rpartition(":")[2] for pod in await pods(cluster)}
 
 
 async def claims(cluster: Cluster) -> dict[str, list[str]]:
-    """The claims, and the names of their owners."""
+    """Return the names of the owners of each claim."""
     listed = (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items
     return {one.metadata.name: [each.name for each in one.metadata.owner_references] for one in listed}
 

@@ -1,4 +1,4 @@
-"""Nodes and pods for the scheduler, and what it tells of them."""
+"""Builders of nodes and pods for the scheduler, and readers of its events and conditions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ async def make_node(cluster: Cluster, name: str, cpu: str = "4", pods: str = "11
     allocatable = {"cpu": cpu, "memory": "8Gi", "pods": pods}
     tree = {"metadata": {"name": name, "labels": labels}, "spec": parts, "status": {"allocatable": allocatable}}
     await cluster.client.create(NODES, Node.decode(msgspec.json.encode(tree)))
-    taints = parts.get("taints", [])  # a new node has one until it is ready
+    taints = parts.get("taints", [])  # remove the not-ready taint of a new node
     await cluster.client.patch(NODES, Key("", name), {"spec": {"taints": taints}})
 
 
@@ -37,7 +37,7 @@ async def nodes_of(cluster: Cluster) -> dict[str, str]:
     return {pod.metadata.name: pod.spec.node_name for pod in (await cluster.client.list(PODS, "default")).items}
 
 
-async def told(cluster: Cluster, reason: str) -> list[str]:
+async def events_of(cluster: Cluster, reason: str) -> list[str]:
     return [one.message for one in (await cluster.client.list(EVENTS, "default")).items if one.reason == reason]
 
 

@@ -1,4 +1,4 @@
-"""What comes and goes leaves nothing behind in a manager's memory (virtual time)."""
+"""Deleted objects leave nothing in the memory of a manager (virtual time)."""
 
 import gc
 import re
@@ -24,19 +24,17 @@ from controller_manager.testing import Cluster, Replica, builders, hot_loops, ti
 from controllers.garbage_collector import graph
 
 ROUNDS = 15
-QUIET = 700.0  # seconds: longer than any watch, and than equal events become one
+QUIET = 700.0  # seconds; longer than any watch and than the aggregation of equal events
 
-# Where the manager allocates; what the server does too is left out, which keeps a history on purpose.
+# Where the manager allocates; the server keeps a history on purpose and is left out.
 PLACES = re.compile(r"/(controllers|controller_manager/(app|cache|client|controller|work))/")
 
 Held = Mapping[str, int]
 
 
 @pytest.fixture(autouse=True)
-def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is bounded is full at once: how many absent owners are remembered, what of events for how long, and how
-    much of what happened.
-    """
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make bounded caches small: absent owners, counted events and their lifetime, and history."""
     monkeypatch.setattr(graph, "MOST_ABSENT", 3)
     monkeypatch.setattr(events, "_REFILL", 25 / QUIET)
     monkeypatch.setattr(timeline, "_MOST", 50)
@@ -46,7 +44,7 @@ def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def traced() -> Iterator[None]:
-    """From here on each piece of memory is known by the line that allocated it."""
+    """Trace allocations by line of code from here on."""
     tracemalloc.start()
     try:
         yield
@@ -68,20 +66,20 @@ async def come_and_go(cluster: Cluster, wave: str) -> None:
 
 
 def held() -> Held:
-    """How many pieces of memory each line of the manager's code allocated and something still holds.
+    """Return the number of live allocations by line of the manager's code.
 
-    Bytes would not do: a dict that has room for more than is in it grows in leaps.
+    Bytes would not do: a dict that has spare room grows in leaps.
     """
-    sys._clear_type_cache()  # where Python remembers the names of attributes that C code asked for, up to 4096 of them
+    sys._clear_type_cache()  # Python caches up to 4096 names of attributes that C code looks up
     gc.collect()
     found = ((one.traceback[0], one.count) for one in tracemalloc.take_snapshot().statistics("lineno"))
     return {f"{line.filename}:{line.lineno}": count for line, count in found if PLACES.search(line.filename)}
 
 
 def leaks(after: Sequence[Held], least: int) -> Mapping[str, list[int]]:
-    """The lines of which `least` pieces more are held each time, and how many more.
+    """Return the lines whose live allocations grow by at least `least` each time, and their growth.
 
-    What breathes does not grow each time, or by fewer: buffers of watches, retries that are due, counts beyond 256.
+    Other lines do not grow each time, or by less: buffers of watches, due retries, counts above 256.
     """
     more = {
         line: [later.get(line, 0) - earlier.get(line, 0) for earlier, later in pairwise(after)] for line in after[-1]
@@ -90,21 +88,21 @@ def leaks(after: Sequence[Held], least: int) -> Mapping[str, list[int]]:
 
 
 @pytest.mark.virtual
-async def test_objects_that_came_and_went_leave_nothing_behind() -> None:
+async def test_deleted_objects_leave_no_memory() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--kube-api-qps=0")
         with traced():
-            for wave in ("first", "second", "third"):  # until what is bounded is full
+            for wave in ("first", "second", "third"):  # until all bounded caches are full
                 await come_and_go(cluster, wave)
             after = []
             for wave in ("fourth", "fifth", "sixth"):
                 await come_and_go(cluster, wave)
                 after.append(held())
-        assert leaks(after, ROUNDS) == {}  # one forgotten key of each pod
+        assert leaks(after, ROUNDS) == {}  # a leak would be one key per pod
 
 
-class Moody:
-    """A controller whose reconciles end in every way there is, by chance."""
+class FailingController:
+    """A controller whose reconciles end in a random one of all possible ways."""
 
     def __init__(self, context: Context, options: Options) -> None:
         self._context = context
@@ -124,12 +122,14 @@ class Moody:
 
 
 MAY = (PolicyRule(("",), ("pods",), ("patch",)),)
-MOODY = ControllerSpec(name="moody-controller", reconciler=Moody, options=Options, watches=(For(PODS),), rbac=MAY)
+FAILING = ControllerSpec(
+    name="moody-controller", reconciler=FailingController, options=Options, watches=(For(PODS),), rbac=MAY
+)
 PODS_EACH = 10
 
 
-async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int) -> None:
-    """Whole namespaces come and go, while watches break and requests are lost; then all is quiet."""
+async def run_an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int) -> None:
+    """Create and delete whole namespaces under faults, then wait until all is quiet."""
     for number in range(namespaces):
         space = f"{name}-{number}"
         await cluster.client.create(NAMESPACES, builders.namespace(space))
@@ -147,7 +147,7 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
         await cluster.client.delete(NAMESPACES, Key("", space))
         await cluster.sleep(60)
     replica.network.rate = 0
-    # Until what is remembered of events makes no difference any more, and one more event, which has it forgotten.
+    # Wait until remembered events expire, then write one more event, which removes them.
     await cluster.advance(QUIET + 1)
     await cluster.client.create(PODS, builders.pod(name))
     await cluster.advance(1)
@@ -157,14 +157,14 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("hours", "namespaces"), [(3, 3), pytest.param(5, 10, marks=pytest.mark.long)])
-async def test_hours_of_failures_and_lost_watches_leave_nothing_behind(hours: int, namespaces: int) -> None:
+async def test_hours_of_faults_leave_no_memory(hours: int, namespaces: int) -> None:
     async with Cluster() as cluster:
-        specs = (*catalog.discover(controllers), MOODY)
+        specs = (*catalog.discover(controllers), FAILING)
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=0", specs=specs, strict=False)
         with traced():
             after = []
             for hour in range(hours):
-                await an_hour(cluster, replica, f"hour-{hour}", namespaces)
+                await run_an_hour(cluster, replica, f"hour-{hour}", namespaces)
                 after.append(held())
         assert not replica.has_ended
-        assert leaks(after, namespaces * PODS_EACH) == {}  # one forgotten key of each pod
+        assert leaks(after, namespaces * PODS_EACH) == {}  # a leak would be one key per pod

@@ -1,4 +1,4 @@
-"""Nodes for a daemon set, and the pods and revisions it has."""
+"""Builders of nodes for a daemon set, and readers of its pods and revisions."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ OLD, NEW = "example.org/app:1", "example.org/app:2"
 
 
 async def join(cluster: Cluster, *names: str, **labels: str) -> None:
-    """Have nodes that are ready."""
+    """Create ready nodes."""
     for name in names:
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name=name, labels=labels)))
         await taint(cluster, name)
@@ -47,7 +47,7 @@ async def use(cluster: Cluster, image: str) -> None:
 
 
 async def placed(cluster: Cluster, owner: str = "web") -> list[str]:
-    """The node of each pod of a daemon set that is not being deleted."""
+    """Return the node of each pod of a daemon set, without pods that are being deleted."""
     return sorted(map(node_of, await owned(cluster, owner)))
 
 
@@ -60,9 +60,7 @@ async def revisions(cluster: Cluster) -> list[ControllerRevision]:
 
 
 async def numbers(cluster: Cluster) -> tuple[int, ...]:
-    """Those of nodes that should run a pod, that have one, of the present template, ready, available, and that should
-    have none.
-    """
+    """Return the status numbers: desired, current, updated, ready, available and misscheduled."""
     found = await get(cluster)
     status = found.status
     assert status.observed_generation == found.metadata.generation

@@ -1,4 +1,4 @@
-"""The autoscaler when targets and APIs hang, are refused, or cannot be scaled."""
+"""The autoscaler with targets and APIs that hang, reject requests or cannot be scaled."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
-from tests.scenarios.autoscaled import HPAS, ONLY, conditions_of, events, external, manage, shop
+from tests.scenarios.autoscaler import HPAS, ONLY, conditions_of, events, external, manage, shop
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_an_api_that_hangs_holds_up_nobody_else() -> None:
+async def test_hanging_metrics_api_does_not_block_other_autoscalers() -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         meter.hanging.add(EXTERNAL_METRICS)
@@ -33,7 +33,7 @@ async def test_an_api_that_hangs_holds_up_nobody_else() -> None:
         assert stuck["ScalingActive"] == ("False", "FailedGetExternalMetric")
 
 
-async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
+async def test_hanging_scale_does_not_block_other_resources() -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
@@ -59,7 +59,7 @@ async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
         assert (await conditions_of(cluster, Key("default", "stuck-7")))["AbleToScale"] == ("False", "FailedGetScale")
 
 
-async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> None:
+async def test_scale_update_timeout_frees_worker_for_others() -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         shops = [Workload(cluster, meter, name, load=300) for name in ("a", "b", "c", "d", "e", "web")]
@@ -78,7 +78,7 @@ async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> 
         for each in shops[:5]:
             await cluster.client.create(HPAS, autoscaler(each))
         await cluster.sleep(5)
-        assert hanging[-1] == 5, "all turns are taken"
+        assert hanging[-1] == 5, "all workers hang"
         await cluster.client.create(HPAS, autoscaler(shops[5]))
         await cluster.sleep(35)
         assert await shops[5].replicas() == 4
@@ -86,7 +86,7 @@ async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> 
         assert (await conditions_of(cluster, key))["AbleToScale"] == ("False", "FailedUpdateScale")
 
 
-async def test_what_a_scale_is_refused_for_is_told() -> None:
+async def test_rejected_scale_update_is_reported() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(2)

@@ -1,9 +1,9 @@
-"""What is kept in every namespace: the account `default` and the authorities pods trust, in virtual time.
+"""The service account `default` and the root CA config map of every namespace, in virtual time.
 
-Invariants, whatever goes wrong meanwhile:
-  - the account is created and never changed, whatever is in it; the config map is created and updated;
-  - nothing but these two is written, and nothing is deleted;
-  - once it is quiet, every namespace that is not being deleted has both, and the config map says what it should.
+Invariants under faults:
+- the account is created and never changed; the config map is created and updated;
+- no other object is written, and none is deleted;
+- after recovery each namespace that is not being deleted has both, and the config map is correct.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ def root_ca(tmp_path: Path) -> Path:
 
 
 async def manage(cluster: Cluster, root_ca: Path, *flags: str, faults: float = 0.0) -> Replica:
-    told = (BOTH, f"--root-ca-file={root_ca}", *(flags or ("--leader-elect=false",)))
-    return await cluster.manage(*told, faults=faults, may_lose_lead=faults > 0)
+    samples = (BOTH, f"--root-ca-file={root_ca}", *(flags or ("--leader-elect=false",)))
+    return await cluster.manage(*samples, faults=faults, may_lose_lead=faults > 0)
 
 
 async def published(cluster: Cluster, namespace: str) -> ConfigMap:
@@ -53,7 +53,7 @@ async def published(cluster: Cluster, namespace: str) -> ConfigMap:
 
 
 @pytest.mark.virtual
-async def test_every_namespace_has_both_the_new_ones_too(root_ca: Path) -> None:
+async def test_every_namespace_gets_account_and_root_ca(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
         await cluster.client.create(NAMESPACES, builders.namespace("new"))
@@ -66,7 +66,7 @@ async def test_every_namespace_has_both_the_new_ones_too(root_ca: Path) -> None:
 
 
 @pytest.mark.virtual
-async def test_two_that_lead_beside_each_other_do_not_fail(root_ca: Path) -> None:
+async def test_two_active_managers_cause_no_errors(root_ca: Path) -> None:
     async with Cluster() as cluster:
         replicas = [await manage(cluster, root_ca) for _ in range(2)]
         for number in range(10):
@@ -75,12 +75,12 @@ async def test_two_that_lead_beside_each_other_do_not_fail(root_ca: Path) -> Non
         outcomes = [
             one.work.outcomes for replica in replicas for one in replica.manager.state().controllers if one.work
         ]
-        assert sum(one.get("conflict", 0) for one in outcomes) > 0, "they never met"
+        assert sum(one.get("conflict", 0) for one in outcomes) > 0, "no write conflict occurred"
         assert [one for one in outcomes if "error" in one] == []
 
 
 @pytest.mark.virtual
-async def test_what_is_deleted_comes_back_and_what_is_changed_is_put_right(root_ca: Path) -> None:
+async def test_deleted_or_edited_objects_are_restored(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
         await cluster.settle()
@@ -97,7 +97,7 @@ async def test_what_is_deleted_comes_back_and_what_is_changed_is_put_right(root_
 
 
 @pytest.mark.virtual
-async def test_a_namespace_that_is_being_deleted_gets_nothing_back(root_ca: Path) -> None:
+async def test_terminating_namespace_gets_no_objects(root_ca: Path) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster, root_ca)
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -114,7 +114,7 @@ async def test_a_namespace_that_is_being_deleted_gets_nothing_back(root_ca: Path
 
 @pytest.mark.virtual
 @pytest.mark.flag("root-ca-file")
-async def test_another_content_of_the_file_is_published_everywhere(root_ca: Path) -> None:
+async def test_changed_root_ca_file_is_published_everywhere(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
         await cluster.settle()
@@ -127,7 +127,7 @@ async def test_another_content_of_the_file_is_published_everywhere(root_ca: Path
 
 
 @pytest.mark.virtual
-async def test_a_file_of_no_use_keeps_the_manager_from_starting(root_ca: Path) -> None:
+async def test_invalid_root_ca_file_fails_startup(root_ca: Path) -> None:
     write(root_ca, "broken")
     async with Cluster() as cluster:
         with pytest.raises(ConfigError, match="holds no certificates in PEM"):
@@ -135,7 +135,7 @@ async def test_a_file_of_no_use_keeps_the_manager_from_starting(root_ca: Path) -
 
 
 @pytest.mark.virtual
-async def test_without_a_file_and_without_authorities_of_the_client_pods_get_an_empty_one() -> None:
+async def test_without_authorities_an_empty_root_ca_is_published() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", BOTH)
         await cluster.settle()
@@ -143,23 +143,23 @@ async def test_without_a_file_and_without_authorities_of_the_client_pods_get_an_
 
 
 @pytest.mark.virtual
-async def test_it_is_counted_how_it_went(root_ca: Path) -> None:
+async def test_root_ca_publisher_metrics_count_syncs(root_ca: Path) -> None:
     async with Cluster() as cluster:
         page = "--authorization-always-allow-paths=/metrics"
         replica = await manage(cluster, root_ca, page, "--leader-elect=false")
         await cluster.settle()
         answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(answer.body, bytes)
-        told = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines() if not line.startswith("#"))
-        assert float(told['root_ca_cert_publisher_sync_total{code="200"}']) >= 4
-        assert float(told['root_ca_cert_publisher_sync_duration_seconds_count{code="200"}']) >= 4
+        samples = dict(line.rsplit(" ", 1) for line in answer.body.decode().splitlines() if not line.startswith("#"))
+        assert float(samples['root_ca_cert_publisher_sync_total{code="200"}']) >= 4
+        assert float(samples['root_ca_cert_publisher_sync_duration_seconds_count{code="200"}']) >= 4
 
 
 class Written:
     """Checks each write of a manager against the invariants, before the server sees it."""
 
     def __init__(self) -> None:
-        self.offences: list[str] = []
+        self.violations: list[str] = []
 
     def __call__(self, request: Request) -> Response | None:
         if request.method != "GET" and not {"leases", "events"} & set(request.path.split("/")):
@@ -168,12 +168,12 @@ class Written:
                 collection, _, name = request.path.rpartition("/")
             kind = collection.rpartition("/")[2]
             if (request.method, kind) not in WRITES or name not in ("", NAME):
-                self.offences.append(f"{request.method} {request.path}")
+                self.violations.append(f"{request.method} {request.path}")
         return None
 
 
 async def disturb(cluster: Cluster, root_ca: Path) -> None:
-    """One thing people do."""
+    """Run a random action of users."""
     space = SPACES[int(random_source().uniform(0, len(SPACES))) % len(SPACES)]
     account, bundle = Key(space, "default"), Key(space, NAME)
     client = cluster.client
@@ -193,7 +193,7 @@ async def disturb(cluster: Cluster, root_ca: Path) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
+async def test_account_and_root_ca_exist_after_faults(root_ca: Path) -> None:
     async with Cluster() as cluster:
         written = Written()
         replicas = [await manage(cluster, root_ca, "--leader-elect=true", faults=0.2) for _ in range(2)]
@@ -208,13 +208,13 @@ async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
             replicas.append(await manage(cluster, root_ca, "--leader-elect=true"))
         for replica in replicas:
             replica.network.rate = 0
-            replica.network.cut()  # a watch that fell silent is opened anew
+            replica.network.cut()  # silent watches are restarted
             replica.network.heal()
         await cluster.sleep(QUIET)
-        if all(replica.has_ended for replica in replicas):  # whoever lost the lead ends, to be started anew
+        if all(replica.has_ended for replica in replicas):  # a replica that loses the lease exits and is restarted
             await manage(cluster, root_ca, "--leader-elect=true")
         await cluster.advance(QUIET)
-        assert written.offences == []
+        assert written.violations == []
         for namespace in (await cluster.client.list(NAMESPACES)).items:
             await check(cluster, namespace, read(root_ca))
 

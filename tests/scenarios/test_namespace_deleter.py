@@ -1,4 +1,4 @@
-"""What a resource has in a namespace is deleted whatever the resource can do, and with few requests."""
+"""The content of a namespace is deleted with few requests, whatever verbs a resource supports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ ALL = ("list", "delete", "deletecollection")
 
 
 class World:
-    """A cluster, and a client of it whose requests are written down and may be refused."""
+    """A cluster, and a client whose requests are recorded and can be rejected."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -63,18 +63,18 @@ def served(*verbs: str) -> ServedResource:
     return ServedResource(CONFIG_MAPS.metadata_only(), frozenset(verbs), {})
 
 
-async def test_an_empty_resource_costs_one_request(world: World) -> None:
+async def test_empty_resource_costs_one_request(world: World) -> None:
     assert (await world.deleter.clear(served(*ALL), "default")).count == 0
     assert world.requests == ["GET configmaps"]
 
 
-async def test_content_is_deleted_together(world: World) -> None:
+async def test_objects_are_deleted_as_a_collection(world: World) -> None:
     await world.fill(3)
     assert (await world.deleter.clear(served(*ALL), "default")).count == 0
     assert world.requests == ["GET configmaps", "DELETE configmaps", "GET configmaps"]
 
 
-async def test_what_is_on_its_way_is_only_looked_at(world: World) -> None:
+async def test_terminating_objects_are_only_listed(world: World) -> None:
     await world.fill(2, "example.org/hold")
     await world.deleter.clear(served(*ALL), "default")
     world.requests.clear()
@@ -83,14 +83,14 @@ async def test_what_is_on_its_way_is_only_looked_at(world: World) -> None:
     assert world.requests == ["GET configmaps"]
 
 
-async def test_a_deletion_that_waits_for_dependents_is_hurried(world: World) -> None:
+async def test_foreground_deletion_is_forced(world: World) -> None:
     await world.fill(1)
     await world.cluster.client.delete(CONFIG_MAPS, Key("default", "c-0"), propagation="Foreground")
     assert await world.left() == ["c-0"]
     assert (await world.deleter.clear(served(*ALL), "default")).count == 0
 
 
-async def test_objects_that_cannot_be_deleted_together_go_one_by_one(world: World) -> None:
+async def test_objects_without_deletecollection_are_deleted_singly(world: World) -> None:
     await world.fill(3)
     assert (await world.deleter.clear(served("list", "delete"), "default")).count == 0
     assert sorted(world.requests[-4:-1]) == ["DELETE c-0", "DELETE c-1", "DELETE c-2"]
@@ -98,7 +98,7 @@ async def test_objects_that_cannot_be_deleted_together_go_one_by_one(world: Worl
 
 
 @pytest.mark.parametrize("refusal", [MethodNotAllowed("no"), NotFound("no")], ids=["405", "404"])
-async def test_a_server_that_refuses_what_it_offers_is_asked_otherwise(world: World, refusal: ApiError) -> None:
+async def test_rejected_collection_delete_falls_back_to_single_deletes(world: World, refusal: ApiError) -> None:
     await world.fill(2)
 
     def refuse(request: Request) -> Response | None:
@@ -110,14 +110,14 @@ async def test_a_server_that_refuses_what_it_offers_is_asked_otherwise(world: Wo
     assert await world.left() == []
 
 
-async def test_what_cannot_be_listed_is_deleted_unseen(world: World) -> None:
+async def test_unlistable_resource_is_deleted_without_listing(world: World) -> None:
     await world.fill(2)
     assert (await world.deleter.clear(served("delete", "deletecollection"), "default")).count == 0
     assert world.requests == ["DELETE configmaps"]
     assert await world.left() == []
 
 
-async def test_an_object_that_is_refused_keeps_no_other_and_is_told_of(world: World) -> None:
+async def test_failed_delete_is_reported_and_blocks_no_other(world: World) -> None:
     await world.fill(3)
 
     def refuse(request: Request) -> Response | None:
@@ -131,13 +131,13 @@ async def test_an_object_that_is_refused_keeps_no_other_and_is_told_of(world: Wo
     assert await world.left() == ["c-1"]
 
 
-async def test_a_resource_that_is_gone_has_nothing(world: World) -> None:
+async def test_missing_resource_counts_as_empty(world: World) -> None:
     world.refuse = lambda _: Response(404, {}, b"")
     remains = await world.deleter.clear(served(*ALL), "default")
     assert (remains.count, remains.failure) == (0, "")
 
 
-async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: World) -> None:
+async def test_concurrent_callers_share_discovery(world: World) -> None:
     cache = DiscoveryClient(world.client)
     await asyncio.sleep(1)
     now = asyncio.get_running_loop().time()
@@ -150,7 +150,7 @@ async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: Worl
     assert len(world.requests) == 4
 
 
-async def test_an_answer_that_was_asked_for_too_early_serves_nobody(world: World) -> None:
+async def test_discovery_started_too_early_is_not_reused(world: World) -> None:
     cache = DiscoveryClient(world.client)
     gate = asyncio.Event()
     inner = world._transport.send

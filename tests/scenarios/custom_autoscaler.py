@@ -1,6 +1,6 @@
-"""Steps on an autoscaler whose target is of a custom resource, and what is to be seen after each."""
+"""Recorded steps on an autoscaler whose target is a custom resource, and the observed state after each step."""
 
-from tests.scenarios.hands import Ask, Tree
+from tests.scenarios.batch_steps import SendRequest, Tree
 
 GROUP = "sea.example.org"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -12,11 +12,13 @@ SCALE = {
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-class Harbour:
-    """Takes steps on the boat `anna` and its autoscaler in a namespace."""
+class CustomAutoscalerSteps:
+    """Runs steps on the custom object `anna` of the kind Boat and on its autoscaler; the verbs are those of the
+    recording.
+    """
 
-    def __init__(self, ask: Ask, namespace: str) -> None:
-        self._ask = ask
+    def __init__(self, ask: SendRequest, namespace: str) -> None:
+        self._send_request = ask
         self._boats = f"/apis/{GROUP}/v1/namespaces/{namespace}/boats"
         self._scalers = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
         self._events = f"/api/v1/namespaces/{namespace}/events"
@@ -25,29 +27,29 @@ class Harbour:
         await getattr(self, verb)(*words)
 
     async def define(self, scaled: bool) -> None:
-        """Define boats, which may have a scale."""
+        """Define the custom resource, with a scale subresource if `scaled`."""
         names = {"plural": "boats", "kind": "Boat", "listKind": "BoatList", "singular": "boat"}
         parts: Tree = {"status": {}, **({"scale": SCALE} if scaled else {})}
         schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": OPEN, "status": OPEN}}}
         version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": parts}
         spec = {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}
         tree = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
-        await self._ask("POST", DEFINITIONS, {**tree, "metadata": {"name": f"boats.{GROUP}"}})
+        await self._send_request("POST", DEFINITIONS, {**tree, "metadata": {"name": f"boats.{GROUP}"}})
 
     async def launch(self, crew: int) -> None:
         tree = {"apiVersion": f"{GROUP}/v1", "kind": "Boat", "metadata": {"name": "anna"}, "spec": {"crew": crew}}
-        await self._ask("POST", self._boats, tree)
+        await self._send_request("POST", self._boats, tree)
         await self.board(crew)
 
     async def board(self, aboard: int) -> None:
         status = {"aboard": aboard, "selector": "boat=anna"}
-        await self._ask("PATCH", f"{self._boats}/anna/status", {"status": status})
+        await self._send_request("PATCH", f"{self._boats}/anna/status", {"status": status})
 
     async def man(self, crew: int) -> None:
-        await self._ask("PATCH", f"{self._boats}/anna", {"spec": {"crew": crew}})
+        await self._send_request("PATCH", f"{self._boats}/anna", {"spec": {"crew": crew}})
 
     async def sink(self) -> None:
-        await self._ask("DELETE", f"{self._boats}/anna", None)
+        await self._send_request("DELETE", f"{self._boats}/anna", None)
 
     async def scale(self, kind: str, least: int, most: int) -> None:
         target = {"apiVersion": f"{GROUP}/v1", "kind": kind, "name": "anna"}
@@ -55,23 +57,23 @@ class Harbour:
         metrics = [{"type": "Resource", "resource": cpu}]
         spec = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, "metrics": metrics}
         tree = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "anna"}}
-        await self._ask("POST", self._scalers, {**tree, "spec": spec})
+        await self._send_request("POST", self._scalers, {**tree, "spec": spec})
 
     async def limit(self, least: int, most: int) -> None:
         change = {"spec": {"minReplicas": least, "maxReplicas": most}}
-        await self._ask("PATCH", f"{self._scalers}/anna", change)
+        await self._send_request("PATCH", f"{self._scalers}/anna", change)
 
     async def seen(self) -> Tree:
-        _, scaler = await self._ask("GET", f"{self._scalers}/anna", None)
-        code, boat = await self._ask("GET", f"{self._boats}/anna", None)
-        _, events = await self._ask("GET", self._events, None)
+        _, scaler = await self._send_request("GET", f"{self._scalers}/anna", None)
+        code, boat = await self._send_request("GET", f"{self._boats}/anna", None)
+        _, events = await self._send_request("GET", self._events, None)
         status = scaler.get("status", {})
-        told = (one for one in events["items"] if one["involvedObject"]["kind"] == "HorizontalPodAutoscaler")
+        events_seen = (one for one in events["items"] if one["involvedObject"]["kind"] == "HorizontalPodAutoscaler")
         return {
             "crew": boat["spec"]["crew"] if code == 200 else None,
             "replicas": [status.get("currentReplicas", 0), status.get("desiredReplicas", 0)],
             "conditions": sorted(
                 f"{one['type']} {one['status']} {one['reason']}" for one in status.get("conditions") or ()
             ),
-            "events": sorted({f"{one['type']} {one['reason']}" for one in told}),
+            "events": sorted({f"{one['type']} {one['reason']}" for one in events_seen}),
         }

@@ -1,19 +1,18 @@
-"""The garbage collector while everything goes wrong, by seed, in virtual time.
+"""The garbage collector under faults, by seed, in virtual time.
 
-Whatever fails, whenever it is looked at:
+At any time:
 
-1. nothing is collected that has a live owner, one that has never waited for its dependents to go;
-2. nothing is collected for an owner that was deleted so that its dependents stay;
-3. an owner that is deleted in the foreground goes after the dependents that hold it up.
+1. no object is collected that has a live owner which never waited for its dependents;
+2. no object is collected for an owner that was deleted with the policy Orphan;
+3. an owner deleted in the foreground is removed after its blocking dependents.
 
-And once it is quiet:
+After recovery:
 
-4. nothing is left whose owners are all gone;
-5. nobody names an owner that orphaned its dependents;
-6. nothing waits with a finalizer of ours.
+4. no object is left whose owners are all deleted;
+5. no object refers to an owner that orphaned its dependents;
+6. no object waits with a finalizer of ours.
 
-2 and 3 are promised to dependents that were there for a while when their owner was deleted: for others the news may
-come late.
+2 and 3 hold for dependents that existed for a while when their owner was deleted; of others the watch may report late.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting
-from tests.scenarios.trials import SmallDiscovery, one_of
+from tests.scenarios.faults import SmallDiscovery, random_choice
 
 FAULTS = 0.2
 ROUNDS = 6
@@ -40,18 +39,18 @@ POLICIES = ("Background", "Foreground", "Orphan")
 DISCOVERY = SmallDiscovery(configmaps="ConfigMap", secrets="Secret")
 
 
-class Witness:
-    """Sees every write of the server, and holds the collector to its promises. `there` is what there is, by uid."""
+class DeletionChecker:
+    """Checks every write of the server against the invariants; `there` has the existing objects by uid."""
 
     def __init__(self) -> None:
         self.there: dict[str, ObjectMeta] = {}
-        # Whom people deleted, by uid, and whom, of those who were there for a while, that must not touch, by uid.
+        # Deleted objects by uid, and by uid the older dependents that their deletion must not touch.
         self.deleted: set[str] = set()
         self.protected: dict[str, set[str]] = {}
         self.blocked: dict[str, set[str]] = {}
-        # Who has waited for its dependents to go; if somebody else holds it then, that comes to light late.
+        # Owners that have waited for their dependents; a finalizer of a user delays when this is seen.
         self.waited: set[str] = set()
-        self.broken: list[str] = []
+        self.violations: list[str] = []
 
     def see(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -63,7 +62,7 @@ class Witness:
                     self._written(meta)
 
     def asked(self, uid: str, policy: str, dependents: set[str]) -> None:
-        """Somebody deletes that object, on which those depend."""
+        """Record the deletion of an object and its dependents."""
         self.deleted.add(uid)
         if policy == "Orphan":
             self.protected[uid] = dependents
@@ -84,26 +83,26 @@ class Witness:
         for uid in self.blocked.get(meta.uid, ()):
             holder = self.there.get(uid)
             if holder and any(r.uid == meta.uid and r.block_owner_deletion for r in holder.owner_references):
-                self.broken.append(f"{meta.name} did not wait for {holder.name}")
+                self.violations.append(f"{meta.name} did not wait for {holder.name}")
 
     def _collected(self, meta: ObjectMeta) -> None:
-        """The deletion of an object begins, when it was like this."""
+        """Check an object when its deletion begins."""
         if meta.uid in self.deleted:
             return
         for reference in meta.owner_references:
             owner = self.there.get(reference.uid)
             if owner is not None and reference.uid not in self.waited:
-                self.broken.append(f"{meta.name} was collected although {owner.name} is there")
+                self.violations.append(f"{meta.name} was collected although {owner.name} is there")
             if meta.uid in self.protected.get(reference.uid, ()):
-                self.broken.append(f"{meta.name} was collected although {reference.name} orphaned it")
+                self.violations.append(f"{meta.name} was collected although {reference.name} orphaned it")
 
 
 class World:
-    """Config maps that own each other, a collector that is interrupted, and a server that is too."""
+    """Config maps that own each other, and a collector and a server that are interrupted."""
 
-    def __init__(self, cluster: Cluster, witness: Witness) -> None:
+    def __init__(self, cluster: Cluster, checker: DeletionChecker) -> None:
         self.cluster = cluster
-        self.witness = witness
+        self.checker = checker
         self.made: list[ObjectMeta] = []
         self.replica: Replica | None = None
 
@@ -112,8 +111,8 @@ class World:
         self.replica.network.intercept(DISCOVERY)
 
     async def make(self, owners: int) -> None:
-        """An object that names some of those that were made before it, whether they are still there or not."""
-        chosen = {meta.uid: meta for meta in (one_of(self.made) for _ in range(owners))} if self.made else {}
+        """Create an object that refers to some older ones, which may be deleted."""
+        chosen = {meta.uid: meta for meta in (random_choice(self.made) for _ in range(owners))} if self.made else {}
         references = tuple(_reference(meta) for meta in chosen.values())
         finalizers = (HOLD,) if random_source().uniform(0, 1) < 0.2 else ()
         name = f"c-{len(self.made)}"
@@ -122,43 +121,43 @@ class World:
         self.made.append(made.metadata)
 
     async def tie(self) -> None:
-        """Somebody names an owner that was made after it: circles come about."""
-        meta, owner = one_of(self.made), one_of(self.made)
+        """Add a reference to a younger owner, which creates cycles."""
+        meta, owner = random_choice(self.made), random_choice(self.made)
         change = {"metadata": {"ownerReferences": [_reference(owner)]}}
         await self.cluster.client.patch(CONFIG_MAPS, Key("default", meta.name), change)
 
     async def delete(self, settled: frozenset[str]) -> None:
-        meta, policy = one_of(self.made), one_of(POLICIES)
-        found = self.witness.there.get(meta.uid)
+        meta, policy = random_choice(self.made), random_choice(POLICIES)
+        found = self.checker.there.get(meta.uid)
         if found is None or found.deletion_timestamp:
             return
         dependents = {
             uid
-            for uid, other in self.witness.there.items()
+            for uid, other in self.checker.there.items()
             if uid in settled and any(reference.uid == meta.uid for reference in other.owner_references)
         }
-        self.witness.asked(meta.uid, policy, dependents)
+        self.checker.asked(meta.uid, policy, dependents)
         await self.cluster.client.delete(CONFIG_MAPS, Key("default", meta.name), propagation=policy, uid=meta.uid)
 
-    async def trouble(self) -> None:
+    async def fail_something(self) -> None:
         assert self.replica is not None
-        await one_of((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
+        await random_choice((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
 
-    async def calm(self) -> None:
-        """All faults end, and whoever held something lets go."""
+    async def heal(self) -> None:
+        """End all faults and remove all finalizers of users."""
         assert self.replica is not None
         self.replica.network.rate = 0
         await self.cluster.sleep(150)
-        while held := [meta for meta in self.witness.there.values() if HOLD in meta.finalizers]:
+        while held := [meta for meta in self.checker.there.values() if HOLD in meta.finalizers]:
             left = [name for name in held[0].finalizers if name != HOLD]
             change = {"metadata": {"finalizers": left or None}}
-            with contextlib.suppress(ApiError):  # the collector may have taken its own away meanwhile
+            with contextlib.suppress(ApiError):  # the collector may have removed its finalizer meanwhile
                 await self.cluster.client.patch(CONFIG_MAPS, Key("default", held[0].name), change)
         await self.cluster.advance(300)
 
     async def _lose_manager(self) -> None:
         assert self.replica is not None
-        await one_of((self.replica.kill, self.replica.stop))()
+        await random_choice((self.replica.kill, self.replica.stop))()
         await self.manage()
 
     async def _cut_off(self) -> None:
@@ -168,50 +167,50 @@ class World:
         self.replica.network.heal()
 
     async def _lose_server(self) -> None:
-        await one_of((self.cluster.stop_api, self.cluster.kill_api))()
+        await random_choice((self.cluster.stop_api, self.cluster.kill_api))()
         await self.cluster.sleep(random_source().uniform(0, 10))
         await self.cluster.start_api()
-        self.cluster.api.store.subscribe(self.witness.see)
+        self.cluster.api.store.subscribe(self.checker.see)
 
     async def _nothing(self) -> None:
         pass
 
 
 def _reference(meta: ObjectMeta) -> OwnerReference:
-    blocks = one_of((True, True, None))
+    blocks = random_choice((True, True, None))
     return OwnerReference(api_version="v1", kind="ConfigMap", name=meta.name, uid=meta.uid, block_owner_deletion=blocks)
 
 
 def left_behind(there: dict[str, ObjectMeta], orphaning: Callable[[str], bool]) -> list[str]:
-    """What is wrong with what is left, once it is quiet."""
-    wrong = [f"{meta.name} still waits" for meta in there.values() if is_waiting(meta) or is_orphaning(meta)]
+    """Return violations of the invariants after recovery."""
+    violations = [f"{meta.name} still waits" for meta in there.values() if is_waiting(meta) or is_orphaning(meta)]
     for meta in there.values():
         owners = [reference.uid for reference in meta.owner_references]
         if owners and not any(uid in there for uid in owners):
-            wrong.append(f"{meta.name} has lost all its owners")
-        wrong += [f"{meta.name} still names {uid}, which orphaned it" for uid in owners if orphaning(uid)]
-    return wrong
+            violations.append(f"{meta.name} has no owner left")
+        violations += [f"{meta.name} still names {uid}, which orphaned it" for uid in owners if orphaning(uid)]
+    return violations
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_the_promises_hold_whatever_goes_wrong() -> None:
-    witness = Witness()
+async def test_collector_meets_invariants_despite_faults() -> None:
+    checker = DeletionChecker()
     async with Cluster(["--watch-cache-window=10s"]) as cluster:
-        cluster.api.store.subscribe(witness.see)
-        world = World(cluster, witness)
+        cluster.api.store.subscribe(checker.see)
+        world = World(cluster, checker)
         await world.manage()
         for number in range(OBJECTS):
-            await world.make(0 if number < 3 else one_of((1, 1, 2)))
+            await world.make(0 if number < 3 else random_choice((1, 1, 2)))
         for _ in range(2):
             with contextlib.suppress(ApiError):
                 await world.tie()
         await cluster.sleep(200)
-        settled = frozenset(witness.there)
+        settled = frozenset(checker.there)
         for _ in range(ROUNDS):
-            for action in (world.trouble, lambda: world.delete(settled), lambda: world.make(1)):
+            for action in (world.fail_something, lambda: world.delete(settled), lambda: world.make(1)):
                 with contextlib.suppress(ApiError):
                     await action()
                 await cluster.sleep(random_source().uniform(0, 5))
-        await world.calm()
-        assert witness.broken == []
-        assert left_behind(witness.there, lambda uid: uid in witness.protected and uid not in witness.there) == []
+        await world.heal()
+        assert checker.violations == []
+        assert left_behind(checker.there, lambda uid: uid in checker.protected and uid not in checker.there) == []

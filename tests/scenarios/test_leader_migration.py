@@ -1,7 +1,7 @@
-"""Controllers change from one kind of manager to another while both run, and never two act at once (virtual time).
+"""Controllers migrate between two kinds of managers and never run in both at once (virtual time).
 
-It is the way people upgrade from a manager that has a controller to one that takes it over: step by step, each replica
-of the old kind stopped before one of the new kind starts.
+This is the upgrade path to a manager that takes over a controller: step by step, each replica of the old kind is
+stopped before one of the new kind starts.
 """
 
 import asyncio
@@ -29,17 +29,19 @@ controllerLeaders:
 
 
 @dataclass
-class Stage:
-    """Who acts for which controller right now."""
+class MigrationRun:
+    """Records which manager runs which controller."""
 
     folder: Path
     cluster: Cluster
     acting: dict[str, set[str]] = field(default_factory=dict)
     turns: list[str] = field(default_factory=list)
-    clashes: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     async def manager(self, kind: str, owner: str = "") -> Replica:
-        """A manager of the kind old or new; with an `owner` it takes part in the migration, in which that kind owns."""
+        """Start a manager of kind `old` or `new`; with `owner` it takes part in the migration, where that kind owns the
+        controller.
+        """
         flags = [f"--leader-elect-resource-name={kind}-manager"]
         if owner:
             path = self.folder / f"{owner}.yaml"
@@ -50,14 +52,14 @@ class Stage:
         return await self.cluster.manage(*flags, specs=chosen, name=f"{kind}-manager")
 
     def _spec(self, kind: str, name: str) -> ControllerSpec[Options]:
-        acting, turns, clashes = self.acting.setdefault(name, set()), self.turns, self.clashes
+        acting, turns, violations = self.acting.setdefault(name, set()), self.turns, self.violations
 
         class Acts:
             def __init__(self, context: Context, options: Options) -> None:
                 pass
 
             async def reconcile(self, key: Key) -> Requeue:
-                clashes.extend(f"{name}: {kind} acts beside {other}" for other in acting)
+                violations.extend(f"{name}: {kind} acts beside {other}" for other in acting)
                 acting.add(kind)
                 if name == "moving" and turns[-1:] != [kind]:
                     turns.append(kind)
@@ -71,11 +73,11 @@ class Stage:
 
 
 async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
-    """Two replicas of the old kind, then migration turned on, the new kind rolled in, migration turned off again."""
+    """Start two old replicas, enable migration, roll in the new kind, and disable migration again."""
     async with Cluster() as cluster:
-        stage = Stage(folder, cluster)
+        migration = MigrationRun(folder, cluster)
         await cluster.client.create(PODS, builders.pod("a"))
-        replicas: list[Replica] = [await stage.manager("old") for _ in range(2)]
+        replicas: list[Replica] = [await migration.manager("old") for _ in range(2)]
         steps = [("old", "old"), ("old", "old"), ("new", "new"), ("new", "new"), ("new", ""), ("new", "")]
         for number, (kind, owner) in enumerate(steps):
             await cluster.sleep(random_source().uniform(5, 40))
@@ -86,29 +88,29 @@ async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
                 await leaving.kill()
             elif not leaving.has_ended:
                 await leaving.stop()
-            replicas.append(await stage.manager(kind, owner))
+            replicas.append(await migration.manager(kind, owner))
             for one in replicas:
                 one.network.rate = 0
         await cluster.sleep(60)
-        assert stage.clashes == []
-        return stage.turns
+        assert migration.violations == []
+        return migration.turns
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.flag("enable-leader-migration", "leader-migration-config")
-def test_a_controller_moves_from_one_kind_of_manager_to_the_other_and_never_two_act(seed: int, tmp_path: Path) -> None:
+def test_migrated_controller_never_runs_in_two_managers(seed: int, tmp_path: Path) -> None:
     turns = run(upgrade(tmp_path, bad_network=seed % 2 == 1), seed=seed)
     assert turns[0] == "old"
     assert turns[-1] == "new"
 
 
 @pytest.mark.virtual
-async def test_the_second_lock_is_sought_once_the_first_is_held_and_both_are_told(tmp_path: Path) -> None:
+async def test_migration_lock_is_acquired_after_main_lock(tmp_path: Path) -> None:
     async with Cluster() as cluster:
-        stage = Stage(tmp_path, cluster)
-        first = await stage.manager("old", "old")
+        migration = MigrationRun(tmp_path, cluster)
+        first = await migration.manager("old", "old")
         await cluster.sleep(3)
-        second = await stage.manager("old", "old")
+        second = await migration.manager("old", "old")
         await cluster.sleep(30)
         assert (await cluster.client.get(LEASES, SHARED)).spec.holder_identity == first.manager.state().identity
         assert [lock.leads for lock in first.manager.state().locks] == [True, True]
@@ -124,24 +126,24 @@ async def test_the_second_lock_is_sought_once_the_first_is_held_and_both_are_tol
 @pytest.mark.virtual
 async def test_losing_either_lock_ends_the_process(tmp_path: Path) -> None:
     async with Cluster() as cluster:
-        stage = Stage(tmp_path, cluster)
-        replica = await stage.manager("old", "old")
+        migration = MigrationRun(tmp_path, cluster)
+        replica = await migration.manager("old", "old")
         await cluster.sleep(5)
-        await cluster.client.patch(LEASES, SHARED, {"spec": {"holderIdentity": "somebody else"}})
+        await cluster.client.patch(LEASES, SHARED, {"spec": {"holderIdentity": "another"}})
         ending = await replica.ended()
         assert ending.status == 1
         assert "kube-system/hand-over" in ending.reason
-        assert stage.acting == {"moving": set(), "staying": set()}
+        assert migration.acting == {"moving": set(), "staying": set()}
         main = await cluster.client.get(LEASES, Key("kube-system", "old-manager"))
         assert main.spec.holder_identity == ""
 
 
 @pytest.mark.virtual
-async def test_a_controller_of_the_other_component_is_not_run_and_named(tmp_path: Path) -> None:
+async def test_controller_of_other_component_is_not_run(tmp_path: Path) -> None:
     async with Cluster() as cluster:
-        stage = Stage(tmp_path, cluster)
-        replica = await stage.manager("old", "new")
+        migration = MigrationRun(tmp_path, cluster)
+        replica = await migration.manager("old", "new")
         await cluster.sleep(5)
         states = {one.name: (str(one.phase), one.component) for one in replica.manager.state().controllers}
         assert states == {"moving-controller": ("elsewhere", "new-manager"), "staying-controller": ("running", "")}
-        assert stage.turns == []
+        assert migration.turns == []

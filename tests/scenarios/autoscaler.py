@@ -1,4 +1,4 @@
-"""A shop that is scaled, for the scenarios of the autoscaler."""
+"""A scaled workload, and what its autoscaler reports."""
 
 from typing import Any
 

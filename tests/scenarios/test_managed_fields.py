@@ -1,4 +1,4 @@
-"""What controllers write keeps what they never see: fields nobody models, and the record of who owns which."""
+"""Writes of controllers keep unmodelled fields and managed fields."""
 
 import json
 
@@ -19,7 +19,7 @@ APPLIED = {
 }  # fmt: skip
 
 
-async def test_an_update_without_the_record_of_owners_keeps_it() -> None:
+async def test_update_without_managed_fields_keeps_them() -> None:
     async with Cluster() as cluster:
         path, by = PODS.path("default", "a"), (("fieldManager", "applier"),)
         media = "application/apply-patch+yaml"

@@ -1,7 +1,8 @@
-"""Steps on jobs and cron jobs and on their pods, which nobody runs, and what is to be seen after each.
+"""Recorded steps on jobs, cron jobs and their pods, and the observed state after each step.
 
-The same steps were taken at a real API server with kube-controller-manager 1.36, through another `Ask`: what was seen
-there is in `jobs.jsonl` and `cron_jobs.jsonl`. Names that are drawn, uids and times are left out or counted.
+The expected states in `jobs.jsonl` and `cron_jobs.jsonl` come from the same steps on a real API server with
+kube-controller-manager 1.36. No node runs the pods: steps set their status. Generated names, uids and times are left
+out or counted.
 """
 
 import json
@@ -17,8 +18,8 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 
 Tree = dict[str, Any]
-Ask = Callable[[str, str, Tree | None], Awaitable[tuple[int, Tree]]]
-"""Sends a request (method, path, body) and returns the status of the answer, and its body."""
+SendRequest = Callable[[str, str, Tree | None], Awaitable[tuple[int, Tree]]]
+"""Sends a request (method, path, body) and returns status code and body of the answer."""
 
 BATCH, CORE = "/apis/batch/v1/namespaces", "/api/v1/namespaces"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -28,8 +29,8 @@ TRACKED = "batch.kubernetes.io/job-tracking"
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def asked_of(cluster: Cluster) -> Ask:
-    """Return what asks the server of a cluster."""
+def sender_of(cluster: Cluster) -> SendRequest:
+    """Return a function that sends requests to the server of a cluster."""
 
     async def ask(method: str, path: str, body: Tree | None) -> tuple[int, Tree]:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -52,26 +53,26 @@ def stamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Hand:
-    """What both have: requests in one namespace, and the events there."""
+class BatchSteps:
+    """Requests in one namespace, and the events there."""
 
-    def __init__(self, ask: Ask, namespace: str, now: Callable[[], datetime]) -> None:
-        self._ask = ask
+    def __init__(self, ask: SendRequest, namespace: str, now: Callable[[], datetime]) -> None:
+        self._send_request = ask
         self._batch, self._core = f"{BATCH}/{namespace}", f"{CORE}/{namespace}"
         self._now = now
         self._refused = 0
 
     async def take(self, verb: str, *words: Any) -> int:
-        """Take a step; return the status of the answer if it was a refusal, and 0 otherwise."""
+        """Run a step; return the status code of a rejected request, or 0."""
         self._refused = 0
         await getattr(self, verb)(*words)
         return self._refused
 
     async def wait(self) -> None:
-        """Do nothing: what there is to see comes with time."""
+        """Do nothing, so that only time passes."""
 
     async def send(self, method: str, path: str, body: Tree | None = None) -> Tree:
-        code, answer = await self._ask(method, path, body)
+        code, answer = await self._send_request(method, path, body)
         if code >= 400:
             self._refused = code
         return answer
@@ -81,15 +82,15 @@ class Hand:
         return found
 
     async def events(self, kind: str) -> Tree:
-        """Return how often each event was told of objects of a kind."""
-        told: Counter[str] = Counter()
+        """Return the count of each event about objects of a kind."""
+        counts: Counter[str] = Counter()
         for one in await self.items(f"{self._core}/events"):
             if one["involvedObject"]["kind"] == kind:
-                told[f"{one['type']} {one['reason']}"] += one.get("count") or 1
-        return dict(sorted(told.items()))
+                counts[f"{one['type']} {one['reason']}"] += one.get("count") or 1
+        return dict(sorted(counts.items()))
 
     async def end_job(self, name: str, kind: str) -> None:
-        """Say for the one who manages a job that it is over."""
+        """Mark a job as finished, in place of the controller that manages it."""
         at = stamp(self._now())
         first = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[kind]
         both = [{"type": one, "status": "True", "lastTransitionTime": at, "reason": "R"} for one in (first, kind)]
@@ -97,10 +98,10 @@ class Hand:
         await self.send("PATCH", f"{self._batch}/jobs/{name}/status", {"status": status})
 
 
-class JobHand(Hand):
-    """Takes steps on the job `work`, and on its pods."""
+class JobSteps(BatchSteps):
+    """Runs steps on the job `work` and on its pods."""
 
-    def __init__(self, ask: Ask, namespace: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, ask: SendRequest, namespace: str, now: Callable[[], datetime]) -> None:
         super().__init__(ask, namespace, now)
         self._starts: list[str] = []
 
@@ -125,7 +126,7 @@ class JobHand(Hand):
         return sorted(every, key=lambda one: (_index(one), one["metadata"]["name"]))
 
     async def chosen(self, which: int | Sequence[int]) -> list[Tree]:
-        """Return so many of the pods that are there and have not ended; or those of some indexes."""
+        """Return the first `which` unfinished pods, or those of the indexes `which`."""
         alive = [
             one
             for one in await self.pods()
@@ -136,7 +137,7 @@ class JobHand(Hand):
         return [one for one in alive if _index(one) in map(str, which)]
 
     async def bind(self, which: int | Sequence[int]) -> None:
-        """Bind pods to a node that is not there, so that they are deleted with grace."""
+        """Bind pods to a missing node, so that they are deleted with a grace period."""
         for pod in await self.chosen(which):
             name = pod["metadata"]["name"]
             target = {"kind": "Node", "apiVersion": "v1", "name": "n1"}
@@ -150,28 +151,30 @@ class JobHand(Hand):
             seen = {"state": {"running": {"startedAt": at}}, "ready": ready, "started": True, "restartCount": restarts}
             condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": at}
             status = {"phase": "Running", "conditions": [condition], "containerStatuses": [_container(seen)]}
-            await self._say(pod, status)
+            await self._set_status(pod, status)
 
     async def end(self, which: int | Sequence[int], code: int = 0, condition: str = "") -> None:
-        """Let pods end with an exit code, and maybe with a condition that is True."""
+        """Finish pods with an exit code, and with a condition if it is given."""
         for pod in await self.chosen(which):
-            await self._say(pod, self._ended(code, condition))
+            await self._set_status(pod, self._ended(code, condition))
 
     async def end_going(self, code: int = 143) -> None:
-        """Let pods that are being deleted end."""
+        """Finish the pods that are being deleted."""
         for pod in await self.pods():
             if "deletionTimestamp" in pod["metadata"]:
-                await self._say(pod, self._ended(code, ""))
+                await self._set_status(pod, self._ended(code, ""))
 
     def _ended(self, code: int, condition: str) -> Tree:
         at = stamp(self._now())
         ended = {"terminated": {"exitCode": code, "reason": "Over", "startedAt": at, "finishedAt": at}}
         seen = _container({"state": ended, "ready": False, "started": False, "restartCount": 0})
-        told = [{"type": condition, "status": "True", "lastTransitionTime": at, "reason": "R"}] if condition else []
+        conditions = (
+            [{"type": condition, "status": "True", "lastTransitionTime": at, "reason": "R"}] if condition else []
+        )
         phase = "Failed" if code or condition else "Succeeded"
-        return {"phase": phase, "containerStatuses": [seen], "conditions": told}
+        return {"phase": phase, "containerStatuses": [seen], "conditions": conditions}
 
-    async def _say(self, pod: Tree, status: Tree) -> None:
+    async def _set_status(self, pod: Tree, status: Tree) -> None:
         await self.send("PATCH", f"{self._core}/pods/{pod['metadata']['name']}/status", {"status": status})
 
     async def delete(self, which: int | Sequence[int]) -> None:
@@ -179,20 +182,20 @@ class JobHand(Hand):
             await self.send("DELETE", f"{self._core}/pods/{pod['metadata']['name']}")
 
     async def gone(self) -> None:
-        """Let the pods that are being deleted go, as far as their finalizers allow."""
+        """Delete terminating pods at once, as far as their finalizers allow."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         for pod in await self.pods():
             if "deletionTimestamp" in pod["metadata"]:
                 await self.send("DELETE", f"{self._core}/pods/{pod['metadata']['name']}", body)
 
     async def relabel(self, which: int | Sequence[int], labels: Tree) -> None:
-        """Change labels of pods."""
+        """Change the labels of pods."""
         for pod in await self.chosen(which):
             change = {"metadata": {"labels": labels}}
             await self.send("PATCH", f"{self._core}/pods/{pod['metadata']['name']}", change)
 
     async def orphan(self, name: str) -> None:
-        """Add a pod that nobody controls and that the job selects."""
+        """Add a pod without controller that the job selects."""
         job = await self.send("GET", f"{self._batch}/jobs/work")
         meta = {"name": name, "labels": job["spec"]["selector"]["matchLabels"]}
         spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i:9"}]}
@@ -210,7 +213,7 @@ class JobHand(Hand):
         }
 
     async def whole(self) -> Tree:
-        """Return the first pod that has not ended as far as the job decides about it."""
+        """Return the fields of the first unfinished pod that the job decides."""
         (pod, *_) = await self.chosen(1) or await self.pods()
         meta, spec = pod["metadata"], pod["spec"]
         kept = {name: meta.get(name) for name in ("labels", "annotations", "finalizers", "ownerReferences")}
@@ -244,10 +247,10 @@ class JobHand(Hand):
         }
 
 
-class CronHand(Hand):
-    """Takes steps on the cron job `tick`, and on its jobs. Times are minutes since the one in which a row began."""
+class CronJobSteps(BatchSteps):
+    """Runs steps on the cron job `tick` and on its jobs; times are minutes since the start of the row."""
 
-    def __init__(self, ask: Ask, namespace: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, ask: SendRequest, namespace: str, now: Callable[[], datetime]) -> None:
         super().__init__(ask, namespace, now)
         self._base = now().replace(second=0, microsecond=0)
 
@@ -260,7 +263,7 @@ class CronHand(Hand):
         await self.send("POST", f"{self._batch}/cronjobs", tree)
 
     def _clock(self, schedule: str) -> str:
-        """Put minute and hour of times into a schedule: `<1 Asia/Tokyo>` is in a minute, by the clocks there."""
+        """Replace `<1 Asia/Tokyo>` in a schedule by the minute and hour of that time zone in one minute."""
 
         def shown(match: re.Match[str]) -> str:
             moment = (self._base + timedelta(minutes=int(match[1]))).astimezone(ZoneInfo(match[2]))
@@ -273,7 +276,7 @@ class CronHand(Hand):
         await self.send("PATCH", f"{self._batch}/cronjobs/tick", {"spec": given})
 
     async def last(self, minute: int) -> None:
-        """Say that the last time was so many minutes after the first one."""
+        """Set the last schedule time, in minutes after the start."""
         at = stamp(self._base + timedelta(minutes=minute))
         await self.send("PATCH", f"{self._batch}/cronjobs/tick/status", {"status": {"lastScheduleTime": at}})
 
@@ -289,7 +292,7 @@ class CronHand(Hand):
         await self.send("DELETE", f"{self._batch}/jobs/{self._named(minute)}", body)
 
     async def add(self, name: str, owned: bool, kind: str = "") -> None:
-        """Add a job that somebody else made, and that maybe is over; of this cron job or of nobody."""
+        """Add a foreign job, finished if `kind` is given, and owned by the cron job if `owned`."""
         spec = {"template": template(), "managedBy": "example.org/hand"}
         tree = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
         await self.send("POST", f"{self._batch}/jobs", tree)
@@ -302,7 +305,7 @@ class CronHand(Hand):
             await self.send("PATCH", f"{self._batch}/jobs/{name}", change)
 
     async def occupy(self, minute: int) -> None:
-        """Make a job of the name that the one for a minute will have."""
+        """Create a job that takes the name of the one for a minute."""
         await self.add(self._named(minute), False)
 
     async def delete_cron(self, propagation: str) -> None:
@@ -319,16 +322,16 @@ class CronHand(Hand):
         }
 
     async def whole(self) -> Tree:
-        """Return the first job as far as the cron job decides about it."""
+        """Return the fields of the first job that the cron job decides."""
         (job, *_) = await self.items(f"{self._batch}/jobs")
         meta, spec = job["metadata"], job["spec"]
         kept = {name: meta.get(name) for name in ("labels", "annotations", "ownerReferences", "generateName")}
-        told = json.loads(_UID.sub("uid", json.dumps({**kept, "labels of pods": spec["template"]["metadata"]})))
-        notes = told["annotations"]
+        parts = json.loads(_UID.sub("uid", json.dumps({**kept, "labels of pods": spec["template"]["metadata"]})))
+        notes = parts["annotations"]
         notes["batch.kubernetes.io/cronjob-scheduled-timestamp"] = self._since(
             notes["batch.kubernetes.io/cronjob-scheduled-timestamp"]
         )
-        found: Tree = json.loads(json.dumps(told).replace(meta["name"], str(self._minute(meta["name"]))))
+        found: Tree = json.loads(json.dumps(parts).replace(meta["name"], str(self._minute(meta["name"]))))
         return found
 
     def _cron(self, cron: Tree) -> Tree:
@@ -345,7 +348,7 @@ class CronHand(Hand):
         return str(int(number) - int(self._base.timestamp()) // 60) if number.isdigit() else name
 
     def _since(self, text: str) -> str:
-        """Return a time as minutes since the first one, and with the offset of its clock."""
+        """Return a time as minutes since the start, with its UTC offset."""
         moment = datetime.fromisoformat(text)
         minutes = (moment - self._base).total_seconds() / 60
         return f"{minutes:g} {moment.utcoffset()}"

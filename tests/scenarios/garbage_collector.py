@@ -1,4 +1,4 @@
-"""Owners and dependents for the scenarios of the garbage collector."""
+"""Builders of owners and dependents for scenarios of the garbage collector."""
 
 from typing import Any
 

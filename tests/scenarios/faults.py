@@ -1,4 +1,4 @@
-"""Parts of trials by fault, whose randomness comes from their seed."""
+"""Building blocks of fault tests; their randomness comes from the seed of the test."""
 
 import asyncio
 import contextlib
@@ -17,16 +17,16 @@ from controller_manager.testing.virtual import VirtualLoop
 T = TypeVar("T")
 
 
-def one_of(choices: Sequence[T]) -> T:
-    """Return one of them; raises NotFound where there is none."""
+def random_choice(choices: Sequence[T]) -> T:
+    """Return a random choice; raises NotFound if there is none."""
     if not choices:
         raise NotFound("there is none")
     return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class SmallDiscovery:
-    """Answers discovery with few namespaced resources of the core group, so that whoever looks at all of them asks a
-    tenth as much; lets all else pass.
+    """Answers discovery with a few namespaced resources of the core group, so that controllers of all resources send a
+    tenth of the requests; passes all other requests on.
     """
 
     def __init__(self, **kinds: str) -> None:
@@ -42,10 +42,8 @@ class SmallDiscovery:
         return self._answers.get(request.path)
 
 
-def unheard(path: str) -> Callable[[Request], Response | None]:
-    """Answers nobody who follows the collection at `path`, and has watches begin anew: what comes and goes meanwhile is
-    never heard of.
-    """
+def break_watches(path: str) -> Callable[[Request], Response | None]:
+    """Return a handler that fails all watches of the collection at `path`, so that changes meanwhile are missed."""
 
     def intercept(request: Request) -> Response | None:
         if request.method != "GET" or request.path != path:
@@ -59,34 +57,34 @@ def _answer(items: list[Any]) -> Response:
     return Response(200, {}, json.dumps({"kind": "APIGroupDiscoveryList", "items": items}).encode())
 
 
-async def go_on(
+async def run_random_actions(
     cluster: Cluster, people: Sequence[Callable[[], Awaitable[None]]], actions: int, longest: float = 20.0
 ) -> None:
-    """Have so many things happen, up to `longest` seconds apart."""
+    """Run `actions` random actions, up to `longest` seconds apart."""
     for _ in range(actions):
-        # Some are refused: what they are about may not be there.
+        # Actions fail if their object does not exist.
         with contextlib.suppress(ApiError, TransportError):
-            await one_of(people)()
+            await random_choice(people)()
         if random_source().uniform(0, 1) < 0.6:
             await cluster.sleep(random_source().uniform(0, longest))
 
 
-def put_forward(seconds: float) -> None:
-    """Have the clock say that it is later, which no timer notices, and costs nothing."""
+def advance_wall_clock(seconds: float) -> None:
+    """Advance the wall clock only, which fires no timer."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.epoch += seconds
 
 
-async def calm(cluster: Cluster, faults: FaultInjector, seconds: float = 1500.0) -> None:
-    """End all that goes wrong, and wait for longer than a silent watch goes unnoticed and than what failed waits."""
+async def heal_and_settle(cluster: Cluster, faults: FaultInjector, seconds: float = 1500.0) -> None:
+    """End all faults, and wait for longer than silent watches and retries take."""
     await faults.heal()
     await cluster.sleep(seconds)
     await cluster.settle()
 
 
-async def is_quiet(cluster: Cluster) -> None:
-    """Raise AssertionError if anything is written in a minute."""
+async def assert_no_writes(cluster: Cluster) -> None:
+    """Raise AssertionError if anything is written within a minute."""
     revision = cluster.api.store.revision
     await cluster.advance(60)
     assert cluster.api.store.revision == revision
