@@ -147,7 +147,7 @@ def user(name: str) -> dict[str, str]:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
 
 
-def test_who_has_a_token_of_the_file_is_somebody_who_may_nothing(people: People) -> None:
+def test_static_token_authenticates_without_permissions(people: People) -> None:
     joe = people.come("joe")
     assert joe.who() == {"username": "joe", "uid": "uid-joe", "groups": ["dev", "ops", "system:authenticated"]}
     assert not joe.may("get", "pods")
@@ -159,7 +159,7 @@ def test_who_has_a_token_of_the_file_is_somebody_who_may_nothing(people: People)
     assert "Unauthorized" in people.come("nobody", token="joe-token2").refused("get", "pods")
 
 
-def test_a_service_account_may_what_its_binding_says_and_only_there(people: People) -> None:
+def test_service_account_permissions_are_limited_by_binding(people: People) -> None:
     people.admin("create", "namespace", "shop")
     people.admin("create", "namespace", "bank")
     people.admin("create", "serviceaccount", "robot", "-n", "shop")
@@ -184,7 +184,7 @@ def test_a_service_account_may_what_its_binding_says_and_only_there(people: Peop
     assert "is forbidden" in robot.refused("get", "pods", "-n", "shop")
 
 
-def test_a_user_comes_with_a_certificate_that_the_cluster_signed(people: People) -> None:
+def test_user_authenticates_with_signed_certificate(people: People) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     names = [(NameOID.COMMON_NAME, "carla"), (NameOID.ORGANIZATION_NAME, "crew")]
     subject = x509.Name([x509.NameAttribute(oid, name) for oid, name in names])
@@ -221,7 +221,7 @@ def test_a_user_comes_with_a_certificate_that_the_cluster_signed(people: People)
     assert carla.kubectl("get", "nodes", "-o", "name") == ""
 
 
-def test_a_deputy_acts_as_those_who_are_named_and_as_nobody_else(people: People) -> None:
+def test_user_may_impersonate_only_named_users(people: People) -> None:
     deputy = people.come("deputy")
     assert "cannot impersonate" in deputy.refused("get", "nodes", "--as=joe")
     people.grant("", "deputy", [rule("impersonate", "users", "joe", "chief")], **user("deputy"))
@@ -251,7 +251,7 @@ def test_a_deputy_acts_as_those_who_are_named_and_as_nobody_else(people: People)
     assert "cannot impersonate" in other.refused("get", "nodes")
 
 
-def test_who_acts_as_another_has_the_rights_of_the_other_alone(people: People) -> None:
+def test_impersonation_gives_only_rights_of_the_other_user(people: People) -> None:
     """Rights are not added up, and what an impersonated user might impersonate is that user's to ask for."""
     people.grant("", "first", [rule("impersonate", "users", "second"), rule("list", "nodes")], **user("caretaker"))
     people.grant("", "second", [rule("impersonate", "users", "third")], **user("second"))
@@ -263,7 +263,7 @@ def test_who_acts_as_another_has_the_rights_of_the_other_alone(people: People) -
     assert "cannot impersonate" in first.refused("get", "namespaces", "--as=third")
 
 
-def test_nobody_gives_away_more_than_they_have(people: People) -> None:
+def test_user_cannot_grant_rights_they_lack(people: People) -> None:
     people.admin("create", "namespace", "tower")
     group = "rbac.authorization.k8s.io"
     writes = rule("create get update patch delete", "roles rolebindings", group=group)
@@ -305,7 +305,7 @@ def test_nobody_gives_away_more_than_they_have(people: People) -> None:
     )
 
 
-def test_a_custom_resource_comes_to_those_who_view(people: People) -> None:
+def test_custom_resource_can_be_added_to_view_role(people: People) -> None:
     people.admin("create", "namespace", "harbour")
     people.admin("create", "rolebinding", "views", "--clusterrole=view", "--user=joe", "-n", "harbour")
     joe, here = people.come("joe"), ("-n", "harbour")
@@ -323,7 +323,7 @@ def test_a_custom_resource_comes_to_those_who_view(people: People) -> None:
     wait_for(lambda: "boats.example.org" not in joe.kubectl("auth", "can-i", "--list", *here))
 
 
-def test_the_audit_tells_who_did_what_as_whom_and_no_secret(people: People) -> None:
+def test_audit_log_names_users_and_contains_no_secret(people: People) -> None:
     people.admin("create", "namespace", "watched")
     people.grant("watched", "reads", [rule("get list", "configmaps")], **user("joe"))
     people.admin("create", "secret", "generic", "s", "--from-literal=key=kept-to-ourselves", "-n", "watched")
@@ -351,7 +351,7 @@ def test_the_audit_tells_who_did_what_as_whom_and_no_secret(people: People) -> N
 
 
 @pytest.mark.needs("helm")
-def test_helm_installs_for_who_may_edit_a_namespace(people: People) -> None:
+def test_helm_installs_with_edit_role_of_a_namespace(people: People) -> None:
     for namespace in ("sea", "lake"):
         people.admin("create", "namespace", namespace)
     people.admin("create", "rolebinding", "edits", "--clusterrole=edit", "--user=helmsman", "-n", "sea")

@@ -152,7 +152,7 @@ def test_kubectl_top(cluster: Cluster) -> None:
     assert {"system:kube-aggregator", "kubernetes-admin"} <= cluster.callers
 
 
-def test_the_autoscaler_follows_what_pods_use(cluster: Cluster) -> None:
+def test_autoscaler_follows_pod_usage(cluster: Cluster) -> None:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
     selector = {"matchLabels": {"app": "web"}}

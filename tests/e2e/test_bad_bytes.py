@@ -122,7 +122,7 @@ LAST = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         (request(body=b" " * (3 << 20) + b"x"), 413),
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_sound_request(exchange: Exchange, revision: Any, data: bytes, code: int) -> None:
+def test_malformed_request_is_rejected(exchange: Exchange, revision: Any, data: bytes, code: int) -> None:
     before = revision()
     answer = exchange(data + LAST)
     assert codes(answer)[:1] == [code], answer
@@ -134,7 +134,7 @@ def test_bytes_that_are_no_sound_request(exchange: Exchange, revision: Any, data
     assert revision() == before
 
 
-def test_a_stranger_who_sends_much_is_not_listened_to(server: Any) -> None:
+def test_large_body_of_unknown_caller_is_not_read(server: Any) -> None:
     async def knock() -> bytes:
         stranger = ssl.create_default_context()
         stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
@@ -160,7 +160,7 @@ def test_a_stranger_who_sends_much_is_not_listened_to(server: Any) -> None:
         max_size=4,
     )
 )
-def test_whatever_happens_to_a_request_on_its_way(exchange: Exchange, harm: list[tuple[float, int, bytes]]) -> None:
+def test_any_changed_request_gets_no_server_error(exchange: Exchange, harm: list[tuple[float, int, bytes]]) -> None:
     """Whatever arrives is no failure of the server, which goes on answering."""
     data = bytearray(SOUND)
     for where, cut, insert in harm:
@@ -170,7 +170,9 @@ def test_whatever_happens_to_a_request_on_its_way(exchange: Exchange, harm: list
     assert all(200 <= code < 500 for code in codes(answer)), answer
 
 
-def test_requests_that_break_off(server: Any, context: ssl.SSLContext, exchange: Exchange, revision: Any) -> None:
+def test_truncated_requests_change_nothing(
+    server: Any, context: ssl.SSLContext, exchange: Exchange, revision: Any
+) -> None:
     async def begin(end: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
         writer.write(request(body=BODY.replace(b"never", b"half"))[:end])

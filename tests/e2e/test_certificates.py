@@ -94,7 +94,7 @@ async def issued(cluster: Cluster, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("ca_kind", AUTHORITIES)
-async def test_openssl_and_tls_take_them(tmp_path: Path, ca_kind: str) -> None:
+async def test_openssl_and_tls_accept_certificates(tmp_path: Path, ca_kind: str) -> None:
     kinds = REQUESTERS if ca_kind == "p-256" else REQUESTERS[:2]
     await signed(tmp_path, authority(ca_kind), *kinds)
     ca = tmp_path / "ca.crt"
@@ -108,7 +108,7 @@ async def test_openssl_and_tls_take_them(tmp_path: Path, ca_kind: str) -> None:
         assert await meet(ca, tmp_path / kind) == "system:node:n1"
 
 
-async def test_what_openssl_reads(tmp_path: Path) -> None:
+async def test_openssl_shows_certificate_fields(tmp_path: Path) -> None:
     await signed(tmp_path, authority(), "p-256")
     file = tmp_path / "p-256" / "server.crt"
     text = openssl("x509", "-in", file, "-noout", "-text")
@@ -199,14 +199,14 @@ def believed(folder: Path, *authorities: KeyPair) -> None:
     (folder / "clients.crt").write_bytes(b"".join(one.certificate for one in authorities))
 
 
-def test_an_expired_certificate_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
+def test_expired_certificate_ends_watches_and_connections(trusting_server, tmp_path: Path) -> None:
     client = OldClient(trusting_server, tmp_path, issue(EXPIRING, "jane", client=True, days=6 / 86400))
     assert client.ask(client.kept).read()
     client.watch_until_it_ends()
     assert client.is_refused()
 
 
-def test_a_replaced_authority_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
+def test_replaced_ca_ends_watches_and_connections(trusting_server, tmp_path: Path) -> None:
     client = OldClient(trusting_server, tmp_path, issue(REPLACED, "jane", client=True))
     assert client.ask(client.kept).read()
     believed(trusting_server.folder.parent, EXPIRING, make_ca("another"))

@@ -149,19 +149,19 @@ def declared_rules(rules: Iterable[PolicyRule]) -> dict[str, list[Any]]:
     return found
 
 
-def test_helm_finds_nothing_to_complain_of(told: Told) -> None:
+def test_helm_lint_reports_no_problem(told: Told) -> None:
     lint = told["lint"]
     assert lint["TotalChartsLinted"] == 1
     assert not lint["Errors"]
     assert [one["Severity"] for one in lint["Messages"]] == [INFO]
 
 
-def test_the_server_has_what_helm_rendered(told: Told, kubectl: Callable[..., str]) -> None:
+def test_server_stores_rendered_objects(told: Told, kubectl: Callable[..., str]) -> None:
     for kind, name in objects(told, "plain"):
         assert kubectl("get", kind.lower(), name, "-n", "kube-system", "-o", "name").strip()
 
 
-def test_the_plain_release_is_a_replica_set_that_runs_as_nobody(told: Told) -> None:
+def test_plain_release_runs_replicas_as_nobody(told: Told) -> None:
     found = objects(told, "plain")
     deployment = found["Deployment", "plain"]["spec"]
     pod, (container,) = deployment["template"]["spec"], deployment["template"]["spec"]["containers"]
@@ -182,7 +182,7 @@ def test_the_plain_release_is_a_replica_set_that_runs_as_nobody(told: Told) -> N
     assert not any(kind == "ConfigMap" and name.endswith("dashboard") for kind, name in found)
 
 
-def test_by_default_nothing_runs_that_a_kube_controller_manager_runs(told: Told) -> None:
+def test_default_release_runs_no_upstream_controllers(told: Told) -> None:
     found = objects(told, "idle")
     assert found["Deployment", "idle"]["spec"]["replicas"] == 0
     assert ("PodDisruptionBudget", "idle") not in found
@@ -192,13 +192,13 @@ def test_by_default_nothing_runs_that_a_kube_controller_manager_runs(told: Told)
     assert "--set 'controllers={" in notes
 
 
-def test_notes_say_what_else_must_not_run(told: Told) -> None:
+def test_notes_name_conflicting_components(told: Told) -> None:
     assert "A kube-controller-manager of this cluster must not run * as well" in told["plain"]["notes"]
     assert "It competes with kube-controller-manager for one lease" in told["beside"]["notes"]
     assert "kube-controller-manager" not in told["own"]["notes"]
 
 
-def test_a_program_of_ones_own_runs_with_its_own_permissions(told: Told) -> None:
+def test_custom_program_runs_with_its_own_permissions(told: Told) -> None:
     found = objects(told, "own")
     assert found["Deployment", "own"]["spec"]["replicas"] == 2
     (container,) = found["Deployment", "own"]["spec"]["template"]["spec"]["containers"]
@@ -209,7 +209,7 @@ def test_a_program_of_ones_own_runs_with_its_own_permissions(told: Told) -> None
 
 
 @pytest.mark.parametrize("release", ["plain", "full"])
-def test_the_command_line_is_one_the_manager_takes(told: Told, release: str) -> None:
+def test_rendered_command_line_is_accepted_by_the_manager(told: Told, release: str) -> None:
     (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
     settings = flag_set(installed()).parse(container["args"]).settings()
     assert settings["leader-elect-resource-namespace"] == "kube-system"
@@ -227,7 +227,7 @@ def by_group(rules: Iterable[tuple[Iterable[str], Iterable[str], Iterable[str]]]
 
 
 @pytest.mark.parametrize("release", ["plain", "beside", "gated", "ungated"])
-def test_together_the_controllers_may_do_what_they_declare_and_nothing_more(told: Told, release: str) -> None:
+def test_combined_role_equals_declared_permissions(told: Told, release: str) -> None:
     found, specs = objects(told, release), running(told, release)
     declared = declared_rules([rule for spec in specs for rule in spec.rbac])
     assert permissions(told, release, f"{release}-controllers") == {"": [], **declared}
@@ -237,7 +237,7 @@ def test_together_the_controllers_may_do_what_they_declare_and_nothing_more(told
     assert not any(name.startswith(f"{release}:") for _, name in found)
 
 
-def test_roles_of_gated_and_flagged_controllers_come_with_gate_and_flag(told: Told) -> None:
+def test_roles_of_gated_controllers_follow_gates_and_flags(told: Told) -> None:
     gated, plain = ({spec.name for spec in running(told, release)} for release in ("gated", "plain"))
     assert {"node-ipam-controller", "storageversion-garbage-collector-controller", "scheduler"} <= gated - plain
     rules = permissions(told, "gated", "gated-controllers")[""]
@@ -248,12 +248,12 @@ def test_idle_release_has_no_roles_of_controllers(told: Told) -> None:
     assert permissions(told, "idle", "idle-controllers") == {"": []}
 
 
-def test_arguments_that_the_roles_would_not_follow_are_refused(told: Told) -> None:
+def test_arguments_that_roles_cannot_follow_are_rejected(told: Told) -> None:
     for release in ("hidden-controllers", "hidden-gates"):
         assert "extraArgs" in told[release]["error"]
 
 
-def test_network_policy_allows_connections_to_the_secure_port_alone(told: Told) -> None:
+def test_network_policy_allows_only_the_secure_port(told: Told) -> None:
     plain = objects(told, "plain")["NetworkPolicy", "plain"]["spec"]
     assert plain["ingress"] == [{"ports": [{"port": "https", "protocol": "TCP"}]}]
     assert plain["policyTypes"] == ["Ingress"]
@@ -265,7 +265,7 @@ def test_network_policy_allows_connections_to_the_secure_port_alone(told: Told) 
     assert ("NetworkPolicy", "beside") not in objects(told, "beside")
 
 
-def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None:
+def test_separate_controllers_have_own_accounts_and_roles(told: Told) -> None:
     found, specs = objects(told, "full"), running(told, "full")
     assert ("ClusterRole", "full-controllers") not in found
     assert {name for kind, name in found if kind == "ClusterRole" and ":" in name} == {
@@ -281,7 +281,7 @@ def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None
     assert tokens["resourceNames"] == sorted({spec.account for spec in specs} - {""})
 
 
-def test_replicas_that_share_controllers_may_write_their_leases_and_no_others(told: Told) -> None:
+def test_sharing_replicas_may_write_only_their_leases(told: Told) -> None:
     found = objects(told, "shared")
     (container,) = found["Deployment", "shared"]["spec"]["template"]["spec"]["containers"]
     parsed = flag_set(installed()).parse(container["args"])
@@ -294,7 +294,7 @@ def test_replicas_that_share_controllers_may_write_their_leases_and_no_others(to
     assert any(one["verbs"] == ["list"] for one in found["Role", "shared"]["rules"])
 
 
-def test_every_binding_is_to_a_role_of_the_release(told: Told) -> None:
+def test_every_binding_names_a_role_of_the_release(told: Told) -> None:
     for release in ("plain", "full"):
         found = objects(told, release)
         bound = {
@@ -305,7 +305,7 @@ def test_every_binding_is_to_a_role_of_the_release(told: Told) -> None:
         assert bound - set(found) == {("Role", "extension-apiserver-authentication-reader")}
 
 
-def test_a_full_release_has_all_that_was_asked_for(told: Told) -> None:
+def test_full_release_has_all_requested_parts(told: Told) -> None:
     found = objects(told, "full")
     pod = found["Deployment", "full"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
@@ -328,18 +328,18 @@ def test_a_full_release_has_all_that_was_asked_for(told: Told) -> None:
     assert dashboard == json.loads((CHART / "dashboard.json").read_text())
 
 
-def test_one_replica_has_no_budget_that_would_keep_its_node_from_being_drained(told: Told) -> None:
+def test_single_replica_has_no_disruption_budget(told: Told) -> None:
     assert ("PodDisruptionBudget", "single") not in objects(told, "single")
 
 
-def test_values_that_are_wrong_or_unknown_are_refused(told: Told) -> None:
+def test_invalid_and_unknown_values_are_rejected(told: Told) -> None:
     assert "replicas" in told["wrong"]["error"]
     assert "replica" in told["unknown"]["error"]
     assert "digest" in told["badly-pinned"]["error"]
 
 
 @pytest.mark.needs("promtool")
-def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> None:
+def test_promtool_accepts_rendered_alerts(told: Told, tmp_path: Path) -> None:
     rule = yaml.safe_load(objects(told, "full")["ConfigMap", "full-operator"]["data"]["prometheusrule.yaml"])
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))
@@ -353,7 +353,7 @@ def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> No
 
 
 @pytest.mark.needs("promtool")
-def test_alerts_fire_when_they_should() -> None:
+def test_alerts_fire_as_expected() -> None:
     done = subprocess.run(
         ["promtool", "test", "rules", HERE / "alerts_test.yaml"], capture_output=True, text=True, check=False
     )

@@ -146,7 +146,7 @@ def test_official_apps(api: official.ApiClient, namespace: str) -> None:
     assert done["status"] == "Success"
 
 
-def test_official_questions(api: official.ApiClient) -> None:
+def test_official_discovery_and_reviews(api: official.ApiClient) -> None:
     assert official.VersionApi(api).get_code().minor == "36"
     assert "apps" in [group.name for group in official.ApisApi(api).get_api_versions().groups]
     assert "pods/status" in [resource.name for resource in official.CoreV1Api(api).get_api_resources().resources]
@@ -227,7 +227,7 @@ def wait_until(true: Callable[[], bool], what: Callable[[], object]) -> None:
     pytest.fail(str(what()))
 
 
-def test_a_kopf_operator(operator: list[str], api: official.ApiClient, namespace: str) -> None:
+def test_kopf_operator(operator: list[str], api: official.ApiClient, namespace: str) -> None:
     core = official.CoreV1Api(api)
     core.create_namespaced_config_map(namespace, {"metadata": {"name": "anna", "labels": {"greet": "yes"}}})
     core.create_namespaced_config_map(namespace, {"metadata": {"name": "bert"}})

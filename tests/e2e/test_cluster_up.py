@@ -50,7 +50,7 @@ def has_endpoints(up: Up, name: str) -> bool:
     return name in up.kubectl("get", "endpoints", "-o", "name").replace("endpoints/", "").split()
 
 
-def test_the_main_job(cluster: Up) -> None:
+def test_service_endpoints_and_namespace_deletion(cluster: Up) -> None:
     cluster.kubectl("create", "namespace", "shop")
     make_service(cluster, "web")
     cluster.kubectl("run", "web-1", "--image=example.org/web:1", "--labels=app=web")
@@ -88,7 +88,7 @@ def test_pods_are_scheduled(cluster: Up) -> None:
     cluster.kubectl("delete", "node", "machine")
 
 
-def test_every_namespace_knows_the_authority_and_it_signs(cluster: Up) -> None:
+def test_every_namespace_has_the_ca_and_certificates_are_signed(cluster: Up) -> None:
     cluster.kubectl("create", "namespace", "known")
     authority = (cluster.folder / "ca.crt").read_text()
     kept = (
@@ -112,7 +112,7 @@ def test_every_namespace_knows_the_authority_and_it_signs(cluster: Up) -> None:
     }
 
 
-def test_the_standby_takes_over(tmp_path: Path) -> None:
+def test_standby_takes_over(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", *terms(lease=4, renew=3)) as up:
         first = up.leader()
         os.kill(up.pid(first), signal.SIGKILL)
@@ -126,7 +126,7 @@ def test_the_standby_takes_over(tmp_path: Path) -> None:
     assert stopped[2:] == ["apiserver stopped"]
 
 
-def test_a_stopped_leader_hands_over_and_a_restart_on_free_ports_keeps_everything(tmp_path: Path) -> None:
+def test_stopped_leader_hands_over_and_restart_keeps_state(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", *terms(lease=100, renew=90)) as up:
         first = up.leader()
         os.kill(up.pid(first), signal.SIGTERM)
@@ -143,7 +143,7 @@ def test_a_stopped_leader_hands_over_and_a_restart_on_free_ports_keeps_everythin
     assert 0 not in ports
 
 
-def test_processes_that_fail_are_started_again(tmp_path: Path) -> None:
+def test_failed_processes_are_restarted(tmp_path: Path) -> None:
     """The last manager, then the API server; what was stored is still there."""
     with running(tmp_path / "cluster", "--managers=1", *terms(lease=2, renew=1)) as up:
         for name in ("manager-0", "apiserver"):
@@ -157,7 +157,7 @@ def test_processes_that_fail_are_started_again(tmp_path: Path) -> None:
         assert up.stop() == 0
 
 
-def test_the_end_of_the_api_server_is_the_end(tmp_path: Path) -> None:
+def test_exit_of_api_server_ends_cluster_up(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=0") as up:
         os.kill(up.pid("apiserver"), signal.SIGTERM)
         up.until("apiserver is not started again")
@@ -166,7 +166,7 @@ def test_the_end_of_the_api_server_is_the_end(tmp_path: Path) -> None:
         assert up.process.wait(30) == 1
 
 
-def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
+def test_busy_port_is_one_error_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -185,7 +185,7 @@ def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["cluster-up.lock"]
 
 
-def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
+def test_unusable_folder_is_one_error_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path / 'file' / 'x'}")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
@@ -193,7 +193,7 @@ def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
     assert re.fullmatch(r"cluster-up: --data-dir: .* is not a writable folder: .*\n", done.stderr)
 
 
-def test_there_is_nothing_to_watch_without_a_terminal(tmp_path: Path) -> None:
+def test_watch_without_terminal_is_an_error(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path / 'data'}", "--watch")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
@@ -201,7 +201,7 @@ def test_there_is_nothing_to_watch_without_a_terminal(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_server_start_failure_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path}")
     ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
     for wrong, before in (("--no-such-flag", "--nor-this"), ("--nor-this", "--no-such-flag")):
@@ -212,7 +212,7 @@ def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Pa
         assert before not in done.stderr, "that was said in an earlier run"
 
 
-def test_managers_write_as_much_as_their_api_server_takes_in_what_it_reads_fastest(cluster: Up) -> None:
+def test_managers_write_json_to_their_api_server(cluster: Up) -> None:
     flags = ("--insecure-skip-tls-verify", f"--server={cluster.manager_url}")
     page = cluster.kubectl(*flags, "get", "--raw=/configz")
     chosen = {name: value for group in json.loads(page).values() for name, value in group.items()}
@@ -226,7 +226,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_whatever_ends_it_ends_its_children(tmp_path: Path) -> None:
+def test_killed_cluster_up_ends_its_children(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=1") as up:
         children = [up.pid(name) for name in ("apiserver", "manager-0")]
         assert all(map(is_running, children))
@@ -235,7 +235,7 @@ def test_whatever_ends_it_ends_its_children(tmp_path: Path) -> None:
         wait_for(lambda: not any(map(is_running, children)))
 
 
-def test_a_second_one_on_the_same_folder_changes_nothing(cluster: Up) -> None:
+def test_second_cluster_up_on_same_folder_changes_nothing(cluster: Up) -> None:
     before = {
         file: file.read_bytes() for file in cluster.folder.rglob("*") if file.suffix in (".kubeconfig", ".pem", ".crt")
     }
@@ -249,7 +249,7 @@ def test_a_second_one_on_the_same_folder_changes_nothing(cluster: Up) -> None:
     assert "default" in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_a_start_warns_of_nothing(cluster: Up) -> None:
+def test_start_logs_no_warnings(cluster: Up) -> None:
     assert cluster.logged_at_start
     warnings = [line for line in cluster.logged_at_start if line[:1] in "WE"]
     assert [line for line in warnings if 'logger="watchdog"' not in line] == []  # the machine may be busy
@@ -292,7 +292,7 @@ def as_joe(cluster: Up) -> Kubectl:
     return kubectl
 
 
-def test_no_token_makes_its_holder_an_admin(cluster: Up, as_joe: Kubectl, tmp_path: Path) -> None:
+def test_signing_permissions_do_not_make_an_admin(cluster: Up, as_joe: Kubectl, tmp_path: Path) -> None:
     token, role = f"--token={JOE}", tmp_path / "role.json"
     role.write_text(json.dumps(ALL_OF_REQUESTS))
     cluster.kubectl("apply", "-f", str(role))
@@ -318,9 +318,7 @@ def test_no_token_makes_its_holder_an_admin(cluster: Up, as_joe: Kubectl, tmp_pa
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
-def test_no_authority_but_that_of_clients_lets_anybody_in(
-    cluster: Up, as_joe: Kubectl, tmp_path: Path, authority: str
-) -> None:
+def test_only_the_client_ca_authenticates_clients(cluster: Up, as_joe: Kubectl, tmp_path: Path, authority: str) -> None:
     issued = tmp_path / "eve.crt", tmp_path / "eve.key"
     pair = KeyPair(
         (cluster.folder / f"{authority}.crt").read_bytes(), (cluster.folder / f"{authority}.key").read_bytes()

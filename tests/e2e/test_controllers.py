@@ -87,7 +87,7 @@ def owner(of: Tree, **more: Any) -> Tree:
     return {"apiVersion": of["apiVersion"], "kind": of["kind"], "name": meta["name"], "uid": meta["uid"], **more}
 
 
-def test_a_namespace_has_an_account_and_authorities_and_goes_with_all(up: User, space: str) -> None:
+def test_namespace_gets_account_and_ca_and_is_deleted(up: User, space: str) -> None:
     up.until(lambda: up.is_there("serviceaccount", "default", "-n", space))
     up.until(lambda: up.is_there("configmap", "kube-root-ca.crt", "-n", space))
     published = up.read("configmap", "kube-root-ca.crt", "-n", space)["data"]["ca.crt"]
@@ -96,7 +96,7 @@ def test_a_namespace_has_an_account_and_authorities_and_goes_with_all(up: User, 
     assert not up.is_there("namespace", space)
 
 
-def test_slices_list_the_ready_pods_of_a_service(up: User, space: str) -> None:
+def test_endpoint_slices_list_ready_pods(up: User, space: str) -> None:
     up.kubectl("create", "service", "clusterip", "web", "--tcp=80:8080", "-n", space)
     up.pod("p", space, ip="10.1.2.3", labels={"app": "web"})
 
@@ -110,7 +110,7 @@ def test_slices_list_the_ready_pods_of_a_service(up: User, space: str) -> None:
     up.until(lambda: addresses() == [])
 
 
-def test_endpoints_made_by_hand_are_mirrored(up: User, space: str) -> None:
+def test_manual_endpoints_are_mirrored(up: User, space: str) -> None:
     up.create("Service", "db", space, spec={"ports": [{"port": 5432}]})
     subsets = [{"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 5432}]}]
     up.create("Endpoints", "db", space, subsets=subsets)
@@ -124,7 +124,7 @@ def test_endpoints_made_by_hand_are_mirrored(up: User, space: str) -> None:
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
-def test_dependents_follow_their_owner_as_kubectl_says(up: User, cascade: str) -> None:
+def test_dependents_follow_the_cascade_option(up: User, cascade: str) -> None:
     space = f"cascade-{cascade}"
     up.kubectl("create", "namespace", space)
     boss = up.create("ConfigMap", "boss", space)
@@ -143,7 +143,7 @@ def test_dependents_follow_their_owner_as_kubectl_says(up: User, cascade: str) -
     up.until(lambda: left() == wanted)
 
 
-def test_a_taint_evicts_who_does_not_tolerate_it(up: User, space: str) -> None:
+def test_taint_evicts_pods_without_toleration(up: User, space: str) -> None:
     up.create("Node", "n1")
     up.pod("frail", space, node="n1")
     up.kubectl("taint", "nodes", "n1", "fire=hot:NoExecute")
@@ -151,7 +151,7 @@ def test_a_taint_evicts_who_does_not_tolerate_it(up: User, space: str) -> None:
     up.until(lambda: "TaintManagerEviction" in up.kubectl("get", "events", "-n", space))
 
 
-def test_an_autoscaler_says_what_it_misses(up: User, space: str) -> None:
+def test_autoscaler_reports_missing_metrics(up: User, space: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     up.create("ReplicaSet", "web", space, "apps/v1", spec=spec)
@@ -166,7 +166,7 @@ def openssl(*words: str) -> str:
     return done.stdout
 
 
-def test_who_asks_for_a_certificate_gets_in_by_it(up: User, tmp_path: Path) -> None:
+def test_approved_certificate_request_authenticates(up: User, tmp_path: Path) -> None:
     key, request, issued = (tmp_path / name for name in ("key.pem", "request.pem", "issued.pem"))
     openssl(
         "req",

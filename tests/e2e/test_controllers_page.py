@@ -44,7 +44,7 @@ def anywhere(request: pytest.FixtureRequest, browser: Browser, manager: Manager)
         yield page
 
 
-def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:
+def test_page_shows_leader_and_controllers(shown: Page) -> None:
     assert shown.locator("h1").inner_text() == "cluster-controller-manager leads"
     assert "All is well." in shown.inner_text("body")
     names = shown.locator("table").nth(0).locator("tbody tr td:first-child b").all_inner_texts()
@@ -53,7 +53,7 @@ def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:
     assert "namespaces" in shown.locator("table").nth(1).inner_text()
 
 
-def test_nothing_is_off_the_screen(anywhere: Page) -> None:
+def test_tables_fit_the_screen(anywhere: Page) -> None:
     width = anywhere.evaluate("document.documentElement.clientWidth")
     right = anywhere.evaluate(
         "Math.max(...[...document.querySelectorAll('td')].map(it => it.getBoundingClientRect().right))"
@@ -61,7 +61,7 @@ def test_nothing_is_off_the_screen(anywhere: Page) -> None:
     assert right <= width
 
 
-def test_what_is_typed_filters_the_rows_at_once_and_stays_in_the_address(shown: Page) -> None:
+def test_filter_applies_while_typing_and_stays_in_the_url(shown: Page) -> None:
     rows = shown.locator("tr[data-filter]:visible")
     assert rows.count() > 10
     shown.get_by_role("searchbox").fill("ENDPOINTSLICE-CONTROLLER")
@@ -74,7 +74,7 @@ def test_what_is_typed_filters_the_rows_at_once_and_stays_in_the_address(shown: 
     assert "q=" not in shown.url
 
 
-def test_the_filter_works_without_scripts(browser: Browser, manager: Manager) -> None:
+def test_filter_works_without_scripts(browser: Browser, manager: Manager) -> None:
     shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
     with browser.new_context(
         ignore_https_errors=True, client_certificates=[shows], java_script_enabled=False
@@ -87,7 +87,7 @@ def test_the_filter_works_without_scripts(browser: Browser, manager: Manager) ->
         assert page.locator("tr[data-filter]:visible b").all_inner_texts() == ["ttl-controller"]
 
 
-def test_who_brings_no_credentials_reads_how_to_come_in(browser: Browser, manager: Manager) -> None:
+def test_page_without_credentials_explains_how_to_log_in(browser: Browser, manager: Manager) -> None:
     with browser.new_context(ignore_https_errors=True) as context:
         page = context.new_page()
         answer = page.goto(f"{manager.url}{PATH}")
@@ -96,7 +96,7 @@ def test_who_brings_no_credentials_reads_how_to_come_in(browser: Browser, manage
         assert "create token" in page.inner_text("body")
 
 
-def test_the_index_leads_to_every_page(shown: Page, manager: Manager) -> None:
+def test_index_links_to_every_page(shown: Page, manager: Manager) -> None:
     shown.get_by_role("link", name="other pages").click()
     paths = shown.locator("td a").all_inner_texts()
     assert {"/debug/controllers", "/metrics", "/healthz", "/configz"} <= set(paths)
@@ -105,7 +105,7 @@ def test_the_index_leads_to_every_page(shown: Page, manager: Manager) -> None:
         assert answer.ok, path
 
 
-def test_it_fits_the_window_and_is_not_blank(anywhere: Page, tmp_path: Path) -> None:
+def test_page_fits_the_window_and_is_not_blank(anywhere: Page, tmp_path: Path) -> None:
     overflow = anywhere.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     pictures = set()
@@ -117,6 +117,6 @@ def test_it_fits_the_window_and_is_not_blank(anywhere: Page, tmp_path: Path) -> 
     assert len(pictures) == 2
 
 
-def test_a_link_leads_to_the_same_as_json(shown: Page) -> None:
+def test_json_link_shows_the_same_data(shown: Page) -> None:
     shown.get_by_role("link", name="JSON").click()
     assert '"phase":"running"' in shown.inner_text("body")

@@ -129,7 +129,7 @@ def until_known(admin: Any, url: str, tree: Any) -> None:
     pytest.fail(f"{url} does not take {tree}")
 
 
-def test_it_loses_nothing_when_it_is_killed(
+def test_killed_operator_loses_nothing(
     operator: Operator, admin: Any, kubectl: Callable[..., str], group: str, namespace: str
 ) -> None:
     path = f"/apis/{group}/v1/namespaces/{namespace}/boats"
@@ -167,7 +167,7 @@ def test_it_loses_nothing_when_it_is_killed(
     operator.wait("scrapped anna", "scrapped carl", "scrapped dora")
 
 
-def test_it_goes_on_while_its_definition_changes(
+def test_operator_continues_while_definition_changes(
     operator: Operator, admin: Any, kubectl: Callable[..., str], group: str, namespace: str
 ) -> None:
     path = f"/apis/{group}/v1/namespaces/{namespace}/boats"
@@ -198,7 +198,7 @@ def test_it_goes_on_while_its_definition_changes(
     assert not [line for line in operator.said if "Traceback" in line], "\n".join(operator.said)
 
 
-def test_one_of_higher_priority_takes_over(
+def test_operator_of_higher_priority_takes_over(
     operator: Operator,
     server: Any,
     admin: Any,

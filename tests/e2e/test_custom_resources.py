@@ -55,7 +55,7 @@ def fleet(boats: str, kubectl: Kubectl, namespace: str) -> Kubectl:
 
 
 class TestKubectl:
-    def test_shows_columns(self, fleet: Kubectl) -> None:
+    def test_get_shows_columns(self, fleet: Kubectl) -> None:
         heads, row = fleet("get", "boats").splitlines()
         assert (heads.split(), row.split()[:2]) == (["NAME", "SIZE", "AGE"], ["anna", "4"])
         heads, row = fleet("get", "bo/anna", "-o", "wide").splitlines()
@@ -63,7 +63,7 @@ class TestKubectl:
         assert fleet("get", "boats", "--field-selector=spec.home=Kiel", "-o", "name").endswith("/anna")
         assert fleet("get", "boats", "--field-selector=spec.home=Rome", "-o", "name") == ""
 
-    def test_lists_and_explains_the_resource(self, boats: str, kubectl: Kubectl) -> None:
+    def test_api_resources_and_explain_describe_the_kind(self, boats: str, kubectl: Kubectl) -> None:
         row = kubectl("api-resources", f"--api-group={boats}", "--no-headers").split()
         assert row == ["boats", "bo", f"{boats}/v1", "true", "Boat"]
         assert kubectl("api-resources", "--categories=fleet", "-o", "name", f"--api-group={boats}") == f"boats.{boats}"
@@ -72,7 +72,7 @@ class TestKubectl:
         assert "size\t<integer> -required-" in told
         assert "How many people she takes." in kubectl("explain", f"boats.{boats}.spec.size")
 
-    def test_is_told_what_is_wrong(self, boats: str, refused: Kubectl, namespace: str) -> None:
+    def test_apply_reports_validation_errors(self, boats: str, refused: Kubectl, namespace: str) -> None:
         def say(tree: Any) -> str:
             return refused("apply", "-n", namespace, "-f", "-", stdin=tree)
 
@@ -81,7 +81,7 @@ class TestKubectl:
         assert 'unknown field "spec.wings"' in say(boat(boats, "plane", wings=2))
         assert "spec.size: Required value" in say(boat(boats, "bare") | {"spec": {}})
 
-    def test_applies_again(self, fleet: Kubectl, boats: str, run: Any, refused: Kubectl, namespace: str) -> None:
+    def test_apply_again_and_diff(self, fleet: Kubectl, boats: str, run: Any, refused: Kubectl, namespace: str) -> None:
         masts = [{"name": "main", "height": 9}]
         wanted = boat(boats, "anna", size=5, masts=masts)
         code, out, _ = run("diff", "-n", namespace, "-f", "-", stdin=wanted)
@@ -92,7 +92,7 @@ class TestKubectl:
         moved = boat(boats, "anna", size=5, masts=masts, home="Rome")
         assert "spec.home: Invalid value" in refused("apply", "-n", namespace, "-f", "-", stdin=moved)
 
-    def test_applies_on_the_server_side(self, boats: str, kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
+    def test_server_side_apply(self, boats: str, kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
         def words(manager: str) -> list[str]:
             return ["apply", "--server-side", f"--field-manager={manager}", "-n", namespace, "-f", "-"]
 
@@ -104,7 +104,7 @@ class TestKubectl:
         shown = json.loads(kubectl("get", f"boats.{boats}", "eva", "-n", namespace, "-o", "json"))
         assert shown["spec"]["masts"] == [{"name": "fore", "height": 5}]
 
-    def test_patches_and_scales(self, fleet: Kubectl) -> None:
+    def test_patch_and_scale(self, fleet: Kubectl) -> None:
         fleet("patch", "boats", "anna", "--type=merge", "-p", '{"spec": {"masts": [{"name": "main"}]}}')
         fleet("patch", "boats", "anna", "--type=json", "-p", '[{"op": "add", "path": "/spec/size", "value": 7}]')
         fleet("scale", "boats/anna", "--replicas=6", "--current-replicas=0")
@@ -114,7 +114,7 @@ class TestKubectl:
         assert shown["spec"] == {"size": 7, "crew": 6, "home": "Kiel", "masts": [{"name": "main"}]}
         assert (shown["metadata"]["generation"], shown["metadata"]["labels"]) == (4, {"tier": "x"})
 
-    def test_waits_for_what_a_status_says(self, fleet: Kubectl, launch: Any, boats: str, namespace: str) -> None:
+    def test_wait_for_status_fields(self, fleet: Kubectl, launch: Any, boats: str, namespace: str) -> None:
         where = ("-n", namespace, "--timeout=20s", f"boats.{boats}/anna")
         field = launch("wait", "--for=jsonpath={.status.crew}=2", *where)
         condition = launch("wait", "--for=condition=Afloat", *where)
@@ -124,7 +124,7 @@ class TestKubectl:
             assert child.communicate(timeout=30)[0].strip().endswith("/anna condition met")
         assert fleet("get", "boats/anna", "-o", "jsonpath={.spec.size} {.metadata.generation}") == "4 1"
 
-    def test_deletes_a_definition_with_its_objects(
+    def test_delete_of_definition_deletes_its_objects(
         self, fleet: Kubectl, launch: Any, boats: str, namespace: str
     ) -> None:
         gone = launch("wait", "--for=delete", "--timeout=20s", "-n", namespace, f"boats.{boats}/anna")
@@ -136,7 +136,7 @@ class TestKubectl:
         fleet("wait", "--for=condition=Established", "--timeout=20s", "crd/boats")
         assert fleet("get", "boats", "-o", "name") == ""
 
-    def test_sees_a_new_version(self, fleet: Kubectl, boats: str) -> None:
+    def test_new_version_is_served(self, fleet: Kubectl, boats: str) -> None:
         new = {**version("v2", storage=False, sails={"type": "integer"}), "selectableFields": []}
         assert fleet("apply", "-f", "-", stdin=definition(boats, version(), new)).endswith("configured")
         fleet("wait", "--for=jsonpath={.spec.versions[1].name}=v2", "--timeout=20s", "crd/boats")
@@ -164,7 +164,7 @@ def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_pat
     assert kubectl("get", "crd", f"boats.{group}", "-o", "name").endswith(f"/boats.{group}")
 
 
-def test_the_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: Path) -> None:
+def test_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: Path) -> None:
     with config.new_client_from_config(config_file=str(server.kubeconfig)) as api:
         found = dynamic.DynamicClient(api, cache_file=str(tmp_path / "cache"))
         resource = found.resources.get(api_version=f"{boats}/v1", kind="Boat")

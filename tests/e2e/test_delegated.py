@@ -130,7 +130,7 @@ def client(ca: KeyPair, name: str, *groups: str) -> KeyPair:
     return issue(ca, name, groups, client=True)
 
 
-def test_open_paths_and_no_others_are_for_everybody(connect: Callable[..., Connection]) -> None:
+def test_only_open_paths_are_public(connect: Callable[..., Connection]) -> None:
     for method, status in (("GET", 200), ("HEAD", 200), ("POST", 405), ("OPTIONS", 405)):
         assert connect().ask("/healthz", method=method) == status
         assert connect().ask("/metrics", method=method) == 403
@@ -163,7 +163,7 @@ def test_open_paths_and_no_others_are_for_everybody(connect: Callable[..., Conne
         "/metrics?access_token=good&token=good",
     ],
 )
-def test_no_path_leads_around_the_guard(connect: Callable[..., Connection], path: str) -> None:
+def test_alternative_paths_do_not_bypass_access_checks(connect: Callable[..., Connection], path: str) -> None:
     assert connect().ask(path) in (400, 403, 404)
 
 
@@ -189,12 +189,14 @@ def test_no_path_leads_around_the_guard(connect: Callable[..., Connection], path
         (["Authorization: Bearer good", "impersonate-EXTRA-scopes: x"], 400),
     ],
 )
-def test_what_headers_alone_achieve(connect: Callable[..., Connection], headers: list[str], status: int) -> None:
+def test_identity_headers_alone_do_not_authenticate(
+    connect: Callable[..., Connection], headers: list[str], status: int
+) -> None:
     assert connect().ask("/metrics", *headers) == status
     assert connect().ask("/healthz") == 200
 
 
-def test_certificates_of_clients(control: Control, connect: Callable[..., Connection]) -> None:
+def test_client_certificates_authenticate(control: Control, connect: Callable[..., Connection]) -> None:
     jane = connect(client(control.authority, "jane"))
     assert jane.ask() == 200
     assert jane.ask("/metrics", "X-Remote-User: system:anonymous", "X-Remote-Group: system:unauthenticated") == 200
@@ -203,7 +205,7 @@ def test_certificates_of_clients(control: Control, connect: Callable[..., Connec
 
 
 @pytest.mark.parametrize("ca", [OTHERS, make_ca("client-ca")], ids=["unknown", "of the same name"])
-def test_certificates_of_others_open_no_connection(connect: Callable[..., Connection], ca: KeyPair) -> None:
+def test_certificates_of_other_cas_cannot_connect(connect: Callable[..., Connection], ca: KeyPair) -> None:
     try:
         status = connect(client(ca, "kubernetes-admin", "system:masters")).ask()
     except OSError:
@@ -211,7 +213,7 @@ def test_certificates_of_others_open_no_connection(connect: Callable[..., Connec
     assert status == 0
 
 
-def test_certificates_of_proxies(control: Control, connect: Callable[..., Connection]) -> None:
+def test_proxy_certificates_may_name_users(control: Control, connect: Callable[..., Connection]) -> None:
     shown = client(PROXIES, "front", "system:masters")
     front = connect(shown)
     assert front.ask("/metrics", "X-Remote-User: alice") == 200
@@ -227,9 +229,7 @@ def test_certificates_of_proxies(control: Control, connect: Callable[..., Connec
     assert by_client.ask("/metrics", "X-Remote-User: system:anonymous") == 200
 
 
-def test_other_authorities_are_believed_as_soon_as_they_are_published(
-    control: Control, connect: Callable[..., Connection]
-) -> None:
+def test_published_ca_changes_take_effect(control: Control, connect: Callable[..., Connection]) -> None:
     jane = connect(client(control.authority, "jane"))
     assert jane.ask() == 200
     port = control.manager("--leader-elect=false")
@@ -245,15 +245,13 @@ def test_other_authorities_are_believed_as_soon_as_they_are_published(
     control.api("PATCH", CONFIG_MAP, said, "application/merge-patch+json")
 
 
-def test_without_a_lookup_there_are_but_tokens(control: Control, connect: Callable[..., Connection]) -> None:
+def test_skipped_lookup_leaves_only_tokens(control: Control, connect: Callable[..., Connection]) -> None:
     port = control.manager("--authentication-skip-lookup", "--leader-elect=false")
     assert connect(client(control.authority, "jane"), port).ask() == 403
     assert connect(None, port).ask("/metrics", "Authorization: Bearer good") == 200
 
 
-def test_a_manager_may_start_though_nothing_can_be_looked_up(
-    control: Control, connect: Callable[..., Connection], tmp_path: Path
-) -> None:
+def test_manager_starts_if_lookup_fails(control: Control, connect: Callable[..., Connection], tmp_path: Path) -> None:
     nowhere = control.kubeconfig.read_text().replace(str(control.port), str(free_port()))
     (tmp_path / "nowhere").write_text(nowhere)
     away = f"--authentication-kubeconfig={tmp_path / 'nowhere'}"

@@ -311,11 +311,11 @@ async def judge_allocations(server: Server, load: Load) -> None:
     assert inside == int(quota["status"]["used"]["count/configmaps"]) == MOST
 
 
-async def test_servers_that_fail_lose_nothing_and_give_nothing_twice(tmp_path: Path) -> None:
+async def test_failing_servers_lose_nothing(tmp_path: Path) -> None:
     await trial(tmp_path, faults=4, pause=0.5, seed=1)
 
 
 @pytest.mark.long
-async def test_servers_that_fail_for_long_lose_nothing(tmp_path: Path) -> None:
+async def test_servers_failing_for_long_lose_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", "7"))
     await trial(tmp_path, faults=int(os.environ.get("FAULTS", "60")), pause=3.0, seed=seed)

@@ -39,13 +39,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_last_user_is_nobody() -> None:
+def test_image_runs_as_user_nobody() -> None:
     assert instructions("USER") == [[f"{NOBODY}:{NOBODY}"]]
     assert instructions("ENTRYPOINT") == [['["cluster-controller-manager"]']]
     assert instructions("EXPOSE") == [["10257"]]
 
 
-def test_tables_come_with_the_code(installed: Path) -> None:
+def test_data_files_are_in_the_package(installed: Path) -> None:
     packages = ("controller_manager", "controllers", "apiserver_stub")
     files = {path.relative_to(ROOT) for name in packages for path in (ROOT / name).rglob("*.*")}
     wanted = {path for path in files if path.suffix in (".json", ".jsonl", ".sql", ".typed", ".py")}
@@ -53,7 +53,7 @@ def test_tables_come_with_the_code(installed: Path) -> None:
     assert not missing
 
 
-def test_what_is_installed_runs_as_nobody_and_writes_nothing(installed: Path, tmp_path: Path) -> None:
+def test_installed_program_runs_as_nobody_without_writing(installed: Path, tmp_path: Path) -> None:
     """Without a bytecode cache, a home or a folder it could write to."""
     os.chmod(tmp_path, 0o555)
     paths = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))

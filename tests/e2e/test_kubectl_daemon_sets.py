@@ -107,7 +107,7 @@ def images(cluster: Up) -> list[str]:
     return sorted(found.split())
 
 
-def test_rollouts_and_a_drain(cluster: Up, kubelets: Kubelets) -> None:
+def test_rollouts_and_drain(cluster: Up, kubelets: Kubelets) -> None:
     cluster.kubectl("create", SPACE, "-f", "-", stdin=json.dumps(MANIFEST))
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
     assert images(cluster) == ["example.org/agent:1"] * 2

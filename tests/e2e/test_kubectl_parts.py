@@ -56,7 +56,7 @@ def deployment(admin: Any, namespace: str) -> str:
     return "deployment/web"
 
 
-def test_expose_gives_an_address_and_a_port(kubectl: Kubectl, namespace: str, deployment: str) -> None:
+def test_expose_allocates_address_and_port(kubectl: Kubectl, namespace: str, deployment: str) -> None:
     kubectl("-n", namespace, "expose", deployment, "--type=NodePort")
     spec = json.loads(kubectl("-n", namespace, "get", "service", "web", "-o", "json"))["spec"]
     assert spec["clusterIP"].startswith("10.0.")
@@ -70,7 +70,7 @@ def test_expose_gives_an_address_and_a_port(kubectl: Kubectl, namespace: str, de
     assert (after["clusterIP"], "nodePort" in after["ports"][0]) == (spec["clusterIP"], False)
 
 
-def test_an_address_that_is_taken_is_refused(kubectl: Kubectl, refused: Callable[..., str], namespace: str) -> None:
+def test_allocated_address_is_rejected(kubectl: Kubectl, refused: Callable[..., str], namespace: str) -> None:
     found = refused("-n", namespace, "create", "service", "clusterip", "a", "--clusterip=10.0.0.1", "--tcp=80")
     assert "failed to allocate IP 10.0.0.1: provided IP is already allocated" in found
 
@@ -82,7 +82,7 @@ def test_scale_and_autoscale(kubectl: Kubectl, namespace: str, deployment: str) 
     assert kubectl("-n", namespace, "get", "hpa", "web", "-o", "jsonpath={.spec.maxReplicas}") == "4"
 
 
-def test_a_replication_controller_scales(kubectl: Kubectl, namespace: str) -> None:
+def test_replication_controller_is_scaled(kubectl: Kubectl, namespace: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
     body = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "rc"}}
     kubectl("-n", namespace, "create", "-f", "-", stdin=body | {"spec": {"replicas": 1, "template": template}})
@@ -90,7 +90,7 @@ def test_a_replication_controller_scales(kubectl: Kubectl, namespace: str) -> No
     assert kubectl("-n", namespace, "get", "rc", "rc", "-o", "jsonpath={.spec.replicas}") == "2"
 
 
-def test_rollouts_as_far_as_they_need_no_controller(kubectl: Kubectl, namespace: str, deployment: str) -> None:
+def test_rollout_commands_without_controllers(kubectl: Kubectl, namespace: str, deployment: str) -> None:
     for arguments, said in (
         (("set", "image", deployment, "app=example.org/app:2"), "image updated"),
         (("set", "resources", deployment, "--limits=cpu=1"), "resource requirements updated"),
@@ -102,7 +102,7 @@ def test_rollouts_as_far_as_they_need_no_controller(kubectl: Kubectl, namespace:
         assert said in kubectl("-n", namespace, *arguments)
 
 
-def test_drain_honours_budgets(kubectl: Kubectl, run: Callable[..., Any], namespace: str, pod: str) -> None:
+def test_drain_respects_budgets(kubectl: Kubectl, run: Callable[..., Any], namespace: str, pod: str) -> None:
     kubectl("-n", namespace, "create", "poddisruptionbudget", "b", "--selector=app=a", "--min-available=1")
     budget = ("-n", namespace, "patch", "pdb", "b", "--subresource=status", "--type=merge", "-p")
     full = {"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
@@ -129,7 +129,9 @@ def certificate_request(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("verdict", "shown"), [("approve", "Approved"), ("deny", "Denied")])
-def test_certificates_are_judged(kubectl: Kubectl, namespace: str, verdict: str, shown: str) -> None:
+def test_certificate_requests_are_approved_and_denied(
+    kubectl: Kubectl, namespace: str, verdict: str, shown: str
+) -> None:
     name = namespace
     kubectl("create", "-f", "-", stdin=certificate_request(name))
     line = kubectl("get", "csr", name, "--no-headers")
@@ -145,7 +147,7 @@ def test_debug_adds_a_container(kubectl: Kubectl, namespace: str, pod: str) -> N
     assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "dbg"
 
 
-def test_debug_goes_on_once_its_container_runs(
+def test_debug_waits_for_its_container(
     launch: Callable[..., "subprocess.Popen[str]"], kubectl: Kubectl, namespace: str, pod: str
 ) -> None:
     """It waits for that in a watch, and then is told why nobody can be attached."""
@@ -163,7 +165,7 @@ def test_debug_goes_on_once_its_container_runs(
 
 
 @pytest.mark.since(32)
-def test_a_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str) -> None:
+def test_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str) -> None:
     wanted = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}}
     kubectl("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
     path = "jsonpath={.spec.containers[0].resources.requests.cpu}"
@@ -187,7 +189,7 @@ def test_a_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespa
     ],
     ids=lambda arguments: "-".join(arguments[:2]),
 )
-def test_what_a_node_would_answer_is_refused_while_it_has_no_address(
+def test_node_requests_fail_without_node_address(
     kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str, arguments: tuple[str, ...]
 ) -> None:
     named = [word.replace("POD", pod).replace("NS", namespace) for word in arguments]
@@ -209,7 +211,7 @@ def test_field_selectors(kubectl: Kubectl, refused: Callable[..., str], namespac
     assert found.endswith("field label not supported: spec.color")
 
 
-def test_kubectl_acts_as_another(kubectl: Kubectl) -> None:
+def test_kubectl_impersonates_a_user(kubectl: Kubectl) -> None:
     acting = ("--as=jane", "--as-group=dev", "--as-group=ops", "--as-uid=42")
     review = json.loads(kubectl("auth", "whoami", "-o", "json", *acting))
     assert review["status"]["userInfo"] == {

@@ -188,7 +188,7 @@ def test_labels_in_tables(kubectl: Kubectl) -> None:
     assert [row[-1] for row in rows] == ["front", "pages"]
 
 
-def test_other_forms_of_output(kubectl: Kubectl) -> None:
+def test_other_output_formats(kubectl: Kubectl) -> None:
     front = ("get", "service", "front", "-n", "guests", "-o")
     assert kubectl(*front, "name") == "service/front"
     assert kubectl(*front, "jsonpath={.spec.ports[*].port}") == "80 9100"
@@ -233,7 +233,7 @@ def test_sorting_and_selecting(kubectl: Kubectl, refused: Kubectl) -> None:
     assert refused("get", "pods", "-l", "a b").startswith("Error from server (BadRequest): ")
 
 
-def test_what_is_missing_is_said(kubectl: Kubectl, refused: Kubectl, run: Any) -> None:
+def test_missing_objects_are_reported(kubectl: Kubectl, refused: Kubectl, run: Any) -> None:
     assert refused("get", "pod", "nope") == 'Error from server (NotFound): pods "nope" not found'
     assert refused("get", "deploy", "nope") == 'Error from server (NotFound): deployments.apps "nope" not found'
     assert refused("get", "dreams") == """error: the server doesn't have a resource type "dreams\""""
@@ -314,7 +314,7 @@ def test_describe_shows_events(kubectl: Kubectl, namespace: str) -> None:
     assert (newer["note"], newer["regarding"]["name"], newer["deprecatedCount"]) == ("it may not start", "noted", 3)
 
 
-def test_get_w_shows_changes_as_they_come(kubectl: Kubectl, launch: Any, namespace: str) -> None:
+def test_get_watch_shows_changes(kubectl: Kubectl, launch: Any, namespace: str) -> None:
     kubectl("run", "seen", "-n", namespace, "--image=i")
     watching = launch("get", "pods", "-n", namespace, "-w", "--output-watch-events")
     assert watching.stdout.readline().split() == ["EVENT", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]
@@ -354,7 +354,7 @@ def test_wait_for_conditions_and_fields(kubectl: Kubectl, refused: Kubectl, laun
     assert said == "error: timed out waiting for the condition on pods/never"
 
 
-def test_questions_about_the_server(kubectl: Kubectl, refused: Kubectl, server: Any) -> None:
+def test_server_information_commands(kubectl: Kubectl, refused: Kubectl, server: Any) -> None:
     assert json.loads(kubectl("version", "-o", "json"))["serverVersion"]["minor"] == "36"
     assert server.url in kubectl("cluster-info")
     rows = [line.split() for line in kubectl("api-resources").splitlines()]
@@ -373,7 +373,7 @@ def test_questions_about_the_server(kubectl: Kubectl, refused: Kubectl, server: 
     assert refused("top", "nodes") == "error: Metrics API not available"
 
 
-def test_a_stranger_is_sent_away(refused: Kubectl, server: Any) -> None:
+def test_unknown_token_is_unauthorized(refused: Kubectl, server: Any) -> None:
     nobody = ("--kubeconfig=/dev/null", "--insecure-skip-tls-verify", f"--server={server.url}")
     said = refused(*nobody, "--token=guessed", "get", "--raw", "/api/v1/pods")
     assert said == "error: You must be logged in to the server (Unauthorized)"

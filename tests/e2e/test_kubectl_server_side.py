@@ -63,7 +63,7 @@ def owners(kubectl: Kubectl, namespace: str) -> Callable[[], dict[tuple[str, str
     return read
 
 
-def test_apply_again_and_with_changes(apply, owners, kubectl, namespace) -> None:
+def test_repeated_apply_and_changes(apply, owners, kubectl, namespace) -> None:
     assert apply(WEB) == "deployment.apps/web serverside-applied"
     version = ("get", "deployment", "web", "-n", namespace, "-o", "jsonpath={.metadata.resourceVersion}")
     before = kubectl(*version)
@@ -77,7 +77,7 @@ def test_apply_again_and_with_changes(apply, owners, kubectl, namespace) -> None
     assert owners().keys() == {("kubectl", "Apply")}
 
 
-def test_conflicts_are_told_and_may_be_forced(apply, owners, refused, kubectl, namespace) -> None:
+def test_conflicts_are_reported_and_can_be_forced(apply, owners, refused, kubectl, namespace) -> None:
     apply(WEB)
     kubectl("scale", "deployment/web", "-n", namespace, "--replicas=4")
     kubectl("set", "image", "deployment/web", "-n", namespace, "web=web:9")
@@ -89,7 +89,7 @@ def test_conflicts_are_told_and_may_be_forced(apply, owners, refused, kubectl, n
     assert owners().keys() == {("kubectl", "Apply")}
 
 
-def test_managers_share_what_they_agree_on(apply, owners, refused, namespace) -> None:
+def test_managers_share_equal_fields(apply, owners, refused, namespace) -> None:
     apply(WEB)
     apply(WEB, "--field-manager=other")
     found = owners()
@@ -99,7 +99,7 @@ def test_managers_share_what_they_agree_on(apply, owners, refused, namespace) ->
     assert told.startswith('error: Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas')
 
 
-def test_what_was_applied_on_the_clients_side_is_taken_over(apply, owners, kubectl, namespace) -> None:
+def test_client_side_applied_fields_are_migrated(apply, owners, kubectl, namespace) -> None:
     """kubectl rewrites the record of its old manager itself; the annotation is kept true for those who go back."""
     kubectl("apply", "-n", namespace, "-f", "-", stdin=WEB)
     assert owners().keys() == {("kubectl-client-side-apply", "Update")}
@@ -112,7 +112,7 @@ def test_what_was_applied_on_the_clients_side_is_taken_over(apply, owners, kubec
     assert kubectl("get", "deployment", "web", "-n", namespace, "-o", image) == "web:3"
 
 
-def test_diff_shows_what_would_be_applied(apply, run, kubectl, namespace) -> None:
+def test_diff_shows_changes(apply, run, kubectl, namespace) -> None:
     apply(WEB)
     command = ("diff", "--server-side", "-n", namespace, "-f", "-")
     assert run(*command, stdin=WEB)[:2] == (0, "")
@@ -122,7 +122,7 @@ def test_diff_shows_what_would_be_applied(apply, run, kubectl, namespace) -> Non
     assert kubectl("get", "deployment", "web", "-n", namespace, "-o", "jsonpath={.spec.replicas}") == "2"
 
 
-def test_managed_fields_are_shown_only_when_asked_for(apply, kubectl, namespace) -> None:
+def test_managed_fields_are_shown_on_request(apply, kubectl, namespace) -> None:
     apply(WEB)
     show = ("get", "deployment", "web", "-n", namespace, "-o", "yaml")
     assert "managedFields" not in yaml.safe_load(kubectl(*show))["metadata"]
@@ -130,7 +130,7 @@ def test_managed_fields_are_shown_only_when_asked_for(apply, kubectl, namespace)
     assert (entry["manager"], entry["operation"], entry["fieldsType"]) == ("kubectl", "Apply", "FieldsV1")
 
 
-def test_a_field_nobody_knows_is_refused(refused, namespace) -> None:
+def test_unknown_field_is_rejected(refused, namespace) -> None:
     tree = web()
     tree["spec"]["replicaz"] = 3
     told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
@@ -138,7 +138,7 @@ def test_a_field_nobody_knows_is_refused(refused, namespace) -> None:
 
 
 @pytest.mark.since(32)
-def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
+def test_status_can_be_applied(apply, kubectl, owners, namespace) -> None:
     apply(WEB)
     status = {**web(9), "status": {"replicas": 2}}
     apply(status, "--subresource=status", "--field-manager=agent")
@@ -147,7 +147,7 @@ def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
     assert owners()["agent", "Apply"] == {"f:status": {"f:replicas": {}}}
 
 
-def test_many_kinds_are_applied_and_applied_again(kubectl, own_server, documents) -> None:
+def test_many_kinds_can_be_applied_twice(kubectl, own_server, documents) -> None:
     """Every kind of the manifests, on the server's side; in the end nothing is left to say.
 
     What an applier of a name alone has made is nobody's, and said to be from before the first apply by the second.

@@ -62,7 +62,7 @@ def parts(tmp_path: Path, namespace: str) -> Callable[..., tuple[str, ...]]:
     return write
 
 
-def test_an_overlay_is_applied_shown_and_deleted(kubectl: Kubectl, run: Any, namespace: str, overlay: Path) -> None:
+def test_overlay_is_applied_shown_and_deleted(kubectl: Kubectl, run: Any, namespace: str, overlay: Path) -> None:
     first = kubectl("apply", "-k", str(overlay)).splitlines()
     assert [line.split()[1] for line in first] == ["created", "created"]
     assert all(line.endswith(" unchanged") for line in kubectl("apply", "-k", str(overlay)).splitlines())
@@ -76,7 +76,7 @@ def test_an_overlay_is_applied_shown_and_deleted(kubectl: Kubectl, run: Any, nam
     assert kubectl("get", "deployments,configmaps", "-n", namespace) == ""
 
 
-def test_what_a_label_holds_together_is_pruned(kubectl: Kubectl, namespace: str, parts: Any) -> None:
+def test_objects_with_label_are_pruned(kubectl: Kubectl, namespace: str, parts: Any) -> None:
     kubectl("create", "configmap", "stranger", "-n", namespace)
     kubectl("label", "configmap", "stranger", "-n", namespace, "set=one")
     kubectl(*parts("a", "b", "c"))
@@ -102,7 +102,7 @@ def test_members_of_an_apply_set_are_pruned(kubectl: Kubectl, namespace: str, pa
     assert kubectl(*members) == "configmap/a"
 
 
-def test_deletion_by_fields_and_labels_of_several_kinds(kubectl: Kubectl, namespace: str) -> None:
+def test_delete_several_kinds_by_fields_and_labels(kubectl: Kubectl, namespace: str) -> None:
     for name in ("a", "b"):
         kubectl("create", "configmap", name, "-n", namespace)
         kubectl("create", "secret", "generic", name, "-n", namespace)
@@ -116,13 +116,13 @@ def test_deletion_by_fields_and_labels_of_several_kinds(kubectl: Kubectl, namesp
 
 
 @pytest.mark.since(31)
-def test_waiting_for_what_is_not_there_yet(kubectl: Kubectl, launch: Any, namespace: str) -> None:
+def test_wait_for_creation(kubectl: Kubectl, launch: Any, namespace: str) -> None:
     waiting = launch("wait", "configmap/late", "-n", namespace, "--for=create", "--timeout=20s")
     kubectl("create", "configmap", "late", "-n", namespace)
     assert waiting.communicate(timeout=20) == ("configmap/late condition met\n", "")
 
 
-def test_a_watch_of_whole_objects(kubectl: Kubectl, launch: Any, namespace: str) -> None:
+def test_watch_of_whole_objects(kubectl: Kubectl, launch: Any, namespace: str) -> None:
     """Unless a table is wanted, the server sends the objects themselves."""
     kubectl("create", "configmap", "a", "-n", namespace)
     form = "-o=jsonpath={.type} {.object.metadata.labels};"

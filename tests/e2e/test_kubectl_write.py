@@ -71,7 +71,7 @@ def test_create(
     assert (code, complaint.strip().endswith('"made" already exists')) == (1, True)
 
 
-def test_a_namespace_closes_when_it_is_deleted(kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
+def test_namespace_terminates_when_deleted(kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
     said = refused("create", "namespace", namespace)
     assert said == f'Error from server (AlreadyExists): namespaces "{namespace}" already exists'
     assert kubectl("delete", "namespace", namespace, "--wait=false").startswith(f'namespace "{namespace}" deleted')
@@ -80,18 +80,18 @@ def test_a_namespace_closes_when_it_is_deleted(kubectl: Kubectl, refused: Kubect
     assert f"unable to create new content in namespace {namespace} because it is being terminated" in said
 
 
-def test_a_name_must_be_one(refused: Kubectl) -> None:
+def test_invalid_name_is_rejected(refused: Kubectl) -> None:
     said = refused("create", "namespace", "No Good")
     assert said.startswith('The Namespace "No Good" is invalid: ')
     assert 'metadata.name: Invalid value: "No Good": ' in said
 
 
-def test_create_needs_a_namespace_that_exists(refused: Kubectl) -> None:
+def test_create_needs_an_existing_namespace(refused: Kubectl) -> None:
     said = refused("run", "lost", "-n", "nowhere", "--image=i")
     assert said == 'Error from server (NotFound): namespaces "nowhere" not found'
 
 
-def test_create_says_everything_that_is_wrong(refused: Kubectl, kubectl: Kubectl, namespace: str) -> None:
+def test_create_reports_all_problems(refused: Kubectl, kubectl: Kubectl, namespace: str) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -229,7 +229,7 @@ def test_delete_by_name_label_and_all(
     assert kubectl("get", "configmap", "kept", "-n", namespace, "-o", "name") == "configmap/kept"
 
 
-def test_a_pod_on_a_node_gets_its_grace(kubectl: Kubectl, get: Any, namespace: str) -> None:
+def test_pod_on_a_node_gets_its_grace_period(kubectl: Kubectl, get: Any, namespace: str) -> None:
     overrides = '{"spec":{"nodeName":"far-away"}}'
     for name in ("slow", "forced", "quick"):
         kubectl("run", name, "-n", namespace, "--image=i", "--overrides", overrides)
@@ -243,7 +243,7 @@ def test_a_pod_on_a_node_gets_its_grace(kubectl: Kubectl, get: Any, namespace: s
 
 
 @pytest.mark.parametrize(("cascade", "finalizer"), [("orphan", "orphan"), ("foreground", "foregroundDeletion")])
-def test_a_cascade_waits_for_its_finalizer(
+def test_cascade_waits_for_its_finalizer(
     kubectl: Kubectl, create: Any, get: Any, namespace: str, cascade: str, finalizer: str
 ) -> None:
     create("deployment", "web", "--image=i")
@@ -255,7 +255,7 @@ def test_a_cascade_waits_for_its_finalizer(
     assert kubectl("get", "deployments", "-n", namespace) == ""
 
 
-def test_foreign_finalizers_hold_an_object(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str) -> None:
+def test_other_finalizers_hold_an_object(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str) -> None:
     metadata = {"name": "held", "namespace": namespace, "finalizers": ["example.com/look-first"]}
     kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     kubectl("delete", "configmap", "held", "-n", namespace, "--wait=false")

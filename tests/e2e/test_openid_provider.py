@@ -128,7 +128,7 @@ def cluster(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     found.process.stop()
 
 
-def test_a_login_makes_the_user_that_the_file_says(provider: Provider, cluster: Cluster) -> None:
+def test_login_maps_claims_to_user(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org", roles=["dev", "ops"], department="sales")
     assert cluster.who(token) == {
         "username": "oidc:jane@example.org",
@@ -139,12 +139,12 @@ def test_a_login_makes_the_user_that_the_file_says(provider: Provider, cluster: 
     assert cluster.who(provider.login("jim", email="jim@example.org", email_verified=False)) == {}
 
 
-def test_tokens_for_others_and_of_others_are_refused(provider: Provider, cluster: Cluster) -> None:
+def test_tokens_of_other_clients_and_issuers_are_rejected(provider: Provider, cluster: Cluster) -> None:
     assert cluster.who(provider.login("jane", email="jane@example.org", client="another")) == {}
     assert cluster.who(provider.login("jane", host="localhost", email="jane@example.org")) == {}
 
 
-def test_forged_tokens_are_refused(provider: Provider, cluster: Cluster) -> None:
+def test_forged_tokens_are_rejected(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org")
     header, payload, signature = token.split(".")
     assert cluster.who(token)
@@ -163,7 +163,7 @@ def test_forged_tokens_are_refused(provider: Provider, cluster: Cluster) -> None
         assert cluster.who(forged) == {}
 
 
-def test_another_file_is_used_within_seconds(provider: Provider, cluster: Cluster) -> None:
+def test_changed_file_takes_effect(provider: Provider, cluster: Cluster) -> None:
     cluster.file.write_text("{")
     time.sleep(2)
     assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
@@ -175,7 +175,7 @@ def test_another_file_is_used_within_seconds(provider: Provider, cluster: Cluste
     assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
 
 
-def test_a_key_that_is_new_is_found_and_the_old_one_is_no_longer_believed(provider: Provider, cluster: Cluster) -> None:
+def test_new_key_is_found_and_old_key_rejected(provider: Provider, cluster: Cluster) -> None:
     before = provider.login("jane", email="jane@example.org")
     provider.stop()
     assert cluster.who(before), "keys that are known outlive an outage"
@@ -184,7 +184,7 @@ def test_a_key_that_is_new_is_found_and_the_old_one_is_no_longer_believed(provid
     assert cluster.soon(before, "")
 
 
-def test_a_server_starts_without_the_provider_and_finds_it_later(provider: Provider, cluster: Cluster) -> None:
+def test_server_starts_without_provider_and_finds_it_later(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org")
     cluster.process.stop()
     provider.stop()

@@ -119,7 +119,7 @@ def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], num
     assert child.returncode == 0  # nobody else is to work for them
 
 
-def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
+def test_cpu_profile(manager: Manager, work: None) -> None:
     for _ in range(TRIES):
         file = manager.fetch("profile?seconds=1")
         tags = manager.pprof("-tags", file)
@@ -135,14 +135,14 @@ def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
     assert "controllers.endpoints.EndpointsController.reconcile" in mine
 
 
-def test_what_happens_in_the_course_of_time(manager: Manager, work: None) -> None:
+def test_trace(manager: Manager, work: None) -> None:
     stretches = manager.pprof("-traces", manager.fetch("trace?seconds=1")).split("-----------+-")[1:]
     assert any("state:  running" in one for one in stretches)
     assert any("state:  waiting" in one and "waits_for:  " in one for one in stretches)
     assert any(f"{CONTROLLER} default/pprof-" in one for one in stretches)
 
 
-def test_where_memory_goes(manager: Manager) -> None:
+def test_heap_profile(manager: Manager) -> None:
     everything = ("-top", "-nodecount=1000", "-nodefraction=0")
     file = manager.fetch("heap?gc=1")
     assert "Type: inuse_space" in manager.pprof("-top", file)
@@ -150,7 +150,7 @@ def test_where_memory_goes(manager: Manager) -> None:
     assert "Type: alloc_space" in manager.pprof("-top", manager.fetch("allocs"))
 
 
-def test_what_is_allocated_meanwhile(manager: Manager, work: None) -> None:
+def test_heap_profile_over_time(manager: Manager, work: None) -> None:
     for _ in range(TRIES):
         file = manager.fetch("heap?seconds=1")
         top = manager.pprof("-top", "-cum", "-nodecount=1000", "-nodefraction=0", file)
@@ -159,7 +159,7 @@ def test_what_is_allocated_meanwhile(manager: Manager, work: None) -> None:
     assert "controller_manager.framework.cache.informer.Informer." in top
 
 
-def test_what_tasks_and_threads_do(manager: Manager) -> None:
+def test_goroutine_and_thread_profiles(manager: Manager) -> None:
     tasks = manager.pprof("-traces", manager.fetch("goroutine"))
     assert "Type: goroutine" in tasks
     assert re.search(
@@ -170,14 +170,14 @@ def test_what_tasks_and_threads_do(manager: Manager) -> None:
     assert ": watchdog\n" in manager.pprof("-tags", manager.fetch("threadcreate"))
 
 
-def test_what_holds_the_loop(manager: Manager) -> None:
+def test_block_and_mutex_profiles(manager: Manager) -> None:
     block = manager.pprof("-top", manager.fetch("block"))
     assert "Type: delay" in block
     assert "Recorded since the start" in block
     assert "without locks" in manager.pprof("-top", manager.fetch("mutex"))
 
 
-def test_a_profile_ends_with_its_client(manager: Manager) -> None:
+def test_profile_ends_with_its_client(manager: Manager) -> None:
     child = subprocess.Popen([str(PPROF), "-top", f"{manager.url}/profile?seconds=120"], env=manager.environment)
     while "cpu_profile()" not in manager.get("goroutine?debug=2"):
         assert child.poll() is None
@@ -193,6 +193,6 @@ def test_a_profile_ends_with_its_client(manager: Manager) -> None:
     assert "cpu/nanoseconds" in manager.get("profile?seconds=1&debug=1")
 
 
-def test_the_index_and_the_arguments(manager: Manager) -> None:
+def test_index_and_command_line(manager: Manager) -> None:
     assert "<h1>Profiles of cluster-controller-manager</h1>" in manager.get("")
     assert manager.get("cmdline").split("\0")[1:] == list(manager.argv)

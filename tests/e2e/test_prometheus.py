@@ -223,11 +223,11 @@ def test_every_replica_is_scraped_and_one_leads(setup: Setup) -> None:
     assert setup.value(f'sum(leader_election_master_status{{job="{JOB}"}})') == 1
 
 
-def test_nobody_else_is_told(setup: Setup) -> None:
+def test_wrong_token_is_unauthorized(setup: Setup) -> None:
     assert setup.page(authorization="Bearer wrong")[0] == 401
 
 
-def test_the_page_can_be_asked_for_in_every_way(setup: Setup) -> None:
+def test_metrics_support_head_gzip_and_formats(setup: Setup) -> None:
     status, page = setup.page()
     assert status == 200
     assert b"\n# TYPE leader_election_master_status gauge\n" in page
@@ -237,14 +237,14 @@ def test_the_page_can_be_asked_for_in_every_way(setup: Setup) -> None:
     assert b"\n# TYPE leader_election_master_status gauge\n" in gzip.decompress(zipped)
 
 
-def test_what_dashboards_and_alerts_ask_is_answered(setup: Setup) -> None:
+def test_dashboard_and_alert_queries_have_results(setup: Setup) -> None:
     for text, labels in QUERIES:
         found = setup.query(text.replace("%s", JOB))
         assert found, f"nothing answers {text}"
         assert all(set(labels) <= set(one) for one in found), f"{text} is answered by {found[0]}"
 
 
-def test_quantiles_can_be_made_of_every_duration_and_size(setup: Setup) -> None:
+def test_quantiles_of_durations_and_sizes_have_results(setup: Setup) -> None:
     for family, label in QUANTILES:
         text = f'histogram_quantile(0.99, sum by (le, {label}) (rate({family}_bucket{{job="{JOB}"}}[1m]))) > 0'
         wait_until(partial(setup.query, text), setup)
@@ -257,7 +257,7 @@ def test_no_version_mismatch_and_no_errors_are_reported(setup: Setup) -> None:
     assert not setup.query(f"{refused} > 0.01")
 
 
-def test_our_own_dashboard_finds_its_series(setup: Setup) -> None:
+def test_own_dashboard_finds_its_series(setup: Setup) -> None:
     panels = DASHBOARD.read_text()
     asked = set(re.findall(r"\b((?:[a-z]+_)+[a-z]+)\{", panels))
     assert len(asked) > 10
@@ -265,7 +265,7 @@ def test_our_own_dashboard_finds_its_series(setup: Setup) -> None:
         wait_until(lambda name=name: setup.query(f'{{__name__="{name}"}}'), setup)  # nodes are looked at now and then
 
 
-def test_promtool_has_no_complaint(setup: Setup) -> None:
+def test_promtool_reports_no_unknown_problems(setup: Setup) -> None:
     page = setup.page()[1]
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     complaints = {line for line in done.stderr.decode().splitlines() if line}

@@ -108,7 +108,7 @@ def test_create(run: Any, kubectl: Kubectl, admin: Any, namespace: str, command:
 
 
 @pytest.mark.since(32)
-def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespace: str) -> None:
+def test_namespace_and_job_from_cron_job(run: Any, kubectl: Kubectl, namespace: str) -> None:
     create(run, "namespace", "shop")
     assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.status.phase}") == "Active"
     create(run, "cronjob", "nightly", "-n", namespace, "--image=i", "--schedule=1 * * * *", "--", "date")
@@ -120,7 +120,7 @@ def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespa
 
 
 @pytest.mark.since(32)
-def test_an_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
+def test_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
     create(run, "deployment", "web", "-n", namespace, "--image=i")
     kubectl("autoscale", "deployment", "web", "-n", namespace, "--min=2", "--max=3", "--cpu-percent=50")
     spec = json.loads(kubectl("get", "horizontalpodautoscalers.v1.autoscaling", "web", "-n", namespace, "-o", "json"))[
@@ -134,7 +134,7 @@ def test_an_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
     }
 
 
-def test_a_certificate_is_approved(kubectl: Kubectl) -> None:
+def test_certificate_request_is_approved(kubectl: Kubectl) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "someone")])
     asked = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
@@ -159,7 +159,7 @@ def test_reviews(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods") == "yes"
 
 
-def test_what_is_wrong_in_protobuf_is_named(refused: Kubectl, namespace: str) -> None:
+def test_errors_in_protobuf_are_shown(refused: Kubectl, namespace: str) -> None:
     said = refused("create", "configmap", "Bad_Name", "-n", namespace)
     assert 'metadata.name: Invalid value: "Bad_Name"' in said
     said = refused("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
@@ -179,7 +179,7 @@ def ask(server: Any) -> Callable[..., Any]:
     return get
 
 
-def test_a_list_and_a_watch_that_follows_it(ask: Any, kubectl: Kubectl, namespace: str) -> None:
+def test_list_and_following_watch(ask: Any, kubectl: Kubectl, namespace: str) -> None:
     """As an informer does; the events of a watch come as soon as they happen, each with its size before it."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for name in ("a", "b"):

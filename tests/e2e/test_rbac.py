@@ -32,7 +32,7 @@ def rules_of(cluster: Up, name: str) -> Any:
     return json.loads(cluster.kubectl("get", "clusterrole", name, "-o", "json"))["rules"]
 
 
-def test_can_i(cluster: Up) -> None:
+def test_auth_can_i(cluster: Up) -> None:
     cluster.kubectl("create", "namespace", "rbac")
     cluster.kubectl("-n", "rbac", "create", "serviceaccount", "robot")
     cluster.kubectl("-n", "rbac", "create", "rolebinding", "robot", "--clusterrole=edit", "--serviceaccount=rbac:robot")
@@ -51,7 +51,7 @@ def test_can_i(cluster: Up) -> None:
     cluster.kubectl("delete", "namespace", "rbac")
 
 
-def test_reconcile_and_what_is_gathered(cluster: Up, tmp_path: Path) -> None:
+def test_auth_reconcile_and_aggregated_roles(cluster: Up, tmp_path: Path) -> None:
     file = tmp_path / "role.json"
 
     def reconcile(*rules: Any, flag: str = "") -> Any:
@@ -68,7 +68,7 @@ def test_reconcile_and_what_is_gathered(cluster: Up, tmp_path: Path) -> None:
     wait_for(lambda: watch not in rules_of(cluster, "view"))
 
 
-def test_controllers_are_refused_nothing(cluster: Up) -> None:
+def test_controllers_are_never_forbidden(cluster: Up) -> None:
     cluster.kubectl("create", "namespace", "busy")
     cluster.kubectl("-n", "busy", "create", "service", "clusterip", "s", "--tcp=80:80")
     cluster.kubectl("-n", "busy", "run", "p", "--image=i", "--restart=Never")

@@ -45,7 +45,7 @@ def taken() -> Iterator[int]:
 
 
 @pytest.mark.usefixtures("taken")
-def test_your_own_controller_runs_as_it_stands_beside_what_make_run_starts(
+def test_readme_controller_runs_beside_make_run(
     server: Any, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -63,7 +63,7 @@ PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
-def test_who_is_killed_is_replaced_and_nobody_acts_twice(own_server: ApiProcess, tmp_path: Path) -> None:
+def test_killed_manager_is_replaced_without_duplicate_work(own_server: ApiProcess, tmp_path: Path) -> None:
     admin = Admin(own_server)
     with manager(own_server, tmp_path / "first") as first, manager(own_server, tmp_path / "second") as second:
         for name in NAMES:

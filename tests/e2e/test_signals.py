@@ -60,7 +60,7 @@ def process(server: Any, tmp_path: Path) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_at_once_whoever_does_not(
+def test_second_signal_exits_despite_hanging_controller(
     second: signal.Signals, process: Process, namespace: str, kubectl: Callable[..., str]
 ) -> None:
     kubectl("run", "a", "--image=a", "-n", namespace)

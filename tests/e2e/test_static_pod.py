@@ -191,7 +191,7 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
 )
-def test_an_existing_command_line_starts_it_and_it_works(line, without_effect, start, control_plane, request):
+def test_existing_command_line_starts_the_manager(line, without_effect, start, control_plane, request):
     manager = start(line)
     eventually(lambda: manager.page("/readyz") == "ok", manager)
     assert manager.page("/healthz") == "ok"

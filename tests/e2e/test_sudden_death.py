@@ -215,9 +215,7 @@ def written(writers: list[Writer]) -> Iterator[Event]:
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.long)])
-async def test_nothing_acknowledged_is_lost_and_no_event_missed_or_repeated(
-    own_server: Any, http: Any, kills: int
-) -> None:
+async def test_repeated_kills_lose_no_writes_and_no_events(own_server: Any, http: Any, kills: int) -> None:
     async with (await http()).get(PATH) as answer:
         start = (await answer.json())["metadata"]["resourceVersion"]
     writers = [Writer(number, await http()) for number in range(WRITERS)]

@@ -18,7 +18,7 @@ def child(tmp_path: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(COMMAND, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_it_runs_when_it_is_told_to(child: "subprocess.Popen[str]") -> None:
+def test_program_runs_when_started(child: "subprocess.Popen[str]") -> None:
     assert child.stdin is not None
     assert child.stdout is not None
     assert child.stdout.readline() == "loaded\n"
@@ -29,7 +29,7 @@ def test_it_runs_when_it_is_told_to(child: "subprocess.Popen[str]") -> None:
     assert child.returncode == 0
 
 
-def test_it_ends_with_its_starter_before_it_ran(child: "subprocess.Popen[str]") -> None:
+def test_program_exits_with_its_starter(child: "subprocess.Popen[str]") -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == "loaded\n"
     assert child.communicate(timeout=30) == ("", None)

@@ -45,7 +45,7 @@ def as_holder(server: Any) -> tuple[str, ...]:
     return ("--kubeconfig=/dev/null", f"--server={server.url}", authority)
 
 
-def test_kubectl_makes_a_token_and_acts_by_it(kubectl: Kubectl, robot: str, as_holder: tuple[str, ...]) -> None:
+def test_kubectl_creates_and_uses_a_token(kubectl: Kubectl, robot: str, as_holder: tuple[str, ...]) -> None:
     token = kubectl("create", "token", "robot", "-n", robot, "--duration=20m")
     claims = said(token)
     assert (claims["iss"], claims["aud"], claims["exp"] - claims["iat"]) == (ISSUER, [ISSUER], 1200)
@@ -55,7 +55,7 @@ def test_kubectl_makes_a_token_and_acts_by_it(kubectl: Kubectl, robot: str, as_h
     assert kubectl(*as_holder, f"--token={token}", "get", "serviceaccounts", "-n", robot, "-o", "name")
 
 
-def test_a_token_dies_with_its_account(
+def test_token_is_invalid_after_account_is_deleted(
     kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...]
 ) -> None:
     shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot)}"
@@ -65,7 +65,7 @@ def test_a_token_dies_with_its_account(
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Secret"])
-def test_kubectl_binds_a_token(
+def test_kubectl_creates_a_bound_token(
     kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...], kind: str
 ) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "p"}}
@@ -79,12 +79,12 @@ def test_kubectl_binds_a_token(
     assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
 
 
-def test_kubectl_is_told_what_is_wrong(refused: Kubectl, robot: str) -> None:
+def test_kubectl_reports_token_errors(refused: Kubectl, robot: str) -> None:
     assert "spec.expirationSeconds" in refused("create", "token", "robot", "-n", robot, "--duration=1m")
     assert 'serviceaccounts "nobody" not found' in refused("create", "token", "nobody", "-n", robot)
 
 
-def test_the_official_client_asks_and_reviews(server: Any, robot: str) -> None:
+def test_official_client_requests_and_reviews_tokens(server: Any, robot: str) -> None:
     api = config.new_client_from_config(str(server.kubeconfig))
     spec = official.V1TokenRequestSpec(audiences=["vault"], expiration_seconds=700)
     asked = official.AuthenticationV1TokenRequest(spec=spec)
@@ -99,7 +99,7 @@ def test_the_official_client_asks_and_reviews(server: Any, robot: str) -> None:
         assert status.audiences == ([audience] if good else None)
 
 
-def test_others_verify_a_token_with_the_published_keys(kubectl: Kubectl, robot: str) -> None:
+def test_token_is_verified_with_published_keys(kubectl: Kubectl, robot: str) -> None:
     found = json.loads(kubectl("get", "--raw", "/.well-known/openid-configuration"))
     keys = jwt.PyJWKSet.from_dict(json.loads(kubectl("get", "--raw", "/openid/v1/jwks")))
     token = kubectl("create", "token", "robot", "-n", robot, "--audience=vault")
@@ -108,7 +108,7 @@ def test_others_verify_a_token_with_the_published_keys(kubectl: Kubectl, robot: 
     assert claims["sub"] == f"system:serviceaccount:{robot}:robot"
 
 
-def test_tokens_outlive_a_restart(own_server: Any, tmp_path: Path) -> None:
+def test_tokens_survive_restart(own_server: Any, tmp_path: Path) -> None:
     def holder(token: str) -> Any:
         found = official.Configuration(host=own_server.url)
         found.ssl_ca_cert = str(own_server.folder / "ca.crt")
@@ -136,7 +136,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_controllers_act_as_their_accounts(cluster: Any) -> None:
+def test_controllers_use_their_own_accounts(cluster: Any) -> None:
     api = official.CoreV1Api(config.new_client_from_config(str(cluster.folder / "admin.kubeconfig")))
     api.create_namespace({"metadata": {"name": "acted-on"}})
     service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}

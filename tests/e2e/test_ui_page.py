@@ -63,7 +63,7 @@ def anywhere(request: pytest.FixtureRequest, browser: Browser, manager: Manager)
         yield page
 
 
-def test_a_person_sees_nodes_workloads_pods_events_and_why_controllers_acted(anywhere: Page) -> None:
+def test_page_shows_cluster_objects_and_controller_actions(anywhere: Page) -> None:
     expect(anywhere.locator("#nodes tbody tr", has_text="harbour")).to_contain_text("Ready")
     expect(anywhere.locator("#workloads tbody tr", has_text="port/web")).to_contain_text("0 of 3")
     expect(anywhere.locator("#pods tbody tr", has_text="port/web-")).to_have_count(3)
@@ -73,7 +73,7 @@ def test_a_person_sees_nodes_workloads_pods_events_and_why_controllers_acted(any
     expect(acted).to_contain_text("wrote")
 
 
-def test_it_fits_the_window_light_and_dark(anywhere: Page, tmp_path: Path) -> None:
+def test_page_fits_the_window_in_light_and_dark(anywhere: Page, tmp_path: Path) -> None:
     overflow = anywhere.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     pictures = set()
@@ -83,7 +83,7 @@ def test_it_fits_the_window_light_and_dark(anywhere: Page, tmp_path: Path) -> No
     assert len(pictures) == 2
 
 
-def test_what_happens_is_seen_as_it_comes(browser: Browser, manager: Manager, kubectl: Callable[..., str]) -> None:
+def test_page_updates_live(browser: Browser, manager: Manager, kubectl: Callable[..., str]) -> None:
     with opened(browser, manager, "/ui?q=late") as page:
         expect(page.locator("#workloads")).to_contain_text("None of that description.")
         kubectl("create", "deployment", "late", "--image=example.org/web", "--namespace=port")
@@ -92,7 +92,7 @@ def test_what_happens_is_seen_as_it_comes(browser: Browser, manager: Manager, ku
         expect(page.locator("#workloads")).to_contain_text("None of that description.")
 
 
-def test_the_token_of_a_viewer_opens_it_and_is_in_no_address(
+def test_viewer_token_opens_page_and_is_not_in_the_url(
     browser: Browser, manager: Manager, kubectl: Callable[..., str]
 ) -> None:
     kubectl("create", "serviceaccount", "viewer", "--namespace=port")

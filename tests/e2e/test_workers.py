@@ -106,9 +106,7 @@ async def break_again_and_again(processes: Processes, faults: int, stop: asyncio
 
 
 @pytest.mark.parametrize("faults", [4, pytest.param(12, marks=pytest.mark.long)])
-async def test_whatever_dies_nothing_acknowledged_is_lost_and_no_event_missed_or_repeated(
-    server: ApiProcess, http: Any, faults: int
-) -> None:
+async def test_failing_workers_lose_no_writes_and_no_events(server: ApiProcess, http: Any, faults: int) -> None:
     async with (await http()).get(PATH) as answer:
         start = (await answer.json())["metadata"]["resourceVersion"]
     writers = [CarefulWriter(number, await http()) for number in range(6)]
@@ -176,9 +174,7 @@ async def _created(http: aiohttp.ClientSession) -> tuple[float, float]:
     return sum(map(float, made)), sum(map(float, seats))
 
 
-async def test_processes_count_as_one_and_what_is_written_at_one_is_read_at_the_other(
-    server: ApiProcess, http: Any
-) -> None:
+async def test_workers_act_as_one_server(server: ApiProcess, http: Any) -> None:
     clients = [await http() for _ in range(8)]
     before, seats = await _created(clients[0])
     for number in range(40):
@@ -201,7 +197,7 @@ async def test_processes_count_as_one_and_what_is_written_at_one_is_read_at_the_
         await asyncio.sleep(0.1)
 
 
-def test_several_processes_need_a_store_that_they_can_share(tmp_path: Path) -> None:
+def test_workers_need_a_shared_store(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={tmp_path}", "--workers=2"]
     done = subprocess.run([*command, "--storage-backend=memory"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (
@@ -210,7 +206,7 @@ def test_several_processes_need_a_store_that_they_can_share(tmp_path: Path) -> N
     )
 
 
-async def test_processes_end_with_their_supervisor(tmp_path: Path) -> None:
+async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     server = ApiProcess(tmp_path / "data", "--workers=2")
     processes = Processes(server)
     pids = [processes.pid(number) for number in (None, 0, 1)]
@@ -235,7 +231,7 @@ main.main()
     )
 
 
-async def test_a_process_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+async def test_hanging_worker_is_killed_and_restarted(tmp_path: Path) -> None:
     server = Impatient(tmp_path / "data", "--workers=2")
     try:
         await _hang(server, tmp_path)
@@ -266,7 +262,7 @@ async def _hang(server: ApiProcess, folder: Path) -> None:
 
 
 @pytest.mark.needs("etcd")
-async def test_several_processes_serve_an_etcd(tmp_path: Path) -> None:
+async def test_workers_share_an_etcd(tmp_path: Path) -> None:
     with running() as etcd:
         flags = ("--workers=2", "--storage-backend=etcd", f"--etcd-servers={etcd.urls[0]}")
         server = ApiProcess(tmp_path / "data", *flags)

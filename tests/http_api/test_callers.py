@@ -18,23 +18,23 @@ async def _stranger(api: Api, path: str, headers: Mapping[str, str] | None = Non
 
 @pytest.mark.parametrize("authorization", ["", "Basic YTpi", "Bearer ", "Bearer"])
 @pytest.mark.parametrize("path", PUBLIC)
-async def test_health_and_version_are_open_to_everybody(api: Api, path: str, authorization: str) -> None:
+async def test_health_and_version_are_public(api: Api, path: str, authorization: str) -> None:
     headers = {"authorization": authorization} if authorization else {}
     assert (await _stranger(api, path, headers)).status == 200
 
 
-async def test_no_more_than_that_is_open(api: Api) -> None:
+async def test_other_paths_are_not_public(api: Api) -> None:
     assert [(await _stranger(api, path)).status for path in NOT_PUBLIC] == [401] * len(NOT_PUBLIC)
     assert (await _stranger(api, "/version", method="POST")).status == 403
     assert (await _stranger(api, "/version", {"impersonate-user": "admin"})).status == 403
 
 
 @pytest.mark.parametrize("path", [*PUBLIC, *NOT_PUBLIC])
-async def test_an_unknown_token_is_refused_everywhere(api: Api, path: str) -> None:
+async def test_unknown_token_is_rejected_everywhere(api: Api, path: str) -> None:
     assert (await _stranger(api, path, {"authorization": "Bearer nobody"})).status == 401
 
 
-async def test_every_answer_has_an_audit_id(api: Api) -> None:
+async def test_every_response_has_an_audit_id(api: Api) -> None:
     answers = [
         await api.get(CONFIGS),
         await api.get(f"{CONFIGS}/none"),
@@ -49,6 +49,6 @@ async def test_every_answer_has_an_audit_id(api: Api) -> None:
     assert {len(one) for one in found} == {36}
 
 
-async def test_the_audit_id_is_the_callers_if_it_names_one(api: Api) -> None:
+async def test_audit_id_of_caller_is_used(api: Api) -> None:
     assert (await api.get(CONFIGS, audit_id="mine")).headers["audit-id"] == "mine"
     assert (await _stranger(api, "/metrics", {"audit-id": "mine"})).headers["audit-id"] == "mine"

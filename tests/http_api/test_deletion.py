@@ -22,7 +22,7 @@ async def pod(api: Any, grace: int = 30, **metadata: Any) -> None:
     assert made.status == 201
 
 
-async def test_without_finalizers_an_object_is_removed_at_once(api: Any) -> None:
+async def test_object_without_finalizers_is_removed_at_once(api: Any) -> None:
     """Table of states: live and nothing to wait for; the answer is a Status that names the object."""
     made = (await api.config("a")).tree
     answer = await api.delete(f"{CONFIGS}/a")
@@ -31,7 +31,7 @@ async def test_without_finalizers_an_object_is_removed_at_once(api: Any) -> None
     assert (await api.get(f"{CONFIGS}/a")).status == 404
 
 
-async def test_with_finalizers_it_waits_until_the_last_is_gone(api: Any) -> None:
+async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> None:
     """Table of states: live to finalizing to removed; rule 1: in any order."""
     await held(api, "example.org/one", "example.org/two")
     marked = (await api.delete(f"{CONFIGS}/a")).tree
@@ -45,7 +45,7 @@ async def test_with_finalizers_it_waits_until_the_last_is_gone(api: Any) -> None
     assert (last.status, (await api.get(f"{CONFIGS}/a")).status) == (200, 404)
 
 
-async def test_no_finalizer_is_added_once_deletion_has_begun(api: Any) -> None:
+async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
     """Finalizing: only removal of finalizers leads on."""
     await held(api, HOLD)
     await api.delete(f"{CONFIGS}/a")
@@ -54,7 +54,7 @@ async def test_no_finalizer_is_added_once_deletion_has_begun(api: Any) -> None:
     assert (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"still": "changes"}}})).status == 200
 
 
-async def test_deletion_timestamp_is_the_servers(api: Any) -> None:
+async def test_deletion_timestamp_is_set_by_server_only(api: Any) -> None:
     """Object envelope: set on the first delete request, by nobody else."""
     await held(api, HOLD)
     moment = "2030-01-01T00:00:00Z"
@@ -74,7 +74,7 @@ async def test_deletion_timestamp_is_the_servers(api: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["body", "query"])
-async def test_propagation_policies_are_finalizers(api: Any, options: Any, finalizers: Any, place: str) -> None:
+async def test_propagation_policies_set_finalizers(api: Any, options: Any, finalizers: Any, place: str) -> None:
     """Delete options: propagationPolicy and orphanDependents, for the garbage collector to read."""
     await api.config("a")
     query = "&".join(
@@ -99,7 +99,7 @@ async def test_propagation_policies_are_finalizers(api: Any, options: Any, final
         {"kind": "ConfigMap"},
     ],
 )
-async def test_options_that_mean_nothing_are_refused(api: Any, options: Any) -> None:
+async def test_invalid_options_are_rejected(api: Any, options: Any) -> None:
     """Delete options and Errors: a 4xx, and the object stays."""
     await api.config("a")
     body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
@@ -121,7 +121,7 @@ async def test_preconditions(api: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "seconds"), [(None, 30), (5, 5), (0, None), (60, 60)], ids=["the pod's", "less", "none", "more"]
 )
-async def test_a_pod_is_given_its_grace(api: Any, asked: int | None, seconds: int | None) -> None:
+async def test_pod_gets_its_grace_period(api: Any, asked: int | None, seconds: int | None) -> None:
     """Delete options: gracePeriodSeconds; without, the Pod's own; 0 removes at once."""
     await pod(api)
     options = {} if asked is None else {"gracePeriodSeconds": asked}
@@ -133,7 +133,7 @@ async def test_a_pod_is_given_its_grace(api: Any, asked: int | None, seconds: in
 
 
 @pytest.mark.virtual
-async def test_a_running_grace_can_only_become_shorter(api: Any) -> None:
+async def test_grace_period_can_only_be_shortened(api: Any) -> None:
     """Delete options: a second request with less grace brings the end nearer, one with more changes nothing."""
     await pod(api, grace=100)
     first = (await api.delete(f"{PODS}/p")).tree["metadata"]
@@ -146,7 +146,7 @@ async def test_a_running_grace_can_only_become_shorter(api: Any) -> None:
     assert (await api.get(f"{PODS}/p")).status == 404
 
 
-async def test_a_collection_is_deleted_by_selection(api: Any) -> None:
+async def test_collection_is_deleted_by_selector(api: Any) -> None:
     """Verbs, rule 2: deletecollection takes selectors; what is held is only marked."""
     for name in ("b", "c"):
         await api.config(name)
@@ -159,7 +159,7 @@ async def test_a_collection_is_deleted_by_selection(api: Any) -> None:
     assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["deletionTimestamp"]
 
 
-async def test_a_namespace_is_finalized_by_its_controller(api: Any) -> None:
+async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
     """Rule 2: the namespace waits, marked, for its content to be deleted; nothing new is made in it meanwhile."""
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})
     assert (await api.delete("/api/v1/namespaces/gone")).tree["status"]["phase"] == "Terminating"
@@ -182,7 +182,7 @@ async def test_a_namespace_is_finalized_by_its_controller(api: Any) -> None:
         {},
     ],
 )
-async def test_the_unsafe_deletion_is_for_corrupt_objects_alone(serve: Any, more: Any) -> None:
+async def test_unsafe_delete_is_for_unreadable_objects_only(serve: Any, more: Any) -> None:
     """Delete options: it goes with no other option, and never removes an object that can be read."""
     async with serve("--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as api:
         await api.config("a")
@@ -191,7 +191,7 @@ async def test_the_unsafe_deletion_is_for_corrupt_objects_alone(serve: Any, more
         assert (await api.get(f"{CONFIGS}/a")).status == 200
 
 
-async def test_a_delete_of_a_system_priority_class_is_forbidden(api: Any) -> None:
+async def test_delete_of_system_priority_class_is_forbidden(api: Any) -> None:
     """The object stays, also in a dry run; classes of users go."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     for query in ("", "?dryRun=All"):

@@ -45,7 +45,7 @@ for file in sorted((TESTS / "recorded_writes").glob("*.jsonl")):
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-async def test_answers_are_those_of_a_real_server(api: Any, name: str) -> None:
+async def test_results_match_kube_apiserver(api: Any, name: str) -> None:
     good = await prepared(api, name)
     wrong = []
     for verb, query, changes, *told in RECORDED[name]:

@@ -43,7 +43,7 @@ def keys(tree: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(("field", "count"), [(UID, 1), (UID, 3), (NAMESPACE, 2), (NAMESPACE, 5)])
-async def test_the_shards_of_a_list_make_up_the_whole(sharded: Any, field: str, count: int) -> None:
+async def test_shards_of_a_list_add_up_to_the_whole(sharded: Any, field: str, count: int) -> None:
     uids = await made(sharded)
     seen: list[str] = []
     for index in range(count):
@@ -57,7 +57,7 @@ async def test_the_shards_of_a_list_make_up_the_whole(sharded: Any, field: str, 
     assert sorted(seen) == sorted(uids)
 
 
-async def test_pieces_of_a_shard_go_on_within_it(sharded: Any) -> None:
+async def test_chunks_of_a_shard_stay_within_it(sharded: Any) -> None:
     uids = await made(sharded)
     chosen, found, token = selecting(UID, 0, 2), set(), ""
     while True:
@@ -71,7 +71,7 @@ async def test_pieces_of_a_shard_go_on_within_it(sharded: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_watches_of_shards_tell_every_change_once(sharded: Any) -> None:
+async def test_watches_of_all_shards_deliver_each_change_once(sharded: Any) -> None:
     version = (await sharded.get(CONFIGS)).version
     uids = await made(sharded)
     for key in uids:
@@ -90,7 +90,7 @@ async def test_watches_of_shards_tell_every_change_once(sharded: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_streamed_list_of_a_shard_is_that_shard(sharded: Any) -> None:
+async def test_streaming_list_is_limited_to_its_shard(sharded: Any) -> None:
     uids = await made(sharded)
     streaming = "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     answer = await sharded.get(f"{CONFIGS}{selecting(UID, 1, 2)}{streaming}&timeoutSeconds=1")
@@ -98,7 +98,7 @@ async def test_a_streamed_list_of_a_shard_is_that_shard(sharded: Any) -> None:
     assert added == {uid for uid in uids.values() if even_shard(UID, 1, 2).has(uid)}
 
 
-async def test_a_collection_is_deleted_by_shards(sharded: Any) -> None:
+async def test_collection_is_deleted_by_shard(sharded: Any) -> None:
     uids = await made(sharded, ("red",))
     gone = await sharded.delete(f"/api/v1/namespaces/red/configmaps?labelSelector=x=y{selecting(UID, 0, 2)}")
     left = keys((await sharded.get(CONFIGS)).tree)
@@ -106,27 +106,27 @@ async def test_a_collection_is_deleted_by_shards(sharded: Any) -> None:
     assert keys(gone.tree) == set(uids) - left
 
 
-async def test_objects_without_a_namespace_have_the_empty_one(sharded: Any) -> None:
+async def test_cluster_scoped_objects_hash_an_empty_namespace(sharded: Any) -> None:
     """Its hash is 0xcbf29ce484222325: the upper half."""
     assert (await sharded.get("/api/v1/namespaces?x=y" + selecting(NAMESPACE, 0, 2))).tree["items"] == []
     assert (await sharded.get("/api/v1/namespaces?x=y" + selecting(NAMESPACE, 1, 2))).tree["items"]
 
 
 @pytest.mark.parametrize("accept", ["Table", "PartialObjectMetadataList"])
-async def test_other_views_do_not_name_the_shard(sharded: Any, accept: str) -> None:
+async def test_other_representations_have_no_shard_info(sharded: Any, accept: str) -> None:
     accept = f"application/json;as={accept};v=v1;g=meta.k8s.io"
     answer = await sharded.get(CONFIGS + selecting(UID, 0, 2), accept=accept)
     assert "shardInfo" not in answer.tree["metadata"]
 
 
 @pytest.mark.parametrize("more", ["", "&watch=1&timeoutSeconds=1"])
-async def test_a_selector_that_is_none_is_refused_with_500_and_no_reason(sharded: Any, more: str) -> None:
+async def test_malformed_selector_gets_500_without_reason(sharded: Any, more: str) -> None:
     refusal = (await sharded.get(f"{CONFIGS}&shardSelector=abc{more}")).tree
     assert (refusal["code"], "reason" in refusal) == (500, False)
     assert refusal["message"].startswith("invalid shard selector: unexpected expression kind 3")
 
 
-async def test_without_the_gate_the_parameter_means_nothing(api: Any) -> None:
+async def test_without_gate_the_parameter_is_ignored(api: Any) -> None:
     uids = await made(api)
     for text in ("abc", even_shard(UID, 0, 2)):
         tree = (await api.get(f"{CONFIGS}&shardSelector={text}")).tree

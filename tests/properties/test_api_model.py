@@ -315,6 +315,6 @@ class ApiMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(1000, marks=pytest.mark.long)])
-def test_the_api_answers_as_its_model(new_api: Callable[[], Any], examples: int) -> None:
+def test_api_agrees_with_a_model(new_api: Callable[[], Any], examples: int) -> None:
     machine = type("BoundApiMachine", (ApiMachine,), {"new_api": staticmethod(new_api)})
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=50, deadline=None))

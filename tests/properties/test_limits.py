@@ -241,7 +241,7 @@ def slowness() -> float:
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_no_body_holds_the_server_up(server: Watched, name: str) -> None:
+def test_large_body_does_not_block_the_loop(server: Watched, name: str) -> None:
     way, media, body = BODIES[name]
     method, _, path = way.partition(" ")
     assert len(body) <= 3 << 20
@@ -253,7 +253,7 @@ def test_no_body_holds_the_server_up(server: Watched, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ON_CROWD)
-def test_no_change_of_a_large_object_holds_the_server_up(server: Watched, way: str) -> None:
+def test_change_of_large_object_does_not_block_the_loop(server: Watched, way: str) -> None:
     server.ask("POST", CONFIGS, JSON, named(metadata={"name": "crowd"}, data=CROWD))
     assert server.hold < LONGEST_HOLD * slowness()
     method, media, body = ON_CROWD[way]
@@ -264,9 +264,7 @@ def test_no_change_of_a_large_object_holds_the_server_up(server: Watched, way: s
 
 @pytest.mark.parametrize("watches", [False, True])
 @pytest.mark.parametrize("media", MEDIA)
-def test_a_large_object_is_shown_in_every_medium_without_holding_the_server_up(
-    server: Watched, media: str, watches: bool
-) -> None:
+def test_large_object_in_any_form_does_not_block_the_loop(server: Watched, media: str, watches: bool) -> None:
     server.ask("POST", CONFIGS, JSON, named(metadata={"name": "shown"}, data=CROWD))
     if watches:
         accept = media.replace("protobuf", "protobuf;stream=watch").replace(YAML, JSON)
@@ -282,7 +280,7 @@ def test_a_large_object_is_shown_in_every_medium_without_holding_the_server_up(
     {"labelSelector": "a," * 32_000}, {"fieldSelector": "metadata.name=a," * 4_000},
     {"labelSelector": "a in (" + ",".join(f"b{n}" for n in range(10_000)) + ")"},
 ])  # fmt: skip
-def test_no_selector_holds_the_server_up(server: Watched, query: dict[str, str]) -> None:
+def test_large_selector_does_not_block_the_loop(server: Watched, query: dict[str, str]) -> None:
     assert server.ask("GET", CONFIGS, JSON, **query) in (200, 400)
     assert server.hold < LONGEST_HOLD * slowness()
 
@@ -295,7 +293,7 @@ PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     ("/openapi/v3/api/v1", PROTOBUF_2.replace("v2", "v3")),
 ])  # fmt: skip
 @pytest.mark.usefixtures("server")  # and its way of collecting garbage
-def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str, accept: str) -> None:
+def test_first_openapi_request_does_not_block_the_loop(path: str, accept: str) -> None:
     new = Watched()
     try:
         assert new.ask("GET", path, JSON, accept=accept) == 200
@@ -336,7 +334,7 @@ DEFINED = {  # definitions, and the spec of an object
 
 @pytest.mark.parametrize("name", DEFINED)
 @pytest.mark.usefixtures("server")  # and its way of collecting garbage
-def test_no_definition_of_custom_resources_holds_the_server_up(name: str) -> None:
+def test_large_definition_does_not_block_the_loop(name: str) -> None:
     body, spec = DEFINED[name]
     server = Watched(runs=True)
     gizmo = spelt({"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "a"}, "spec": spec})
@@ -367,7 +365,7 @@ def test_no_definition_of_custom_resources_holds_the_server_up(name: str) -> Non
 
 
 @pytest.mark.usefixtures("server")  # and its way of collecting garbage
-def test_no_conversion_of_a_custom_resource_holds_the_server_up() -> None:
+def test_conversion_of_large_object_does_not_block_the_loop() -> None:
     """The versions have other types, so each object is fitted to both schemas."""
     entries = {"v1": {"type": "string"}, "v2": PAIR}
     manifest = json.loads(definition(FREE, []))
@@ -396,7 +394,7 @@ LEASE = Key("kube-system", "manager")
 SHORT = LeaseTimings(lease=2.0, renew=1.5, retry=0.1)
 
 
-async def test_a_leader_beside_the_server_keeps_its_lease_through_any_request() -> None:
+async def test_leader_beside_server_keeps_its_lease() -> None:
     """Both in one event loop, and the lead would be lost after a second and a half without a renewal."""
     server = await started()
 

@@ -158,7 +158,7 @@ async def holders(world: World, fields: Iterable[LargeField], *, is_offloaded: b
     return found
 
 
-def test_writing_any_large_list_does_not_hold_the_server() -> None:
+def test_writing_any_large_list_does_not_block_the_loop() -> None:
     async def test(world: World) -> None:
         fields = [field for kind in good_objects() for field in sampled(kind)]
         assert await holders(world, fields, is_offloaded=False) == {}
@@ -169,7 +169,7 @@ def test_writing_any_large_list_does_not_hold_the_server() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("is_offloaded", [False, True])
 @pytest.mark.parametrize("kind", good_objects())
-def test_writing_each_large_field_does_not_hold_the_server(kind: str, *, is_offloaded: bool) -> None:
+def test_writing_each_large_field_does_not_block_the_loop(kind: str, *, is_offloaded: bool) -> None:
     async def test(world: World) -> None:
         assert await holders(world, large_fields(kind), is_offloaded=is_offloaded) == {}
 
@@ -227,11 +227,11 @@ def check(tree: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_large_object_does_not_hold_who_works_on_it(name: str) -> None:
+def test_large_object_does_not_block_its_readers(name: str) -> None:
     check(prepared(name, SHORT_SIZE))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", every())
-def test_largest_object_does_not_hold_who_works_on_it(name: str) -> None:
+def test_largest_object_does_not_block_its_readers(name: str) -> None:
     check(prepared(name, LONG_SIZE))

@@ -120,7 +120,7 @@ def value_at(tree: Any, path: tuple[Any, ...]) -> Any:
 
 @FEW
 @given(st.sampled_from(SEEDS), st.floats(0, 1, exclude_max=True))
-def test_broken_json(refused: Any, seed: Any, where: float) -> None:
+def test_malformed_json_is_rejected(refused: Any, seed: Any, where: float) -> None:
     whole = json.dumps(seed[1]).encode()
     refused(400, "POST", seed[0], whole[: int(len(whole) * where)])
 
@@ -144,13 +144,13 @@ def test_broken_json(refused: Any, seed: Any, where: float) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [PODS, CONFIGS])
-def test_bodies_that_are_no_object(refused: Any, body: bytes, path: str) -> None:
+def test_body_that_is_not_an_object_is_rejected(refused: Any, body: bytes, path: str) -> None:
     refused(400, "POST", path, body)
 
 
 @MANY
 @given(st.sampled_from(SEEDS), st.data())
-def test_values_of_another_type(refused: Any, seed: Any, data: st.DataObject) -> None:
+def test_value_of_wrong_type_is_rejected(refused: Any, seed: Any, data: st.DataObject) -> None:
     path, tree = seed
     # any value is fine for a label that is a text, and numbers may be of either kind
     spot = data.draw(st.sampled_from([p for p in leaves(tree) if p[0] in ("spec", "data")]))
@@ -162,13 +162,13 @@ def test_values_of_another_type(refused: Any, seed: Any, data: st.DataObject) ->
 
 @FEW
 @given(st.sampled_from(SEEDS), st.sampled_from(["kind", "apiVersion"]), JUNK)
-def test_bodies_of_another_kind(refused: Any, seed: Any, field: str, junk: str) -> None:
+def test_body_of_another_kind_is_rejected(refused: Any, seed: Any, field: str, junk: str) -> None:
     refused(400, "POST", seed[0], seed[1] | {field: junk})
 
 
 @FEW
 @given(st.sampled_from(SEEDS), NOT_A_NAME)
-def test_bad_names(refused: Any, seed: Any, name: str) -> None:
+def test_invalid_name_is_rejected(refused: Any, seed: Any, name: str) -> None:
     path, tree = seed
     said = refused(422, "POST", path, tree | {"metadata": {"name": name}})
     assert "metadata.name" in [cause["field"] for cause in said["details"]["causes"]]
@@ -176,14 +176,14 @@ def test_bad_names(refused: Any, seed: Any, name: str) -> None:
 
 @FEW
 @given(st.sampled_from(SEEDS), st.dictionaries(JUNK.filter(lambda key: not key.isascii()), st.text(), min_size=1))
-def test_bad_labels(refused: Any, seed: Any, labels: dict[str, str]) -> None:
+def test_invalid_labels_are_rejected(refused: Any, seed: Any, labels: dict[str, str]) -> None:
     path, tree = seed
     refused(422, "POST", path, tree | {"metadata": {"name": "new", "labels": labels}})
     refused(422, "PATCH", f"{path}/old", {"metadata": {"labels": labels}}, headers={"content-type": MERGE_PATCH})
 
 
 @pytest.mark.parametrize("field", ["spec", "metadata", "spec.containers.0", "spec.containers.0.ports.0"])
-def test_strict_validation_names_what_it_does_not_know(refused: Any, api: Any, field: str) -> None:
+def test_strict_validation_names_unknown_field(refused: Any, api: Any, field: str) -> None:
     path = tuple(int(part) if part.isdecimal() else part for part in field.split("."))
     body = replaced(POD, path, value_at(POD, path) | {"bogus": 1})
     said = refused(400, "POST", PODS, body, fieldValidation="Strict")
@@ -195,7 +195,7 @@ def test_strict_validation_names_what_it_does_not_know(refused: Any, api: Any, f
     assert api.revision == before
 
 
-def test_a_body_without_a_name(refused: Any) -> None:
+def test_body_without_name_is_rejected(refused: Any) -> None:
     refused(422, "POST", CONFIGS, {})
     refused(422, "POST", PODS, {"metadata": {"name": "new"}})
     refused(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
@@ -213,7 +213,7 @@ def test_a_body_without_a_name(refused: Any) -> None:
     st.sampled_from(SEEDS), st.integers(1, 3) | st.integers(10**6, 2**70) | JUNK.filter(lambda text: not text.isdigit())
 )
 @example(SEEDS[0], "-1")
-def test_stale_versions(refused: Any, seed: Any, version: Any) -> None:
+def test_stale_or_malformed_version_is_rejected(refused: Any, seed: Any, version: Any) -> None:
     path, tree = seed
     old = {"name": "old", "resourceVersion": str(version)}
     refused((400, 409, 422, 500), "PUT", f"{path}/old", tree | {"metadata": old})
@@ -230,7 +230,7 @@ def test_stale_versions(refused: Any, seed: Any, version: Any) -> None:
 @pytest.mark.parametrize("kind", [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])
 @FEW
 @given(data=st.data())
-def test_patches_that_are_none(refused: Any, kind: str, data: st.DataObject) -> None:
+def test_patch_of_wrong_type_is_rejected(refused: Any, kind: str, data: st.DataObject) -> None:
     right = list if kind == JSON_PATCH else dict
     junk = st.recursive(WRONG | st.none() | st.text(), lambda inner: st.lists(inner, max_size=2), max_leaves=4)
     body = data.draw(junk.filter(lambda value: not isinstance(value, right)))
@@ -260,7 +260,7 @@ def test_patches_that_are_none(refused: Any, kind: str, data: st.DataObject) -> 
         ((400, 413, 422), [{"op": "copy", "from": "/spec", "path": "/spec/x"}] * 20_000),
     ],
 )
-def test_json_patches_that_do_not_fit(refused: Any, codes: Any, operations: Any) -> None:
+def test_inapplicable_json_patch_is_rejected(refused: Any, codes: Any, operations: Any) -> None:
     refused(codes, "PATCH", f"{DEPLOYMENTS}/old", operations, headers={"content-type": JSON_PATCH})
 
 
@@ -277,11 +277,11 @@ def test_json_patches_that_do_not_fit(refused: Any, codes: Any, operations: Any)
         {"spec": 7},
     ],
 )
-def test_strategic_patches_that_do_not_fit(refused: Any, patch: Any) -> None:
+def test_inapplicable_strategic_patch_is_rejected(refused: Any, patch: Any) -> None:
     refused((400, 422, 500), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
 
 
-def test_apply_patches_and_patches_of_nothing(refused: Any) -> None:
+def test_apply_and_patches_of_missing_objects_are_rejected(refused: Any) -> None:
     refused(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
     refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
     refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
@@ -314,7 +314,7 @@ def test_apply_patches_and_patches_of_nothing(refused: Any) -> None:
         {"watch": "1", "timeoutSeconds": "long"},
     ],
 )
-def test_questions_that_make_no_sense(refused: Any, query: dict[str, str]) -> None:
+def test_malformed_list_parameters_are_rejected(refused: Any, query: dict[str, str]) -> None:
     refused((400, 422, 500), "GET", PODS, **query)
 
 
@@ -329,14 +329,14 @@ def test_questions_that_make_no_sense(refused: Any, query: dict[str, str]) -> No
         ("DELETE", {"propagationPolicy": "Orphan", "orphanDependents": "true"}),
     ],
 )
-def test_options_that_do_not_exist(refused: Any, method: str, query: dict[str, str]) -> None:
+def test_invalid_write_options_are_rejected(refused: Any, method: str, query: dict[str, str]) -> None:
     body = CONFIG if method == "POST" else None
     refused((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
 
 
 @FEW
 @given(JUNK)
-def test_paths_to_nowhere(refused: Any, junk: str) -> None:
+def test_unknown_paths_are_not_found(refused: Any, junk: str) -> None:
     for path in (
         f"/{junk}",
         f"/api/{junk}",
@@ -365,13 +365,13 @@ def test_paths_to_nowhere(refused: Any, junk: str) -> None:
         ("POST", "/version"),
     ],
 )
-def test_methods_that_are_not_allowed(refused: Any, method: str, path: str) -> None:
+def test_unsupported_methods_are_rejected(refused: Any, method: str, path: str) -> None:
     assert refused((404, 405), method, path, POD if method == "POST" else None)["message"]
 
 
 @FEW
 @given(st.sampled_from(["text/html", "application/xml", "application/json;as=Dream;g=meta.k8s.io;v=v1", "image/*"]))
-def test_representations_that_do_not_exist(refused: Any, media: str) -> None:
+def test_unsupported_media_types_are_rejected(refused: Any, media: str) -> None:
     refused(406, "GET", f"{PODS}/old", headers={"accept": media})
     refused(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
 
@@ -386,7 +386,9 @@ def test_representations_that_do_not_exist(refused: Any, media: str) -> None:
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 3), st.binary(max_size=3)), max_size=4),
     st.booleans(),
 )
-def test_whatever_happens_to_the_bytes(api: Any, seed: Any, way: str, harm: list[Any], status: bool) -> None:
+def test_any_changed_bytes_are_accepted_or_rejected(
+    api: Any, seed: Any, way: str, harm: list[Any], status: bool
+) -> None:
     """Cut, overwrite and insert bytes of a sound body: it is taken, or refused without a trace."""
     path, tree = seed
     tree = tree | {"metadata": tree["metadata"] | {"name": "old"}}

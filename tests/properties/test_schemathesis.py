@@ -112,12 +112,12 @@ def places(api: Any) -> Places:
     ],
 )
 @pytest.mark.usefixtures("places")
-def test_what_once_failed_inside_is_refused(api: Any, method: str, path: str, body: Any) -> None:
+def test_earlier_internal_errors_are_rejected_as_invalid(api: Any, method: str, path: str, body: Any) -> None:
     assert api.ask(method, path, {"metadata": {"name": "front"}, **body})[0] == 422
 
 
 @pytest.mark.usefixtures("places")
-def test_what_is_stored_is_as_described(api: Any) -> None:
+def test_stored_objects_fit_their_schema(api: Any) -> None:
     """Every object there is, of manifests and the server's own, fits the definition of its kind, but for lists that are
     null since nobody gave them.
     """
@@ -135,7 +135,7 @@ def test_what_is_stored_is_as_described(api: Any) -> None:
 
 
 @pytest.mark.parametrize("root", ROOTS)
-def test_the_answer_is_as_described(api: Any, places: Places, root: str) -> None:
+def test_responses_fit_their_schema(api: Any, places: Places, root: str) -> None:
     schema = schemathesis.openapi.from_wsgi(f"/openapi/v3/{root}", application(api))
     operations = [found.ok() for found in schema.get_all_operations()]
     if not EXAMPLES:

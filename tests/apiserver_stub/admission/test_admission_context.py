@@ -21,7 +21,7 @@ class RecordingAuthorizer(AlwaysAllow):
         return await super().authorize(attributes)
 
 
-async def test_allows_asks_about_the_object_in_its_namespace() -> None:
+async def test_allows_queries_authorizer_for_the_object() -> None:
     authorizer, user = RecordingAuthorizer(), User("eve")
     parts = SimpleNamespace(runtime=Runtime("test"), store=None, configuration=None, authorizer=authorizer)
     context = AdmissionContext("Plugin", cast("Any", parts))

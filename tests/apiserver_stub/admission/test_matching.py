@@ -88,7 +88,9 @@ async def store() -> AsyncIterator[WatchCache]:
         (about(PODS), [], False),
     ],
 )
-def test_rules(attributes: Attributes, rules: list[Tree], matches: bool, store: WatchCache) -> None:
+def test_webhook_rules_match_requests(
+    attributes: Attributes, rules: list[Tree], matches: bool, store: WatchCache
+) -> None:
     criteria = MatchCriteria.of_webhook({"rules": rules, "matchPolicy": "Exact"})
     assert (Matcher(store, KINDS).match(criteria, attributes) is not None) is matches
 
@@ -111,14 +113,14 @@ def test_rules(attributes: Attributes, rules: list[Tree], matches: bool, store: 
         (NEW_EVENTS, "Exact", [rule("events")], None),
     ],
 )
-def test_other_versions(
+def test_equivalent_policy_matches_other_versions(
     info: ResourceInfo, policy: str, rules: list[Tree], seen: ResourceInfo | None, store: WatchCache
 ) -> None:
     criteria = MatchCriteria.of_webhook({"rules": rules, "matchPolicy": policy})
     assert Matcher(store, KINDS).match(criteria, about(info)) is seen
 
 
-def test_another_version_has_to_have_the_subresource(store: WatchCache) -> None:
+def test_equivalent_version_must_have_the_subresource(store: WatchCache) -> None:
     criteria = MatchCriteria.of_webhook(
         {
             "rules": [rule("horizontalpodautoscalers/status", "autoscaling", "v2")],
@@ -150,7 +152,7 @@ def test_another_version_has_to_have_the_subresource(store: WatchCache) -> None:
         ({"resourceRules": [rule("pods")], "excludeResourceRules": [rule("*")]}, "a", False),
     ],
 )
-def test_names_and_exclusions(resources: Tree, name: str, matches: bool, store: WatchCache) -> None:
+def test_resource_names_and_exclude_rules_match(resources: Tree, name: str, matches: bool, store: WatchCache) -> None:
     criteria, attributes = MatchCriteria.of_resources(resources), about(PODS, name=name)
     matcher = Matcher(store, KINDS)
     assert (matcher.match(criteria, attributes) is not None) is matches
@@ -159,7 +161,7 @@ def test_names_and_exclusions(resources: Tree, name: str, matches: bool, store: 
         assert list(index.matching(attributes)) == ([("policy", PODS)] if matches else [])
 
 
-def test_what_excludes_does_so_in_every_version(store: WatchCache) -> None:
+def test_exclude_rules_apply_to_every_version(store: WatchCache) -> None:
     excluded = [rule("horizontalpodautoscalers", "autoscaling", "v2")]
     matcher = Matcher(store, KINDS)
     for policy, matches in (("Exact", True), ("Equivalent", False)):
@@ -188,12 +190,12 @@ def test_what_excludes_does_so_in_every_version(store: WatchCache) -> None:
         ),
     ],
 )
-def test_selectors_of_namespaces(attributes: Attributes, selector: Tree, matches: bool, store: WatchCache) -> None:
+def test_namespace_selectors_match(attributes: Attributes, selector: Tree, matches: bool, store: WatchCache) -> None:
     criteria = MatchCriteria.of_webhook({"rules": [rule("*"), rule("*/status")], "namespaceSelector": selector})
     assert (Matcher(store, KINDS).match(criteria, attributes) is not None) is matches
 
 
-def test_a_namespace_that_is_not_there_is_an_error_of_what_depends_on_it(store: WatchCache) -> None:
+def test_missing_namespace_fails_only_namespace_selectors(store: WatchCache) -> None:
     matcher, attributes = Matcher(store, KINDS), about(PODS, namespace="gone")
     selector = {"matchLabels": {"env": "prod"}}
     with pytest.raises(NotFound, match='namespaces "gone" not found'):
@@ -214,13 +216,13 @@ def test_a_namespace_that_is_not_there_is_an_error_of_what_depends_on_it(store: 
         (about(PODS, "connect", subresource="exec", new={"container": "c"}), False),
     ],
 )
-def test_selectors_of_objects(attributes: Attributes, matches: bool, store: WatchCache) -> None:
+def test_object_selectors_match(attributes: Attributes, matches: bool, store: WatchCache) -> None:
     selector = {"matchLabels": {"app": "a"}}
     criteria = MatchCriteria.of_webhook({"rules": [rule("*"), rule("*/*")], "objectSelector": selector})
     assert (Matcher(store, KINDS).match(criteria, attributes) is not None) is matches
 
 
-def test_options_of_connections_have_no_labels_to_be_without(store: WatchCache) -> None:
+def test_object_selector_never_matches_connect_options(store: WatchCache) -> None:
     absent = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
     criteria = MatchCriteria.of_webhook({"rules": [rule("*/*")], "objectSelector": absent})
     matcher = Matcher(store, KINDS)
@@ -228,7 +230,7 @@ def test_options_of_connections_have_no_labels_to_be_without(store: WatchCache) 
     assert matcher.match(criteria, about(PODS, "connect", subresource="exec", new={})) is None
 
 
-def test_an_index_looks_at_labels_when_it_is_the_turn_of_each(store: WatchCache) -> None:
+def test_index_evaluates_selectors_lazily(store: WatchCache) -> None:
     pod = labelled(app="a")
     of = [
         (MatchCriteria.of_webhook({"rules": [rule("pods")], "objectSelector": {"matchLabels": {"app": app}}}), app)
@@ -256,7 +258,7 @@ def test_index_includes_new_resources(store: WatchCache) -> None:
     assert list(index.matching(about(V1))) == [("webhook", V2)]
 
 
-def test_types_and_namespaces() -> None:
+def test_kind_and_namespace_of_requests() -> None:
     assert PODS is not None
     assert DEPLOYMENTS is not None
     assert kind_of(PODS, "") == ("", "v1", "Pod")
@@ -268,7 +270,7 @@ def test_types_and_namespaces() -> None:
     assert namespace_of(about(NODES)) == ""
 
 
-def test_what_admits_is_not_asked_about_itself() -> None:
+def test_admission_configurations_are_exempt() -> None:
     exempt = {info.plural for info in KINDS.all() if is_exempt(info)}
     assert exempt == {
         "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies",

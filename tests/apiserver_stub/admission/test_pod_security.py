@@ -33,7 +33,7 @@ HOST_PID = "host namespaces (hostPID=true)"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-def test_every_check_in_every_version(row: Any) -> None:
+def test_every_check_matches_recorded_levels_and_versions(row: Any) -> None:
     """A row has, for each level, the versions at which the result changes."""
     tree = {"kind": "Pod", "apiVersion": "v1", **row["pod"]}
     apply_defaults(tree, KINDS["pods"])
@@ -79,7 +79,7 @@ def configured(**exemptions: list[str]) -> PodSecurityConfiguration:
     return parse_config(data, Path("file"), "PodSecurityConfiguration", CONFIGURATION_TYPES)
 
 
-async def test_a_pod_is_refused_warned_about_and_annotated(store: WatchCache) -> None:
+async def test_pod_is_rejected_warned_and_annotated(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline", audit="restricted", warn="restricted")})
     registry = CollectorRegistry()
     admission = Admission([PodSecurity(store, registry).plugin()])
@@ -125,7 +125,7 @@ async def test_a_pod_is_refused_warned_about_and_annotated(store: WatchCache) ->
         ({**HOST, "containers": [{"name": "c", "image": "j"}]}, HOST, "status", False),
     ],
 )
-async def test_updates_that_change_what_runs_are_judged(
+async def test_pod_updates_are_checked_if_relevant_fields_change(
     store: WatchCache, new: Any, old: Any, subresource: str, refused: bool
 ) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline")})
@@ -147,7 +147,9 @@ async def test_updates_that_change_what_runs_are_judged(
         *((name, ("spec", "template")) for name in ("statefulsets.apps", "daemonsets.apps", "jobs.batch")),
     ],
 )
-async def test_owners_of_pods_are_warned_of_and_let_in(store: WatchCache, resource: str, path: tuple[str, ...]) -> None:
+async def test_workload_owners_get_warnings_but_are_admitted(
+    store: WatchCache, resource: str, path: tuple[str, ...]
+) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline", enforce_version="v1.20")})
     tree: Any = {"spec": HOST}
     for step in reversed(path):
@@ -168,7 +170,7 @@ async def test_owners_of_pods_are_warned_of_and_let_in(store: WatchCache, resour
         ({"usernames": ["other"], "namespaces": ["m"], "runtimeClasses": ["open"]}, ""),
     ],
 )
-async def test_users_namespaces_and_runtime_classes_may_be_exempt(
+async def test_users_namespaces_and_runtime_classes_can_be_exempt(
     store: WatchCache, exemptions: dict[str, list[str]], why: str
 ) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline")})
@@ -192,7 +194,7 @@ async def test_pods_of_namespaces_without_labels_are_admitted(store: WatchCache)
     assert attributes.notes.annotations == {f"{LABEL}enforce-policy": "privileged:latest"}
 
 
-async def test_defaults_of_the_configuration(store: WatchCache) -> None:
+async def test_configured_defaults_apply(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(warn="privileged")})
     data = b"""
 apiVersion: pod-security.admission.config.k8s.io/v1
@@ -208,7 +210,7 @@ defaults: {enforce: baseline, enforce-version: v1.30, warn: restricted}
         parse_config(data + b"other: 1\n", Path("file"), "PodSecurityConfiguration", CONFIGURATION_TYPES)
 
 
-def test_a_configuration_is_held_to_its_rules() -> None:
+def test_configuration_is_validated() -> None:
     data = {
         "apiVersion": "pod-security.admission.config.k8s.io/v1",
         "kind": "PodSecurityConfiguration",
@@ -239,7 +241,7 @@ async def test_invalid_labels_enforce_restricted_and_are_reported(store: WatchCa
     assert registry.get_sample_value("pod_security_errors_total", counted) == 1
 
 
-async def test_a_namespace_that_is_not_there_is_an_error_of_pods_only(store: WatchCache) -> None:
+async def test_missing_namespace_rejects_pods_only(store: WatchCache) -> None:
     admission = Admission([PodSecurity(store).plugin()])
     refused, accepted = about(pod(PLAIN)), about({"spec": {}}, resource="deployments.apps")
     with pytest.raises(InternalError):
@@ -267,7 +269,7 @@ def namespace(old: dict[str, str] | None, new: dict[str, str]) -> Attributes:
         ({"audit": "Baseline"}, {"audit": "Baseline", "warn": "x"}, True),
     ],
 )
-async def test_labels_of_namespaces_are_levels_and_versions(
+async def test_namespace_labels_are_validated(
     store: WatchCache, old: dict[str, str] | None, new: dict[str, str], is_refused: bool
 ) -> None:
     admission = Admission([PodSecurity(store).plugin()])
@@ -285,7 +287,7 @@ async def warnings(store: WatchCache, old: dict[str, str], new: dict[str, str], 
     return list(attributes.notes.warnings)
 
 
-async def test_a_stricter_level_warns_of_pods_that_are_there(store: WatchCache) -> None:
+async def test_stricter_label_warns_about_existing_pods(store: WatchCache) -> None:
     owner = {"ownerReferences": [{"uid": "u", "controller": True}]}
     for name in ("p1", "p2"):
         await put(store, "pods", f"n/{name}", {}, HOST)
@@ -308,7 +310,7 @@ async def test_a_stricter_level_warns_of_pods_that_are_there(store: WatchCache) 
     assert again == first.replace("latest", "v1.1")
 
 
-async def test_no_more_than_some_thousands_of_pods_are_looked_at(store: WatchCache) -> None:
+async def test_existing_pods_check_is_limited_in_number(store: WatchCache) -> None:
     owner = {"ownerReferences": [{"uid": "u", "controller": True}]}
     for number in range(3000):
         await put(store, "pods", f"n/p{number:04}", owner, PLAIN)
@@ -318,7 +320,7 @@ async def test_no_more_than_some_thousands_of_pods_are_looked_at(store: WatchCac
     assert reported[2] == "z: host namespaces", "those that others stand for come last"
 
 
-async def test_looking_at_pods_ends_in_time(store: WatchCache, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_existing_pods_check_is_limited_in_time(store: WatchCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(existing, "_LONGEST", -1.0)
     for name in ("a", "b"):
         await put(store, "pods", f"n/{name}", {}, PLAIN)

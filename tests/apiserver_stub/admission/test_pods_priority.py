@@ -18,7 +18,7 @@ def a_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
     return PriorityClass(metadata=ObjectMeta(name=name), value=value, global_default=True, preemption_policy=policy)
 
 
-def test_of_two_defaults_the_lower_one_counts() -> None:
+def test_lower_of_two_default_classes_wins() -> None:
     assert default_of([a_class("high", 9), a_class("low", -3)]) == a_class("low", -3)
     assert default_of([PriorityClass(metadata=ObjectMeta(name="no-default"), value=1)]) is None
 
@@ -47,7 +47,7 @@ async def made(api: Api, name: str, **spec: Any) -> Any:
     return await api.ask("POST", PODS, pod)
 
 
-async def test_the_server_resolves_priorities_of_pods() -> None:
+async def test_server_resolves_pod_priority() -> None:
     async with started() as api:
         plain = (await made(api, "plain")).tree["spec"]
         assert (plain["priority"], plain["preemptionPolicy"], plain.get("priorityClassName")) == (
@@ -63,7 +63,7 @@ async def test_the_server_resolves_priorities_of_pods() -> None:
         assert (usual["priority"], usual["priorityClassName"]) == (7, "usual")
 
 
-async def test_a_class_that_is_not_there_or_a_second_default_is_refused() -> None:
+async def test_missing_class_or_second_default_is_rejected() -> None:
     async with started() as api:
         refused = await made(api, "p", priorityClassName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
@@ -74,7 +74,7 @@ async def test_a_class_that_is_not_there_or_a_second_default_is_refused() -> Non
         assert changed.status == 200
 
 
-async def test_an_update_that_leaves_the_priority_out_keeps_it() -> None:
+async def test_update_without_priority_keeps_it() -> None:
     async with started() as api:
         pod = (await made(api, "p")).tree
         del pod["spec"]["priority"], pod["spec"]["preemptionPolicy"]

@@ -51,7 +51,7 @@ async def made(api: Api, name: str, **spec: Any) -> Any:
     return await api.ask("POST", PODS, pod)
 
 
-async def test_the_server_holds_new_pods_to_their_runtime_class() -> None:
+async def test_server_applies_runtime_class_to_new_pods() -> None:
     async with started() as api:
         assert (await made(api, "early", runtimeClassName="boxed")).status == 403
         assert (await api.ask("POST", CLASSES, CLASS)).status == 201

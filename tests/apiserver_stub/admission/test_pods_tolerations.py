@@ -52,14 +52,14 @@ async def test_missing_tolerations_are_added(admitted, own: Tolerations, added: 
         assert await admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
 
 
-async def test_a_spec_that_others_share_stays_as_it_is(admitted) -> None:
+async def test_shared_spec_is_not_modified(admitted) -> None:
     shared: dict[str, Any] = {"nodeName": "n"}
     tree = {"spec": shared}
     assert await admitted(tree) == [given(READY), given(REACH)]
     assert shared == {"nodeName": "n"}
 
 
-async def test_nothing_else_is_touched(admitted) -> None:
+async def test_other_requests_are_not_modified(admitted) -> None:
     assert await admitted({"spec": {}}, kind="services") is None
     assert await admitted({"spec": {}}, operation="delete") is None
     assert await admitted({"spec": {}}, subresource="status") is None

@@ -33,7 +33,7 @@ async def used(api: Api) -> dict[str, str]:
     return found
 
 
-async def test_what_is_created_is_counted_until_the_quota_is_used_up() -> None:
+async def test_creates_are_counted_until_quota_is_exhausted() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "2", "secrets": "1"}, {"count/configmaps": "0", "secrets": "0"})
         await api.config("one")
@@ -48,7 +48,7 @@ async def test_what_is_created_is_counted_until_the_quota_is_used_up() -> None:
         assert await used(api) == {"count/configmaps": "2", "secrets": "0"}
 
 
-async def test_a_name_that_is_taken_costs_nothing() -> None:
+async def test_failed_create_of_existing_name_is_not_counted() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "5"}, {"count/configmaps": "0"})
         await api.config("one")
@@ -65,7 +65,7 @@ async def test_quota_without_status_rejects_requests() -> None:
         assert (await api.ask("POST", f"{NAMESPACE}/secrets", {"metadata": {"name": "one"}})).status == 201
 
 
-async def test_a_quota_that_is_counted_while_a_write_waits_to_be_committed_counts_it() -> None:
+async def test_recount_includes_write_waiting_for_commit() -> None:
     async with started() as api:
         made = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
         assert (await api.ask("POST", QUOTAS, made)).status == 201
@@ -82,7 +82,7 @@ async def test_a_quota_that_is_counted_while_a_write_waits_to_be_committed_count
             amend.change(json.dumps(full).encode())
 
 
-async def test_writes_at_the_same_time_do_not_exceed_a_quota_together() -> None:
+async def test_concurrent_writes_do_not_exceed_quota() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "3"}, {"count/configmaps": "0"})
         answers = [api.ask("POST", CONFIGS, {"metadata": {"name": f"c-{n}"}}) for n in range(8)]
@@ -91,7 +91,7 @@ async def test_writes_at_the_same_time_do_not_exceed_a_quota_together() -> None:
         assert await used(api) == {"count/configmaps": "3"}
 
 
-async def test_a_service_that_changes_its_type_is_counted_for_what_it_adds() -> None:
+async def test_service_type_change_is_charged_the_difference() -> None:
     async with started() as api:
         await quota(api, {"services": "5", "services.nodeports": "1"}, {"services": "0", "services.nodeports": "0"})
         for name in ("a", "b"):
@@ -103,7 +103,7 @@ async def test_a_service_that_changes_its_type_is_counted_for_what_it_adds() -> 
         assert await used(api) == {"services": "2", "services.nodeports": "1"}
 
 
-async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
+async def test_rejection_by_quota_includes_warnings() -> None:
     async with started() as api:
         await quota(api, {"pods": "0"}, {"pods": "0"})
         container = {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
@@ -115,7 +115,7 @@ async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(("containers", "aside"), [(10, 0), (300, 2)])
-async def test_pod_with_many_containers_is_counted_aside(containers: int, aside: int) -> None:
+async def test_pod_with_many_containers_is_counted_in_a_thread(containers: int, aside: int) -> None:
     """The event loop does not wait for the verdict, nor for what is added to the quota."""
     steps: list[object] = []
 

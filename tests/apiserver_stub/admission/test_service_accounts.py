@@ -18,7 +18,7 @@ def given(spec: dict[str, Any], **account: Any) -> Any:
     return with_account({"containers": [{"name": "c"}], **spec}, {**ACCOUNT, **account}, lambda: "abcde")
 
 
-def test_every_container_mounts_a_token_unless_it_has_something_in_its_place() -> None:
+def test_every_container_mounts_a_token_unless_path_is_used() -> None:
     own = [{"name": "own", "mountPath": PATH}]
     spec = given({"initContainers": [{"name": "i"}], "containers": [{"name": "c"}, {"name": "d", "volumeMounts": own}]})
     mount = {"name": "kube-api-access-abcde", "readOnly": True, "mountPath": PATH}
@@ -33,7 +33,7 @@ def test_every_container_mounts_a_token_unless_it_has_something_in_its_place() -
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("builder", "builder")
 
 
-def test_a_volume_of_that_sort_is_used_again() -> None:
+def test_existing_token_volume_is_reused() -> None:
     spec = given({"volumes": [{"name": "kube-api-access-there"}]})
     assert [volume["name"] for volume in spec["volumes"]] == ["kube-api-access-there"]
     assert spec["containers"][0]["volumeMounts"][0]["name"] == "kube-api-access-there"
@@ -49,7 +49,7 @@ def test_automount_of_pod_overrides_account(pod: bool | None, account: bool | No
     assert ("volumes" in spec) is mounted
 
 
-def test_pull_secrets_are_those_of_the_account_unless_the_pod_has_its_own() -> None:
+def test_pull_secrets_of_account_apply_if_pod_lacks_own() -> None:
     secrets = [{"name": "s"}]
     assert given({}, imagePullSecrets=secrets)["imagePullSecrets"] == secrets
     assert given({"imagePullSecrets": [{"name": "own"}]}, imagePullSecrets=secrets)["imagePullSecrets"] == [
@@ -63,7 +63,7 @@ async def made(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any
     return await api.ask("POST", f"{NAMESPACE}/pods", pod)
 
 
-async def test_the_server_gives_new_pods_their_account() -> None:
+async def test_server_sets_service_account_of_new_pods() -> None:
     async with started() as api:
         early = (await made(api, "early")).tree["spec"]
         assert (early["serviceAccountName"], early.get("volumes")) == ("default", None)
@@ -76,7 +76,7 @@ async def test_the_server_gives_new_pods_their_account() -> None:
             assert (spec["serviceAccountName"], spec["volumes"][0]["name"][:16]) == (name, "kube-api-access-")
 
 
-async def test_a_pod_of_an_account_that_is_not_there_is_refused() -> None:
+async def test_pod_with_missing_account_is_rejected() -> None:
     async with started() as api:
         refused = await made(api, "p", serviceAccountName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
@@ -86,7 +86,7 @@ async def test_a_pod_of_an_account_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_pod_waits_a_while_for_the_account_that_a_controller_makes() -> None:
+async def test_pod_creation_waits_for_its_service_account() -> None:
     async with started("--enable-admission-plugins=ServiceAccount") as api:
         began = monotonic()
         refused = await made(api, "early")

@@ -148,7 +148,7 @@ async def test_without_configurations_no_webhook_is_called(bench: Bench) -> None
     assert bench.asked == []
 
 
-async def test_configurations_by_name_and_webhooks_in_their_order(bench: Bench) -> None:
+async def test_webhooks_run_by_configuration_name_then_order(bench: Bench) -> None:
     await bench.configure(MUTATING, "b", [bench.webhook("three")])
     await bench.configure(MUTATING, "a", [bench.webhook("two"), bench.webhook("one")])
     await bench.admission.mutate(about())
@@ -158,7 +158,7 @@ async def test_configurations_by_name_and_webhooks_in_their_order(bench: Bench) 
     assert bench.asked[3:] == ["four", "three"]
 
 
-async def test_webhooks_see_what_those_before_them_made(bench: Bench) -> None:
+async def test_webhook_sees_changes_of_earlier_webhooks(bench: Bench) -> None:
     seen = []
     bench.answers = {
         "one": annotate("x"),
@@ -180,7 +180,7 @@ async def test_webhooks_see_what_those_before_them_made(bench: Bench) -> None:
         ({"one": "IfNeeded", "two": "IfNeeded"}, ["one", "two", "one"]),
     ],
 )
-async def test_who_wants_to_is_asked_again_when_a_later_one_changed_something(
+async def test_webhook_is_reinvoked_after_later_change(
     bench: Bench, policies: dict[str, str], asked: list[str]
 ) -> None:
     bench.answers = {"two": annotate("x")}
@@ -190,7 +190,7 @@ async def test_who_wants_to_is_asked_again_when_a_later_one_changed_something(
     assert bench.asked == asked
 
 
-async def test_webhooks_that_undo_one_another_end_after_the_second_round(bench: Bench) -> None:
+async def test_conflicting_webhooks_stop_after_second_round(bench: Bench) -> None:
     def toggled(review: Tree) -> Tree:
         count = int(review["request"]["object"]["metadata"].get("annotations", {}).get("n", "0"))
         return annotate("n", str(count + 1))
@@ -204,7 +204,7 @@ async def test_webhooks_that_undo_one_another_end_after_the_second_round(bench: 
     assert attributes.tree["metadata"]["annotations"] == {"n": "4"}
 
 
-async def test_who_wants_to_is_asked_again_when_a_plugin_changed_something_in_the_second_round(bench: Bench) -> None:
+async def test_webhook_is_reinvoked_after_plugin_change(bench: Bench) -> None:
     bench.answers = {"one": annotate("x")}
     await bench.configure(MUTATING, "a", [bench.webhook("one", reinvocationPolicy="IfNeeded")])
 
@@ -219,7 +219,7 @@ async def test_who_wants_to_is_asked_again_when_a_plugin_changed_something_in_th
     assert attributes.tree["data"] == {"seen": "yes"}
 
 
-async def test_audit_annotations_of_webhooks(bench: Bench) -> None:
+async def test_webhook_audit_annotations_are_recorded(bench: Bench) -> None:
     bench.answers = {
         "one": annotate("x") | {"auditAnnotations": {"key": "value"}, "warnings": ["careful"]},
         "two": lambda _: web.Response(status=500),
@@ -245,7 +245,7 @@ async def test_audit_annotations_of_webhooks(bench: Bench) -> None:
     assert list(attributes.notes.warnings) == ["careful"]
 
 
-async def test_what_is_counted(bench: Bench) -> None:
+async def test_webhook_calls_are_counted(bench: Bench) -> None:
     bench.answers = {
         "denies": {"allowed": False, "status": {"code": 700, "message": "no"}},
         "fails": lambda _: web.Response(status=500),
@@ -271,7 +271,7 @@ async def test_what_is_counted(bench: Bench) -> None:
     }
 
 
-async def test_validating_webhooks_run_in_parallel_first_rejection_wins(bench: Bench) -> None:
+async def test_validating_webhooks_run_in_parallel(bench: Bench) -> None:
     both = asyncio.Event()
 
     async def slow(review: Tree) -> Tree:
@@ -311,7 +311,7 @@ LIES: Sequence[tuple[str, Any, str]] = (
 
 @pytest.mark.parametrize(("what", "answer", "message"), LIES, ids=[lie[0] for lie in LIES])
 @pytest.mark.parametrize("ignored", [False, True])
-async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
+async def test_malformed_webhook_answer_fails_by_policy(
     bench: Bench, what: str, answer: Any, message: str, ignored: bool
 ) -> None:
     bench.answers = {"liar": answer}
@@ -327,7 +327,7 @@ async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
 
 
 @pytest.mark.parametrize("operation", ["delete"])
-async def test_what_has_no_object_cannot_be_changed(bench: Bench, operation: Operation) -> None:
+async def test_patch_without_object_is_rejected(bench: Bench, operation: Operation) -> None:
     bench.answers = {"one": annotate("x")}
     await bench.configure(MUTATING, "a", [bench.webhook("one", failurePolicy="Ignore")])
     with pytest.raises(InternalError, match="attempted to modify the object, which is not supported"):
@@ -358,7 +358,7 @@ async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> No
     }
 
 
-async def test_a_dry_run_is_shown_only_to_those_without_effects(bench: Bench) -> None:
+async def test_dry_run_calls_only_webhooks_without_side_effects(bench: Bench) -> None:
     await bench.configure(VALIDATING, "v", [bench.webhook("some", sideEffects="Some", failurePolicy="Ignore")])
     with pytest.raises(ApiError, match="does not support dry run"):
         await bench.admission.validate(about(dry_run=True))
@@ -367,7 +367,7 @@ async def test_a_dry_run_is_shown_only_to_those_without_effects(bench: Bench) ->
     assert bench.asked == ["some"]
 
 
-async def test_reviews_of_an_older_version(bench: Bench) -> None:
+async def test_v1beta1_reviews_are_supported(bench: Bench) -> None:
     seen = []
 
     def answer(review: Tree) -> Any:

@@ -50,11 +50,11 @@ def without(*names: str) -> dict[str, str]:
 USAGE = "usage-bootstrap-authentication"
 
 
-async def test_the_user_of_a_token() -> None:
+async def test_token_authenticates_bootstrap_user() -> None:
     assert await found(row()) == Recognized(User("system:bootstrap:abcdef", groups=("system:bootstrappers",)), ("us",))
 
 
-async def test_groups_are_sorted_and_named_once() -> None:
+async def test_groups_are_sorted_without_duplicates() -> None:
     extra = "system:bootstrappers:workers,system:bootstrappers:a-1,system:bootstrappers:workers"
     recognized = await found(row({**GOOD, "auth-extra-groups": extra}))
     assert recognized is not None
@@ -62,7 +62,7 @@ async def test_groups_are_sorted_and_named_once() -> None:
     assert recognized.user.groups == groups
 
 
-async def test_a_token_is_good_until_it_expires() -> None:
+async def test_expired_token_is_rejected() -> None:
     assert await found(row({**GOOD, "expiration": in_seconds(5)})) is not None
     assert await found(row({**GOOD, "expiration": in_seconds(0)})) is None
 
@@ -106,12 +106,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused(case: str) -> None:
+async def test_invalid_secret_or_token_is_rejected(case: str) -> None:
     secret, token = REFUSED[case]
     assert await found(secret, token) is None
 
 
-async def test_a_token_is_for_this_server_only() -> None:
+async def test_token_is_valid_for_server_audience_only() -> None:
     assert await found(row(), audiences=("you",)) is None
     recognized = await found(row(), audiences=("you", "also us"))
     assert recognized is not None

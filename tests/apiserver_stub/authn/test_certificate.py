@@ -62,7 +62,7 @@ async def follow(response: Response) -> None:
 
 @pytest.mark.parametrize("path", ["/stream", "/upgrade"])
 @pytest.mark.parametrize("why", ["expired", "replaced"])
-async def test_it_ends_with_the_certificate(path: str, why: str) -> None:
+async def test_streaming_response_ends_with_certificate(path: str, why: str) -> None:
     streams = Streams()
     response = await streams.ask(path, 30 if why == "expired" else 3600)
     if why == "replaced":
@@ -81,7 +81,7 @@ async def test_followed_response_of_revoked_certificate_ends(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/stream", "/upgrade"])
-async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
+async def test_canceled_reader_is_canceled(path: str) -> None:
     streams = Streams()
     response = await streams.ask(path)
     task = asyncio.get_running_loop().create_task(follow(response))
@@ -92,7 +92,7 @@ async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
     assert task.cancelled()
 
 
-def test_certificates_that_expire_at_once_do_not_hinder_others_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_expiries_are_harmless_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (__name__, "apiserver_stub.authn.certificate", "controller_manager.common.serving.trust"):
         monkeypatch.setattr(f"{module}.wall_seconds", lambda: 1000.0)
 

@@ -128,14 +128,14 @@ async def ask(program: Program, tmp_path: Path) -> AsyncIterator[Asker]:
 ROBOT = "system:serviceaccount:default:robot"
 
 
-async def test_the_program_signs_and_its_keys_verify(program: Program, ask: Asker) -> None:
+async def test_external_program_signs_and_its_keys_verify(program: Program, ask: Asker) -> None:
     token = await ask.token()
     assert jwt.get_unverified_header(token) == {"alg": "ES256", "typ": "JWT", "kid": "one"}
     assert await ask.who(token) == ROBOT
     assert program.asked == ["FetchKeys", "Metadata", "Sign"]
 
 
-async def test_a_new_key_is_asked_for_when_a_token_names_it(program: Program, ask: Asker) -> None:
+async def test_unknown_key_id_fetches_keys(program: Program, ask: Asker) -> None:
     old = await ask.token()
     program.keys["two"] = ec.generate_private_key(ec.SECP256R1())
     new = await ask.token()
@@ -143,7 +143,7 @@ async def test_a_new_key_is_asked_for_when_a_token_names_it(program: Program, as
     assert program.asked.count("FetchKeys") == 2
 
 
-async def test_keys_that_are_gone_verify_nothing_more(program: Program, ask: Asker) -> None:
+async def test_removed_key_no_longer_verifies(program: Program, ask: Asker) -> None:
     old = await ask.token()
     program.keys = {"two": ec.generate_private_key(ec.SECP256R1())}
     new = await ask.token()
@@ -160,7 +160,7 @@ async def test_unknown_key_ids_are_fetched_once_per_second(program: Program, ask
     assert program.asked.count("FetchKeys") <= 2
 
 
-async def test_what_is_published_leaves_out_keys_that_are_excluded(program: Program, tmp_path: Path) -> None:
+async def test_published_keys_omit_excluded_ones(program: Program, tmp_path: Path) -> None:
     program.keys = {"hidden": ec.generate_private_key(ec.SECP256R1()), **program.keys}
     program.excluded = {"hidden"}
     program.hint = 120
@@ -188,7 +188,7 @@ BAD_SIGNATURES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", BAD_SIGNATURES)
-async def test_no_token_is_made_of_an_answer_that_is_wrong(program: Program, tmp_path: Path, case: str) -> None:
+async def test_malformed_signature_response_yields_no_token(program: Program, tmp_path: Path, case: str) -> None:
     server = made(tmp_path / "signer.sock")
     for name, value in BAD_SIGNATURES[case].items():
         setattr(program, name, value)
@@ -199,7 +199,7 @@ async def test_no_token_is_made_of_an_answer_that_is_wrong(program: Program, tmp
     await server.stop()
 
 
-async def test_a_lifetime_is_bounded_by_the_program(program: Program, tmp_path: Path) -> None:
+async def test_token_lifetime_is_limited_by_program(program: Program, tmp_path: Path) -> None:
     program.longest = 7200
     server = made(tmp_path / "signer.sock")
     await server.start()
@@ -220,7 +220,7 @@ NO_START: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NO_START)
-async def test_a_program_that_cannot_be_used_ends_the_start(program: Program, tmp_path: Path, case: str) -> None:
+async def test_unusable_program_fails_the_start(program: Program, tmp_path: Path, case: str) -> None:
     changes, why = NO_START[case]
     for name, value in changes.items():
         setattr(program, name, value)
@@ -230,7 +230,7 @@ async def test_a_program_that_cannot_be_used_ends_the_start(program: Program, tm
     await server.stop()
 
 
-async def test_a_program_that_is_not_there_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_waits_for_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_signer, "_START", 0.5)
     server = made(tmp_path / "absent.sock")
     with pytest.raises(CannotStart, match="did not return its keys"):
@@ -238,7 +238,7 @@ async def test_a_program_that_is_not_there_is_waited_for(tmp_path: Path, monkeyp
     await server.stop()
 
 
-async def test_what_may_not_be_longer_than_the_program_allows(program: Program, tmp_path: Path) -> None:
+async def test_flag_lifetime_above_program_limit_fails_start(program: Program, tmp_path: Path) -> None:
     program.longest = 7200
     server = made(tmp_path / "signer.sock", "--service-account-max-token-expiration=3h")
     with pytest.raises(CannotStart, match="--service-account-max-token-expiration"):
@@ -246,7 +246,7 @@ async def test_what_may_not_be_longer_than_the_program_allows(program: Program, 
     await server.stop()
 
 
-async def test_keys_stay_as_they_were_while_the_program_fails(program: Program, ask: Asker) -> None:
+async def test_keys_remain_valid_while_program_fails(program: Program, ask: Asker) -> None:
     token = await ask.token()
     program.refuse = {"FetchKeys": grpc.StatusCode.UNAVAILABLE, "Sign": grpc.StatusCode.UNAVAILABLE}
     assert await ask.token() == "refused with 500"
@@ -263,12 +263,12 @@ async def test_keys_stay_as_they_were_while_the_program_fails(program: Program, 
         ("--service-account-signing-endpoint=@a/b",),
     ],
 )
-def test_flags_that_exclude_one_another(flags: tuple[str, ...]) -> None:
+def test_conflicting_flags_are_rejected(flags: tuple[str, ...]) -> None:
     with pytest.raises(Exception, match="--service-account-signing-endpoint"):
         FLAGS.parse(flags)
 
 
-async def test_keys_are_asked_for_again_in_time(program: Program, tmp_path: Path) -> None:
+async def test_keys_are_refreshed_after_hint(program: Program, tmp_path: Path) -> None:
     program.hint = 1
     server = made(tmp_path / "signer.sock")
     await server.start()

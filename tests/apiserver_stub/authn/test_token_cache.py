@@ -38,7 +38,7 @@ def cache(elsewhere: Elsewhere, refused: float = 0.0) -> tuple[TokenCache, Colle
     return TokenCache(elsewhere.find, TokenCacheMetrics(registry), 10.0, refused), registry
 
 
-async def test_an_owner_is_remembered_for_ten_seconds_and_for_the_audiences_that_were_asked_about() -> None:
+async def test_user_is_cached_for_10_seconds_per_audiences() -> None:
     elsewhere = Elsewhere()
     tokens, registry = cache(elsewhere)
     for _ in range(3):
@@ -54,7 +54,7 @@ async def test_an_owner_is_remembered_for_ten_seconds_and_for_the_audiences_that
     assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "ok"}) == 4
 
 
-async def test_an_owner_is_remembered_no_longer_than_the_token_is_good() -> None:
+async def test_user_is_cached_no_longer_than_token_is_valid() -> None:
     end = wall_seconds() + 5
     asked: list[str] = []
 
@@ -71,7 +71,7 @@ async def test_an_owner_is_remembered_no_longer_than_the_token_is_good() -> None
     assert await tokens.find("good", US) is None
 
 
-async def test_refusals_are_asked_about_each_time() -> None:
+async def test_rejections_are_not_cached() -> None:
     elsewhere = Elsewhere()
     tokens, _ = cache(elsewhere)
     for _ in range(2):
@@ -81,7 +81,7 @@ async def test_refusals_are_asked_about_each_time() -> None:
     assert [token for token, _ in elsewhere.asked] == ["bad", "old"] * 2
 
 
-async def test_that_a_token_is_nobodys_may_be_remembered_but_not_that_it_was_refused() -> None:
+async def test_unknown_tokens_may_be_cached_but_not_rejections() -> None:
     elsewhere = Elsewhere()
     tokens, _ = cache(elsewhere, refused=5.0)
     for _ in range(2):
@@ -91,7 +91,7 @@ async def test_that_a_token_is_nobodys_may_be_remembered_but_not_that_it_was_ref
     assert [token for token, _ in elsewhere.asked] == ["bad", "old", "old"]
 
 
-async def test_many_who_show_a_token_at_once_ask_once() -> None:
+async def test_concurrent_lookups_of_a_token_are_joined() -> None:
     elsewhere = Elsewhere()
     tokens, registry = cache(elsewhere)
     found = await asyncio.gather(*(tokens.find("good", US) for _ in range(50)))
@@ -103,7 +103,7 @@ async def test_many_who_show_a_token_at_once_ask_once() -> None:
     assert registry.get_sample_value("authentication_token_cache_active_fetch_count", {"status": "blocked"}) == 0
 
 
-async def test_a_question_without_an_answer_ends() -> None:
+async def test_lookup_without_answer_times_out() -> None:
     tokens, registry = cache(Elsewhere(delay=1000.0))
     began = asyncio.get_running_loop().time()
     with pytest.raises(TokenRefused, match="timed out"):
@@ -112,7 +112,7 @@ async def test_a_question_without_an_answer_ends() -> None:
     assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "error"}) == 1
 
 
-async def test_too_many_different_questions_at_once_are_refused() -> None:
+async def test_too_many_concurrent_lookups_are_rejected() -> None:
     elsewhere = Elsewhere()
     tokens, _ = cache(elsewhere)
     found = await asyncio.gather(*(tokens.find(f"t{number}", US) for number in range(300)), return_exceptions=True)
@@ -124,5 +124,5 @@ QUESTIONS = st.tuples(st.text(max_size=5), st.lists(st.text(max_size=5), max_siz
 
 
 @given(QUESTIONS, QUESTIONS)
-def test_no_two_questions_are_the_same_text(one: tuple[str, list[str]], other: tuple[str, list[str]]) -> None:
+def test_cache_keys_are_unique(one: tuple[str, list[str]], other: tuple[str, list[str]]) -> None:
     assert (question_of(*one) == question_of(*other)) == (one == other)

@@ -78,7 +78,7 @@ async def call(cache: TokenCache, elsewhere: Elsewhere, token: str, problems: li
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_tokens_are_believed_as_long_as_they_may_be_and_no_longer() -> None:
+async def test_cached_tokens_are_valid_no_longer_than_allowed() -> None:
     elsewhere, registry, problems = Elsewhere(), CollectorRegistry(), list[str]()
     cache = TokenCache(elsewhere.find, TokenCacheMetrics(registry), LIFETIME)
     chance = random_source()

@@ -40,7 +40,7 @@ async def tokens(hook: Webhook) -> AsyncIterator[WebhookTokens]:
     await found.close()
 
 
-async def test_what_is_sent_and_believed(hook: Webhook, tokens: WebhookTokens) -> None:
+async def test_review_is_sent_and_answer_is_used(hook: Webhook, tokens: WebhookTokens) -> None:
     user = User("jane", "7", ("dev",), {"scope": ("a", "b")})
     assert await tokens.find("secret", ("us", "you")) == Recognized(user, ("us",))
     _, review = hook.seen[0]
@@ -53,7 +53,7 @@ async def test_what_is_sent_and_believed(hook: Webhook, tokens: WebhookTokens) -
     }
 
 
-async def test_the_older_version(hook: Webhook) -> None:
+async def test_v1beta1_review_is_sent(hook: Webhook) -> None:
     webhook = ReviewWebhook(kubeconfig(hook), "--some-flag", LIMITS)
     older = WebhookTokens(webhook, "v1beta1", US)
     assert await older.find("secret", US) is not None
@@ -73,7 +73,7 @@ async def test_the_older_version(hook: Webhook) -> None:
         (["us", "you"], ("you", "us", "they"), ("you", "us")),
     ],
 )
-async def test_audiences(
+async def test_audiences_are_intersected(
     hook: Webhook,
     tokens: WebhookTokens,
     audiences: list[str] | None,
@@ -146,14 +146,14 @@ async def test_broken_webhook_authenticates_no_user(hook: Webhook, tokens: Webho
     assert asyncio.get_running_loop().time() - began < 5
 
 
-async def test_a_webhook_that_is_gone(hook: Webhook, tokens: WebhookTokens) -> None:
+async def test_unreachable_webhook_rejects_token(hook: Webhook, tokens: WebhookTokens) -> None:
     await tokens.find("secret", US)
     await hook.__aexit__()
     with pytest.raises(TokenRefused, match="the token webhook failed"):
         await tokens.find("secret", US)
 
 
-async def test_answers_are_remembered_but_no_failures(hook: Webhook, tokens: WebhookTokens) -> None:
+async def test_answers_are_cached_but_not_failures(hook: Webhook, tokens: WebhookTokens) -> None:
     cache = TokenCache(tokens.find, TokenCacheMetrics(CollectorRegistry()), 120.0, 120.0)
     for _ in range(2):
         assert await cache.find("secret", US) is not None

@@ -32,7 +32,7 @@ def found(spec: Any, annotation: str | None, generation: int = 1) -> Any:
         (False, OURS, "maybe", 1, (OURS, "true")),
     ],
 )
-def test_what_becomes_of_an_edit(
+def test_edited_object_is_reconciled(
     mandatory: bool, spec: Any, annotation: str | None, generation: int, expected: tuple[Any, str] | None
 ) -> None:
     before = found(spec, annotation, generation)

@@ -49,7 +49,7 @@ def wanted() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wins", range(4))
-async def test_what_another_server_writes_meanwhile_is_corrected(api: ApiServer, wins: int) -> None:
+async def test_concurrent_write_by_another_server_is_corrected(api: ApiServer, wins: int) -> None:
     objects = Objects(Rival(api, wins).handle)
     await objects.ensure(CONFIGS, wanted())
     answer = await api.handle(Request("GET", f"{CONFIGS}/facts", certificate=Certificate("test")))

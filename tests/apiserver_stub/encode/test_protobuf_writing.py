@@ -57,9 +57,7 @@ def within(tree: Any, found: Any) -> bool:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
-def test_any_object_is_written_as_the_official_package_writes_it(
-    whole_writer: Any, objects: Any, data: st.DataObject
-) -> None:
+def test_any_object_is_encoded_like_protobuf_package(whole_writer: Any, objects: Any, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([kind for kind in whole_writer.kinds if "/" in kind]))
     api_version, _, name = kind.rpartition("/")
     tree = data.draw(objects(whole_writer.kinds[kind]))
@@ -70,7 +68,7 @@ def test_any_object_is_written_as_the_official_package_writes_it(
     assert raw(json.dumps(found).encode(), api_version, name) == written
 
 
-def test_what_kubectl_sends_is_what_is_written(can_i: bytes) -> None:
+def test_body_recorded_from_kubectl_is_encoded_equally(can_i: bytes) -> None:
     assert body(decode(can_i, *REVIEW), *REVIEW) == can_i
 
 
@@ -84,7 +82,7 @@ def test_what_kubectl_sends_is_what_is_written(can_i: bytes) -> None:
         ({"finalizers": None, "invented": {"a": 1}}, "1200"),
     ],
 )
-def test_bytes_by_hand(spec: Any, written: str) -> None:
+def test_handwritten_bytes_are_encoded(spec: Any, written: str) -> None:
     """What is no pointer is written even when nobody gave it; null and what nobody knows are passed over."""
     nothing = "0a 10 0a00 1200 1a00 2200 2a00 3200 3800 4200"
     expected = bytes.fromhex(nothing + written + "1a02 0a00")
@@ -114,11 +112,11 @@ def test_bytes_by_hand(spec: Any, written: str) -> None:
         ("v1", "DeleteOptions", "propagationPolicy", "Orphan"),
     ],
 )  # fmt: skip
-def test_fields_of_every_form(api_version: str, kind: str, field: str, value: Any) -> None:
+def test_every_field_type_is_encoded(api_version: str, kind: str, field: str, value: Any) -> None:
     assert again({field: value}, api_version, kind)[field] == value
 
 
-def test_maps_are_written_in_the_order_of_their_keys() -> None:
+def test_maps_are_written_sorted_by_key() -> None:
     """The same object is always the same bytes."""
     keys = ["z", "ü", "", "ab", "a", "𝄞", "B"]
     written = [
@@ -128,7 +126,7 @@ def test_maps_are_written_in_the_order_of_their_keys() -> None:
     assert written[0] == written[1]
 
 
-def test_schemas_of_custom_resources() -> None:
+def test_custom_resource_schemas_are_encoded() -> None:
     schema: Any = {
         "default": {"a": []},
         "enum": [1, "a", None],
@@ -145,7 +143,7 @@ def test_schemas_of_custom_resources() -> None:
 
 
 @pytest.mark.parametrize("field", ["items", "not", "additionalProperties"])
-def test_the_deepest_object_is_written(field: str) -> None:
+def test_deepest_object_is_encoded(field: str) -> None:
     schema: Any = {}
     for _ in range(DEEPEST - 8):
         schema = {field: schema}
@@ -153,7 +151,7 @@ def test_the_deepest_object_is_written(field: str) -> None:
     assert raw(json.dumps(tree).encode(), *CRD)
 
 
-def test_what_can_be_answered_is_known() -> None:
+def test_kinds_with_messages_are_known() -> None:
     for kind in load("schema.json")["kinds"]:
         assert knows(*kind.removeprefix("/").rsplit("/", 1))
     assert knows("v1", "Status")
@@ -166,7 +164,7 @@ def test_what_can_be_answered_is_known() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
-def test_a_collection_is_a_list(size: int) -> None:
+def test_collection_is_encoded_as_list(size: int) -> None:
     """API concepts, Protobuf envelope: of a list as of any object; chunks hold whole items, of about 512 KiB."""
     items = [{"metadata": {"name": f"c-{n}"}, "data": {"k": "x" * size}} for n in range(size and 5)]
     metadata = {"resourceVersion": "7", "continue": "go on", "remainingItemCount": 0}
@@ -178,7 +176,7 @@ def test_a_collection_is_a_list(size: int) -> None:
     assert within(tree, decode(b"".join(pieces), "v1", "Anything"))
 
 
-def test_an_event_holds_an_object_in_its_envelope(whole_writer: Any) -> None:
+def test_watch_event_contains_object_envelope(whole_writer: Any) -> None:
     told = body({"metadata": {"name": "n"}}, "v1", "Namespace")
     framed = frame("ADDED", told)
     assert int.from_bytes(framed[:4], "big") == len(framed) - 4
@@ -193,7 +191,7 @@ def rows_of(count: int) -> list[Row]:
     return [Row("configmaps", tree["metadata"]["name"], 1, json.dumps(tree).encode()) for tree in named]
 
 
-def test_rows_are_shown_whole_or_by_their_metadata(kept: Any) -> None:
+def test_rows_are_encoded_whole_or_as_metadata(kept: Any) -> None:
     kind = built_in().find("", "v1", "configmaps")
     assert kind is not None
     [row] = rows_of(1)
@@ -205,7 +203,7 @@ def test_rows_are_shown_whole_or_by_their_metadata(kept: Any) -> None:
         assert found == {"apiVersion": encoder.api_version, "kind": encoder.kind, **expected}
 
 
-def test_a_row_is_encoded_once(kept: Any) -> None:
+def test_row_is_encoded_once(kept: Any) -> None:
     made: list[bytes] = []
     encoder = RowEncoder("v1", "ConfigMap", "a", lambda data: made.append(data) or data[:4])
     [row] = rows_of(1)
@@ -215,7 +213,7 @@ def test_a_row_is_encoded_once(kept: Any) -> None:
     assert made == [row.data]
 
 
-def test_rows_are_shown_in_the_version_that_is_asked_for(kept: Any) -> None:
+def test_rows_are_encoded_in_requested_version(kept: Any) -> None:
     """What is stored in one version is written in another."""
     kind = built_in().find("events.k8s.io", "v1", "events")
     assert kind is not None

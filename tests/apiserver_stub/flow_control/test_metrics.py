@@ -18,7 +18,7 @@ NOT_COLLECTED = {"apiserver_flowcontrol_read_vs_write_current_requests"}
 
 
 @pytest.mark.virtual
-async def test_families_have_the_names_labels_and_buckets_that_dashboards_query() -> None:
+async def test_metrics_have_upstream_names_labels_and_buckets() -> None:
     control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
     families = {shown.family.name: shown.family for shown in control.metrics.describe() if isinstance(shown, Shown)}
     assert {name for name, *_ in RECORDED} - families.keys() == NOT_COLLECTED
@@ -32,7 +32,7 @@ async def test_families_have_the_names_labels_and_buckets_that_dashboards_query(
 
 
 @pytest.mark.virtual
-async def test_all_that_is_declared_can_be_collected() -> None:
+async def test_every_declared_metric_is_collected() -> None:
     control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
     collected = {shown.family.name for shown in control.metrics.collect() if isinstance(shown, Shown)}
     assert collected == {shown.family.name for shown in control.metrics.describe() if isinstance(shown, Shown)}

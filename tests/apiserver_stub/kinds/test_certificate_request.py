@@ -103,19 +103,19 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", TAKEN)
-def test_a_request_that_can_be_read_is_taken(case: str) -> None:
+def test_valid_request_is_accepted(case: str) -> None:
     assert isinstance(certificate_request.read(TAKEN[case]()), x509.CertificateSigningRequest)
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_certificate_can_be_made_of_is_refused(case: str) -> None:
+def test_unusable_request_is_rejected(case: str) -> None:
     make, why = REFUSED[case]
     with pytest.raises(ValueError, match=why):
         certificate_request.read(make())
 
 
 @pytest.mark.parametrize("pem", [SHA1_RSA, SHA1_ECDSA])
-def test_sha1_of_old_tools_is_taken_and_judged(pem: bytes) -> None:
+def test_sha1_request_of_old_tools_is_accepted(pem: bytes) -> None:
     der = x509.load_pem_x509_csr(pem).public_bytes(Encoding.DER)
     assert certificate_request.read(pem).public_bytes(Encoding.DER) == der
     with pytest.raises(ValueError, match=FOREIGN):

@@ -53,7 +53,7 @@ def _objects(draw: st.DrawFn) -> tuple[ResourceInfo, Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(_objects())
-def test_a_normal_form_is_its_own(drawn: tuple[ResourceInfo, Any]) -> None:
+def test_normalization_is_idempotent(drawn: tuple[ResourceInfo, Any]) -> None:
     kind, tree = drawn
     assert clean(tree, kind) == Report()
     apply_defaults(tree, kind)
@@ -65,7 +65,7 @@ def test_a_normal_form_is_its_own(drawn: tuple[ResourceInfo, Any]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(_objects())
-def test_a_normal_form_needs_no_closer_look(drawn: tuple[ResourceInfo, Any]) -> None:
+def test_normal_form_passes_the_quick_check(drawn: tuple[ResourceInfo, Any]) -> None:
     kind, tree = drawn
     clean(tree, kind)
     apply_defaults(tree, kind)

@@ -41,7 +41,7 @@ def _at(node: Schema, *path: str) -> Schema | None:
     return found
 
 
-def test_every_resource_has_a_schema_whose_references_resolve(kinds: ResourceRegistry) -> None:
+def test_every_schema_resolves_its_references(kinds: ResourceRegistry) -> None:
     seen: set[int] = set()
     for kind in kinds.all():
         assert {"apiVersion", "kind", "metadata"} <= kind.schema.fields.keys()
@@ -54,7 +54,7 @@ def test_every_required_field_exists(kinds: ResourceRegistry) -> None:
         assert set(kind.schema.required) <= kind.schema.fields.keys()
 
 
-def test_a_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> None:
+def test_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> None:
     definition = kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert definition is not None
     schema = _at(definition.schema, "spec", "versions", "schema", "openAPIV3Schema")
@@ -63,7 +63,7 @@ def test_a_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> N
     assert _at(schema, "properties", "anything") is schema
 
 
-def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: ResourceRegistry) -> None:
+def test_keys_beside_reference_extend_the_definition(kinds: ResourceRegistry) -> None:
     deployments = kinds.find("apps", "v1", "deployments")
     assert deployments is not None
     strategy = _at(deployments.schema, "spec", "strategy")
@@ -72,7 +72,7 @@ def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: Re
     assert "rollingUpdate" in strategy.fields
 
 
-def test_list_and_patch_semantics_are_kept(kinds: ResourceRegistry) -> None:
+def test_list_types_and_patch_strategies_are_loaded(kinds: ResourceRegistry) -> None:
     pods = kinds.find("", "v1", "pods")
     assert pods is not None
     containers = _at(pods.schema, "spec", "containers")
@@ -100,7 +100,7 @@ def test_added_versions_are_ranked_stable_beta_alpha(kinds: ResourceRegistry) ->
     assert own.groups()[0].versions == ("v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "odd")
 
 
-def test_resources_come_change_and_go(kinds: ResourceRegistry) -> None:
+def test_resources_can_be_added_changed_and_removed(kinds: ResourceRegistry) -> None:
     lease = kinds.find("coordination.k8s.io", "v1", "leases")
     assert lease is not None
     other = replace(lease, short_names=("ls",))
@@ -123,7 +123,7 @@ NAMES = st.tuples(st.sampled_from(["", "a.io", "b.io"]), st.sampled_from(["v1", 
 
 
 @given(st.lists(st.tuples(st.booleans(), NAMES, st.integers(0, 1))))
-def test_subscribers_can_track_the_served_kinds(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
+def test_subscribers_can_track_served_kinds(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
     known: dict[tuple[str, str, str], ResourceInfo] = {}
     seen: list[int] = []
 
@@ -171,7 +171,7 @@ def _named(group: str, version: str, plural: str) -> ResourceInfo:
         ("authentication.k8s.io", "v1", "tokenreviews", "tokenreviews.authentication.k8s.io", False),
     ],
 )
-def test_where_kinds_are_stored(
+def test_storage_kind_of_resource(
     kinds: ResourceRegistry, group: str, version: str, plural: str, storage: str, persisted: bool
 ) -> None:
     kind = kinds.find(group, version, plural)
@@ -185,7 +185,7 @@ def test_every_scale_subresource_has_paths(kinds: ResourceRegistry) -> None:
     assert scaled == {"deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers"}
 
 
-def test_subresources_know_their_bodies(kinds: ResourceRegistry) -> None:
+def test_subresources_have_body_kinds(kinds: ResourceRegistry) -> None:
     pods, deployments = kinds.find("", "v1", "pods"), kinds.find("apps", "v1", "deployments")
     assert pods is not None
     assert deployments is not None
@@ -198,7 +198,7 @@ def test_subresources_know_their_bodies(kinds: ResourceRegistry) -> None:
     assert pods.subresources["exec"].schema.type == "any"
 
 
-def test_selectable_fields_are_fields_of_their_kind(kinds: ResourceRegistry) -> None:
+def test_selectable_fields_exist_in_schema(kinds: ResourceRegistry) -> None:
     by_name = {kind.name: kind for kind in kinds.all()}
     for name in SELECTABLE:
         kind = by_name[name]
@@ -207,7 +207,7 @@ def test_selectable_fields_are_fields_of_their_kind(kinds: ResourceRegistry) -> 
             assert _at(stored.schema, *field.path.split(".")) is not None, field.path
 
 
-def test_every_row_of_a_table_is_of_a_resource(kinds: ResourceRegistry) -> None:
+def test_every_table_row_names_an_existing_kind(kinds: ResourceRegistry) -> None:
     """Every entry of the tables by name is of an existing kind."""
     infos = tuple(kinds.all())
     names = {info.name for info in infos}

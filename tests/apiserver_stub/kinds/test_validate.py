@@ -55,7 +55,7 @@ def _container(**more: Any) -> Tree:
         }),
     ],
 )  # fmt: skip
-def test_what_is_in_order_is_accepted_again_and_again(judged: Any, api_version: str, plural: str, tree: Tree) -> None:
+def test_valid_objects_are_accepted_and_can_be_updated(judged: Any, api_version: str, plural: str, tree: Tree) -> None:
     assert judged.problems(api_version, plural, tree) == []
     assert judged.problems(api_version, plural, tree, tree) == []
 
@@ -93,7 +93,7 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller
         ({"ownerReferences": [{**OWNER, "kind": "Event"}]}, ["metadata.ownerReferences"]),
     ],
 )
-def test_metadata(judged: Any, metadata: Tree, fields: list[str]) -> None:
+def test_metadata_is_validated(judged: Any, metadata: Tree, fields: list[str]) -> None:
     assert judged.fields("v1", "configmaps", {"metadata": metadata}) == fields
 
 
@@ -112,7 +112,7 @@ def test_metadata(judged: Any, metadata: Tree, fields: list[str]) -> None:
         ("rbac.authorization.k8s.io/v1", "clusterroles", "..", False),
     ],
 )
-def test_names_by_kind(judged: Any, api_version: str, plural: str, name: str, good: bool) -> None:
+def test_names_are_validated_by_kind(judged: Any, api_version: str, plural: str, name: str, good: bool) -> None:
     fields = judged.fields(
         api_version,
         plural,
@@ -123,14 +123,14 @@ def test_names_by_kind(judged: Any, api_version: str, plural: str, name: str, go
     assert ("metadata.name" not in fields) is good
 
 
-def test_a_cluster_wide_object_has_no_namespace(judged: Any) -> None:
+def test_cluster_scoped_object_has_no_namespace(judged: Any) -> None:
     assert judged.problems("v1", "namespaces", {"metadata": {"namespace": "x"}}) == [
         ("metadata.namespace", "Forbidden: not allowed on this type")
     ]
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"])
-def test_identity_never_changes(judged: Any, field: str) -> None:
+def test_identity_is_immutable(judged: Any, field: str) -> None:
     time = "2024-01-01T00:00:0{}Z"
     old = {
         "name": "a",
@@ -144,7 +144,7 @@ def test_identity_never_changes(judged: Any, field: str) -> None:
     assert problems == [(f"metadata.{field}", f'Invalid value: "{new[field]}": field is immutable')]
 
 
-def test_an_object_that_goes_gets_no_new_finalizer(judged: Any) -> None:
+def test_deleted_object_cannot_get_new_finalizers(judged: Any) -> None:
     old = {"deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["a.io/x", "b.io/y"]}
     fewer = {**old, "finalizers": ["b.io/y"]}
     assert judged.problems("v1", "configmaps", {"metadata": fewer}, {"metadata": old}) == []
@@ -152,7 +152,7 @@ def test_an_object_that_goes_gets_no_new_finalizer(judged: Any) -> None:
     assert judged.fields("v1", "configmaps", {"metadata": more}, {"metadata": old}) == ["metadata.finalizers"]
 
 
-def test_the_words_clients_know(judged: Any) -> None:
+def test_messages_match_upstream(judged: Any) -> None:
     pod = {
         "metadata": {"name": "Bad"},
         "spec": {"containers": [{"name": "c"}, {**C, "imagePullPolicy": "Sometimes"}], "restartPolicy": "Maybe"},
@@ -170,7 +170,7 @@ def test_the_words_clients_know(judged: Any) -> None:
     assert len(problems) == 5
 
 
-def test_every_problem_has_the_reason_of_its_words(judged: Any) -> None:
+def test_every_problem_has_its_reason(judged: Any) -> None:
     kind = judged.kind("v1", "pods")
     pod = judged.object(
         kind, {"metadata": {"name": "A"}, "spec": {"containers": [{"name": "c"}], "restartPolicy": "x"}}
@@ -183,17 +183,17 @@ def test_every_problem_has_the_reason_of_its_words(judged: Any) -> None:
     }
 
 
-def test_required_below_a_status_is_never_demanded(judged: Any) -> None:
+def test_required_fields_below_status_are_not_checked(judged: Any) -> None:
     assert judged.problems("v1", "pods", {**_pod(), "status": {"conditions": [{}], "containerStatuses": [{}]}}) == []
 
 
-def test_the_schema_judges_the_parts_that_a_change_brings(judged: Any) -> None:
+def test_changed_parts_are_checked_against_schema(judged: Any) -> None:
     template = {**TEMPLATE, **_container(imagePullPolicy="Sometimes")}
     fields = judged.fields("apps/v1", "deployments", {"spec": {**WORKLOAD, "template": template}}, {"spec": WORKLOAD})
     assert fields == ["spec.template.spec.containers[0].imagePullPolicy"]
 
 
-def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> None:
+def test_changed_pod_spec_is_validated(judged: Any) -> None:
     kind = judged.kind("v1", "pods")
     stored = judged.object(kind, _container(image=" i"))  # no rule was broken when it was new
     labelled = {**stored, "metadata": {**stored["metadata"], "annotations": {MIRROR: "x"}}}
@@ -216,7 +216,7 @@ def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> Non
         ({"annotations": {"b": "x" * 300_000}}, ["metadata.annotations"]),
     ],
 )  # fmt: skip
-def test_texts_of_metadata_are_judged_when_a_change_brings_them(judged: Any, metadata: Tree, fields: list[str]) -> None:
+def test_changed_metadata_is_validated(judged: Any, metadata: Tree, fields: list[str]) -> None:
     stored = judged.object(
         judged.kind("v1", "pods"), {**_pod(), "metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}
     )

@@ -63,7 +63,7 @@ TARGET = {"apiVersion": "g/v1", "kind": "X", "name": "y"}
         (_pod(tolerations=[{"key": "k", "operator": "Sometimes"}]), ["spec.tolerations[0].operator"]),
     ],
 )  # fmt: skip
-def test_pods(judged: Any, pod: Tree, fields: list[str]) -> None:
+def test_pods_are_validated(judged: Any, pod: Tree, fields: list[str]) -> None:
     assert judged.fields("v1", "pods", pod) == fields
 
 
@@ -86,11 +86,11 @@ def test_pods(judged: Any, pod: Tree, fields: list[str]) -> None:
         (_pod(schedulingGates=[{"name": "x"}]), _pod(), ["spec.schedulingGates[0].name"]),
     ],
 )
-def test_what_of_a_pod_may_change(judged: Any, new: Tree, old: Tree, fields: list[str]) -> None:
+def test_pod_update_allows_only_mutable_fields(judged: Any, new: Tree, old: Tree, fields: list[str]) -> None:
     assert judged.fields("v1", "pods", new, old) == fields
 
 
-def test_a_change_of_the_status_alone_is_held_to_the_schema_alone(judged: Any) -> None:
+def test_status_change_is_checked_against_schema_only(judged: Any) -> None:
     pod = _pod(hostname="-")  # let in by other rules than those of today
     labelled = {**pod, "metadata": {"labels": {"a": "b"}}}
     assert judged.fields("v1", "pods", {**pod, "status": {"phase": "Running"}}, pod) == []
@@ -138,7 +138,7 @@ def _template(**spec: Any) -> Tree:
         ("daemonsets", _workload(updateStrategy={"type": "x"}), None, ["spec.updateStrategy"]),
     ],
 )  # fmt: skip
-def test_workloads(judged: Any, plural: str, new: Tree, old: Tree | None, fields: list[str]) -> None:
+def test_workloads_are_validated(judged: Any, plural: str, new: Tree, old: Tree | None, fields: list[str]) -> None:
     assert judged.fields("apps/v1", plural, new, old) == fields
 
 
@@ -232,5 +232,7 @@ def _job(**spec: Any) -> Tree:
         ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
     ],
 )  # fmt: skip
-def test_kinds(judged: Any, api_version: str, plural: str, new: Tree, old: Tree | None, fields: list[str]) -> None:
+def test_other_kinds_are_validated(
+    judged: Any, api_version: str, plural: str, new: Tree, old: Tree | None, fields: list[str]
+) -> None:
     assert judged.fields(api_version, plural, new, old) == fields

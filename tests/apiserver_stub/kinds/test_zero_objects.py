@@ -16,7 +16,7 @@ KINDS = built_in()
 
 
 @pytest.mark.parametrize("path", RECORDED)
-def test_zero_object_of_kind_is_as_recorded(path: str) -> None:
+def test_zero_object_matches_kube_apiserver(path: str) -> None:
     prefix, *place = path[1:].split("/")
     kind = KINDS.find(*place) if prefix == "apis" else KINDS.find("", *place)
     assert kind is not None

@@ -94,32 +94,32 @@ def spec(**members: Any) -> Tree:
     return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": members}
 
 
-def test_a_new_object_belongs_to_its_applier(world: World) -> None:
+def test_new_object_is_owned_by_its_applier(world: World) -> None:
     world.apply("one", spec(replicas=1))
     assert world.entries == [
         FieldManager("one", "Apply", "v1").entry({"f:spec": {"f:replicas": {}}}, "2026-01-01T00:00:01Z")
     ]
 
 
-def test_the_same_again_changes_nothing(world: World) -> None:
+def test_repeated_apply_changes_nothing(world: World) -> None:
     first = world.apply("one", spec(replicas=1))
     entries = world.entries
     assert (world.apply("one", spec(replicas=1)), world.entries) == (first, entries)
 
 
-def test_a_new_value_renews_the_time(world: World) -> None:
+def test_changed_value_updates_the_time(world: World) -> None:
     world.apply("one", spec(replicas=1))
     world.apply("one", spec(replicas=2))
     assert [found["time"] for found in world.entries] == ["2026-01-01T00:00:02Z"]
 
 
-def test_equal_values_are_shared(world: World) -> None:
+def test_equal_values_are_co_owned(world: World) -> None:
     world.apply("one", spec(replicas=1))
     world.apply("two", spec(replicas=1))
     assert sorted(world.owners("f:spec", "f:replicas")) == ["one", "two"]
 
 
-def test_a_conflict_names_everybody_and_everything_and_changes_nothing(world: World) -> None:
+def test_conflict_lists_all_managers_and_fields(world: World) -> None:
     world.apply("one", spec(replicas=1, settings={"a": "1"}))
     world.update("two", {**world.spec, "mode": "x"})
     with pytest.raises(Conflict) as refusal:
@@ -137,7 +137,7 @@ def test_a_conflict_names_everybody_and_everything_and_changes_nothing(world: Wo
     ]
 
 
-def test_no_more_conflicts_are_told_than_anybody_would_read(world: World) -> None:
+def test_number_of_reported_conflicts_is_limited(world: World) -> None:
     world.apply("one", spec(settings={str(number): "1" for number in range(1000)}))
     with pytest.raises(Conflict, match=r"failed with 1000 conflicts(.|\n)*\nand 800 more$") as refusal:
         world.apply("two", spec(settings={str(number): "2" for number in range(1000)}))
@@ -146,7 +146,7 @@ def test_no_more_conflicts_are_told_than_anybody_would_read(world: World) -> Non
     assert len(details.causes) == 200
 
 
-def test_conflicts_with_long_fields_are_reported_up_to_a_bound(world: World) -> None:
+def test_size_of_reported_conflicts_is_limited(world: World) -> None:
     names = [f"{number:010000}" for number in range(30)]
     world.apply("one", spec(settings=dict.fromkeys(names, "1")))
     with pytest.raises(Conflict, match=r"failed with 30 conflicts(.|\n)*\nand 23 more$") as refusal:
@@ -156,7 +156,7 @@ def test_conflicts_with_long_fields_are_reported_up_to_a_bound(world: World) -> 
     assert [cause.field for cause in details.causes] == [f".spec.settings.{name}" for name in names[:7]]
 
 
-def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
+def test_single_conflict_is_one_line(world: World) -> None:
     world.apply("one", spec(replicas=1))
     author = FieldManager("two", "Update", "v1", "scale")
     world.entries = [author.entry({"f:spec": {"f:replicas": {}}}, "")]
@@ -165,7 +165,7 @@ def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
         world.apply("one", spec(replicas=2))
 
 
-def test_force_takes_over(world: World) -> None:
+def test_force_takes_ownership(world: World) -> None:
     world.apply("one", spec(replicas=1, mode="a"))
     world.apply("two", spec(replicas=2), force=True)
     assert world.spec == {"replicas": 2, "mode": "a"}
@@ -173,7 +173,7 @@ def test_force_takes_over(world: World) -> None:
     assert world.owners("f:spec", "f:mode") == ["one"]
 
 
-def test_what_an_applier_leaves_out_goes_unless_others_own_it(world: World) -> None:
+def test_field_left_out_is_removed_unless_co_owned(world: World) -> None:
     world.apply("one", spec(replicas=1, mode="a", args=["x"]))
     world.apply("two", spec(mode="a"))
     world.apply("one", spec(args=["x"]))
@@ -181,14 +181,14 @@ def test_what_an_applier_leaves_out_goes_unless_others_own_it(world: World) -> N
     assert world.owners("f:spec", "f:mode") == ["two"]
 
 
-def test_what_an_update_took_over_stays(world: World) -> None:
+def test_field_taken_over_by_update_remains(world: World) -> None:
     world.apply("one", spec(replicas=1, mode="a"))
     world.update("hand", {"replicas": 5, "mode": "a"})
     world.apply("one", spec(mode="a"))
     assert world.spec == {"replicas": 5, "mode": "a"}
 
 
-def test_elements_of_lists_have_owners(world: World) -> None:
+def test_list_elements_have_owners(world: World) -> None:
     world.apply("one", spec(steps=[{"name": "web", "image": "1"}], colors=["a"]))
     world.apply("two", spec(steps=[{"name": "db", "image": "1"}], colors=["b"]))
     assert world.spec == {
@@ -202,7 +202,7 @@ def test_elements_of_lists_have_owners(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["args", "plain"])
-def test_an_atomic_list_has_one_owner(world: World, name: str) -> None:
+def test_atomic_list_has_one_owner(world: World, name: str) -> None:
     world.apply("one", spec(**{name: ["a"]}))
     with pytest.raises(Conflict, match=rf"\.spec\.{name}$"):
         world.apply("two", spec(**{name: ["a", "b"]}))
@@ -211,13 +211,13 @@ def test_an_atomic_list_has_one_owner(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "one", "two"), [("selector", "a", "b"), ("place", "zone", "rack")])
-def test_an_atomic_map_has_one_owner(world: World, name: str, one: str, two: str) -> None:
+def test_atomic_map_has_one_owner(world: World, name: str, one: str, two: str) -> None:
     world.apply("one", spec(**{name: {one: "1"}}))
     with pytest.raises(Conflict, match=rf"\.spec\.{name}$"):
         world.apply("two", spec(**{name: {two: "1"}}))
 
 
-def test_an_object_without_a_record_was_somebodys_before(world: World) -> None:
+def test_object_without_managers_is_before_first_apply(world: World) -> None:
     """KEP-555: all an object has when it is first applied to belongs to `before-first-apply`."""
     world.tree, world.entries = {**spec(replicas=1, mode="a")}, []
     with pytest.raises(Conflict, match=r'conflict with "before-first-apply" using v1: \.spec\.replicas'):
@@ -229,12 +229,12 @@ def test_an_object_without_a_record_was_somebodys_before(world: World) -> None:
     ]
 
 
-def test_identity_and_the_servers_own_metadata_are_nobodys(world: World) -> None:
+def test_identity_and_server_metadata_are_not_owned(world: World) -> None:
     world.apply("one", {**spec(), "metadata": {"name": "a", "namespace": "b", "uid": "c", "labels": {"x": "y"}}})
     assert fields_of(world.entries[0]) == {"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {}}
 
 
-def test_a_null_is_owned_and_takes_the_value_away(world: World) -> None:
+def test_null_is_owned_and_removes_the_value(world: World) -> None:
     world.apply("one", spec(mode="a", replicas=None))
     assert "replicas" not in world.spec
     world.update("two", {"mode": "a", "replicas": 3})
@@ -245,7 +245,7 @@ def test_a_null_is_owned_and_takes_the_value_away(world: World) -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_ambiguous_elements_are_refused(world: World, create: bool) -> None:
+def test_duplicate_elements_are_rejected(world: World, create: bool) -> None:
     if not create:
         world.apply("one", spec(mode="a"))
     with pytest.raises(UnknownError, match=r'\.spec\.colors: duplicate entries for key \[="a"\]'):
@@ -268,12 +268,12 @@ class TestLastApplied:
         assert world.apply("kubectl", spec(replicas=2, mode="a"))["spec"] == {"replicas": 2, "mode": "a"}
         assert world.owners("f:spec", "f:replicas") == ["kubectl"]
 
-    def test_others_do_not(self, world: World) -> None:
+    def test_other_managers_conflict(self, world: World) -> None:
         self.client_side(world, replicas=1)
         with pytest.raises(Conflict):
             world.apply("other", spec(replicas=2))
 
-    def test_what_was_changed_since_is_a_conflict(self, world: World) -> None:
+    def test_field_changed_since_last_applied_conflicts(self, world: World) -> None:
         self.client_side(world, replicas=1, mode="a")
         world.update("hand", {"replicas": 5, "mode": "a"})
         with pytest.raises(
@@ -281,14 +281,14 @@ class TestLastApplied:
         ):
             world.apply("kubectl", spec(replicas=2, mode="b"))
 
-    def test_the_annotation_is_kept_true(self, world: World) -> None:
+    def test_last_applied_annotation_is_updated(self, world: World) -> None:
         self.client_side(world, replicas=1)
         tree = world.apply("kubectl", spec(replicas=2))
         assert json.loads(tree["metadata"]["annotations"][ANNOTATION])["spec"] == {"replicas": 2}
         assert world.apply("kubectl", spec(replicas=2)) == tree
 
     @pytest.mark.parametrize("annotation", ["", "{", "[]", "{}", '{"apiVersion":"v1","spec":1}', '{"apiVersion":"v2"}'])
-    def test_an_annotation_of_something_else_means_nothing(self, world: World, annotation: str) -> None:
+    def test_unrelated_annotation_is_ignored(self, world: World, annotation: str) -> None:
         self.client_side(world, replicas=1)
         assert world.tree is not None
         world.tree["metadata"]["annotations"][ANNOTATION] = annotation
@@ -296,14 +296,14 @@ class TestLastApplied:
             world.apply("kubectl", spec(replicas=2))
 
 
-def test_an_annotation_too_long_for_its_letters_is_left_out() -> None:
+def test_too_long_annotation_is_removed() -> None:
     tree = {"metadata": {"annotations": {ANNOTATION: "{}", "mine": "1"}}}
     short, long = ({"metadata": {"name": "a"}, "data": "é" * count} for count in (100_000, 140_000))
     assert apply.with_last_applied(tree, short)["metadata"]["annotations"].keys() == {ANNOTATION, "mine"}
     assert apply.with_last_applied(tree, long)["metadata"]["annotations"].keys() == {"mine"}
 
 
-def test_what_somebody_owns_stays_though_it_is_empty(things) -> None:
+def test_owned_field_remains_when_empty(things) -> None:
     world = World(things)
     world.apply("one", things.thing({"free": {"a": "1", "b": {"a": "1"}}}))
     world.apply("two", things.thing({"free": {"b": {"a": "2"}}}), force=True)
@@ -312,7 +312,7 @@ def test_what_somebody_owns_stays_though_it_is_empty(things) -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_applying_twice_is_applying_once(things, data: st.DataObject) -> None:
+def test_apply_is_idempotent(things, data: st.DataObject) -> None:
     world = World(things)
     for manager, config in (("one", data.draw(things.drawn)), ("two", data.draw(things.drawn))):
         tree = world.apply(manager, config, force=True)
@@ -322,7 +322,7 @@ def test_applying_twice_is_applying_once(things, data: st.DataObject) -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_a_forced_apply_succeeds_and_leaves_one_owner_of_what_was_disputed(things, data: st.DataObject) -> None:
+def test_forced_apply_takes_disputed_fields(things, data: st.DataObject) -> None:
     world = World(things)
     world.apply("one", data.draw(things.drawn))
     config = data.draw(things.drawn)
@@ -336,7 +336,7 @@ def test_a_forced_apply_succeeds_and_leaves_one_owner_of_what_was_disputed(thing
 
 @settings(max_examples=100)
 @given(st.data())
-def test_the_empty_configuration_takes_exactly_what_only_its_applier_owned(things, data: st.DataObject) -> None:
+def test_empty_configuration_removes_solely_owned_fields(things, data: st.DataObject) -> None:
     world = World(things)
     world.apply("one", data.draw(things.drawn))
     world.apply("two", data.draw(things.drawn), force=True)

@@ -107,7 +107,7 @@ async def test_every_acknowledged_write_survives_sigkill(tmp_path: Path, changes
 
 @pytest.mark.e2e
 @pytest.mark.virtual(seeds=2)
-async def test_killed_at_any_moment_again_and_again(tmp_path: Path) -> None:
+async def test_repeated_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
     """`make soak ARGS=tests/apiserver_stub/storage/test_crash.py` tries thousands of moments."""
     rows: dict[str, int] = {}
     revision = 0

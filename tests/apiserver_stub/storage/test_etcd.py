@@ -67,7 +67,7 @@ def quick() -> Iterator[Etcd]:
         yield found
 
 
-async def test_rows_that_expire_together_share_a_lease_and_their_last_state_is_told(quick: Etcd) -> None:
+async def test_rows_with_same_expiry_share_a_lease(quick: Etcd) -> None:
     storage = storage_on(quick.urls, "/leases")
     await storage.open()
     watched = Watched()
@@ -82,7 +82,7 @@ async def test_rows_that_expire_together_share_a_lease_and_their_last_state_is_t
     await storage.close()
 
 
-async def test_what_is_too_large_is_refused_and_what_is_full_still_lets_go(quick: Etcd) -> None:
+async def test_oversized_write_is_rejected_and_full_etcd_can_delete(quick: Etcd) -> None:
     storage = storage_on(quick.urls, "/full")
     await storage.open()
     with pytest.raises(RequestEntityTooLarge):
@@ -109,7 +109,7 @@ async def test_what_is_too_large_is_refused_and_what_is_full_still_lets_go(quick
     await storage.close()
 
 
-async def test_an_etcd_that_wants_a_user_is_a_sentence() -> None:
+async def test_etcd_with_authentication_is_one_error_line() -> None:
     with running() as etcd:
         url = f"{etcd.urls[0]}/v3/auth"
         for path, body in (
@@ -124,7 +124,7 @@ async def test_an_etcd_that_wants_a_user_is_a_sentence() -> None:
             await storage_on(etcd.urls, "/registry").open()
 
 
-async def test_keys_of_a_kube_apiserver_are_left_alone(etcd: Etcd) -> None:
+async def test_keys_of_kube_apiserver_are_not_touched(etcd: Etcd) -> None:
     mine = storage_on(etcd.urls, "/foreign")
     await mine.open()
     await mine.txn([Write("namespaces", "default", 0, b"k8s\0\n\x0f")])
@@ -133,9 +133,7 @@ async def test_keys_of_a_kube_apiserver_are_left_alone(etcd: Etcd) -> None:
         await storage_on(etcd.urls, "/foreign").open()
 
 
-async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
-    way: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_write_without_answer_is_unknown_but_watched(way: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
     storage = storage_on([way.url], "/unknown")
     await storage.open()
@@ -162,7 +160,7 @@ async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
 
 @pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("what", ["change", "deletion", "creation"])
-async def test_what_became_of_a_write_is_found_out(way: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
+async def test_outcome_of_unanswered_write_is_found(way: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
     prefix = f"/fate-{what}-{arrives}"
     direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
     await direct.open()
@@ -188,9 +186,7 @@ async def test_what_became_of_a_write_is_found_out(way: Partition, etcd: Etcd, w
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_what_became_of_a_write_is_found_out_though_others_came_behind_it(
-    way: Partition, etcd: Etcd, arrives: bool
-) -> None:
+async def test_outcome_is_found_despite_later_writes_by_others(way: Partition, etcd: Etcd, arrives: bool) -> None:
     prefix = f"/fate-others-{arrives}"
     direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
     await direct.open()
@@ -213,7 +209,7 @@ async def test_what_became_of_a_write_is_found_out_though_others_came_behind_it(
     await storage.close()
 
 
-async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Etcd) -> None:
+async def test_next_member_is_used_when_one_is_down(way: Partition, etcd: Etcd) -> None:
     storage = storage_on([way.url, etcd.urls[0]], "/another")
     await storage.open()
     first, watched = await storage.txn([put("a")]), Watched()
@@ -229,7 +225,7 @@ async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Et
     await storage.close()
 
 
-async def test_who_asks_for_the_newest_is_told_although_only_others_write(etcd: Etcd) -> None:
+async def test_current_revision_is_reached_without_own_writes(etcd: Etcd) -> None:
     """The watch of one prefix is asked how far it is, since nothing of its own happens."""
     one, other = storage_on(etcd.urls, "/one"), storage_on(etcd.urls, "/other")
     await one.open()
@@ -244,7 +240,7 @@ async def test_who_asks_for_the_newest_is_told_although_only_others_write(etcd: 
     await other.close()
 
 
-async def test_one_of_those_who_want_to_compact_does(etcd: Etcd) -> None:
+async def test_one_of_several_servers_compacts(etcd: Etcd) -> None:
     servers = [storage_on(etcd.urls, "/compacted", 1e-9) for _ in range(3)]
     for server in servers:
         await server.open()
@@ -263,7 +259,7 @@ async def test_one_of_those_who_want_to_compact_does(etcd: Etcd) -> None:
         await server.close()
 
 
-async def test_a_condition_of_another_row_holds_for_other_servers_too(etcd: Etcd) -> None:
+async def test_condition_on_another_row_holds_across_servers(etcd: Etcd) -> None:
     one, other = storage_on(etcd.urls, "/both"), storage_on(etcd.urls, "/both")
     await one.open()
     await other.open()
@@ -319,7 +315,7 @@ class Way:
         return found
 
 
-async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change(
+async def test_member_is_reached_through_proxy_with_rotated_certs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(etcd_storage, "_START", 0.0)
@@ -365,7 +361,7 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         await EtcdStorage(member, EtcdRules("/tls")).open()
 
 
-async def test_a_copy_begins_with_some_of_the_history(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_server_starts_with_some_history(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = storage_on(etcd.urls, "/some-history")
     await storage.open()
     revision = 0

@@ -55,11 +55,11 @@ rows_of = st.lists(
 
 
 @given(rows_of)
-def test_rows_come_back_as_they_were(rows: list[ExportedRow]) -> None:
+def test_rows_round_trip(rows: list[ExportedRow]) -> None:
     assert read(written(rows)) == rows
 
 
-def test_it_is_read_in_parts_of_which_each_is_whole() -> None:
+def test_file_is_read_in_complete_parts() -> None:
     parts = list(ExportReader(io.BytesIO(written(ROWS)), PATH).parts())
     assert [len(part) for part in parts] == [1000, 1000, 500]
     assert [row for part in parts for row in part] == ROWS
@@ -67,7 +67,7 @@ def test_it_is_read_in_parts_of_which_each_is_whole() -> None:
     assert [len(part) for part in ExportReader(io.BytesIO(written(large)), PATH).parts()] == [2, 1]
 
 
-def test_it_is_lines_of_json_that_others_can_read() -> None:
+def test_file_is_json_lines() -> None:
     rows = [
         ExportedRow("pods", "a/b", b'{"metadata":{"resourceVersion":""}}', 60),
         ExportedRow("secrets", "a/s", DATA[1]),
@@ -86,7 +86,7 @@ def test_it_is_lines_of_json_that_others_can_read() -> None:
 
 
 @given(st.data())
-def test_what_is_altered_anywhere_is_refused(data: st.DataObject) -> None:
+def test_altered_byte_is_detected(data: st.DataObject) -> None:
     content = written([ExportedRow("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
     at = data.draw(st.integers(0, len(content) - 1))
     changed = content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :]
@@ -94,13 +94,13 @@ def test_what_is_altered_anywhere_is_refused(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_is_cut_off_anywhere_is_refused(data: st.DataObject) -> None:
+def test_truncated_file_is_rejected(data: st.DataObject) -> None:
     content = written([ExportedRow("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
     refused(content[: data.draw(st.integers(0, len(content) - 1))])
 
 
 @given(st.data())
-def test_lines_that_are_missing_double_or_exchanged_are_refused(data: st.DataObject) -> None:
+def test_missing_duplicated_or_swapped_lines_are_rejected(data: st.DataObject) -> None:
     lines = written(ROWS[:30]).splitlines(keepends=True)
     one, other = sorted(data.draw(st.lists(st.integers(0, len(lines) - 1), min_size=2, max_size=2, unique=True)))
     for changed in (
@@ -112,7 +112,7 @@ def test_lines_that_are_missing_double_or_exchanged_are_refused(data: st.DataObj
             refused(b"".join(changed))
 
 
-def test_the_record_is_named() -> None:
+def test_error_names_the_record() -> None:
     lines = written(ROWS).splitlines(keepends=True)
     altered = [*lines[:5], lines[5].replace(b'"resourceVersion":""', b'"resourceVersion":"5"'), *lines[6:]]
     assert refused(b"".join(altered)) == f"{PATH}: record 5 (pods default/4) is not as it was exported"
@@ -126,6 +126,6 @@ def test_the_record_is_named() -> None:
     assert refused(later) == f"{PATH} is an export of format 2, this program knows only 1"
 
 
-def test_a_part_without_an_end_is_not_gathered_for_ever() -> None:
+def test_part_without_end_is_rejected_at_its_size_limit() -> None:
     lines = written(ROWS).splitlines(keepends=True)
     assert "a part of an export ends before record 1001" in refused(b"".join(lines[:1001] + lines[1002:]))

@@ -102,7 +102,7 @@ async def rows_of(storage: Storage) -> dict[str, bytes]:
     return {f"{row.resource} {row.key}": as_of(row.data, "") for row in (await storage.list()).records}
 
 
-async def test_all_rows_are_there_under_later_revisions(before: Store, after: Store, tmp_path: Path) -> None:
+async def test_all_rows_are_imported_under_later_revisions(before: Store, after: Store, tmp_path: Path) -> None:
     newest, rows = await fill(before)
     exported, imported = await moved(before, after, tmp_path / "cluster.export")
     assert (exported.revision, exported.records) == (newest, len(rows))
@@ -117,9 +117,7 @@ async def test_all_rows_are_there_under_later_revisions(before: Store, after: St
     await storage.close()
 
 
-async def test_what_clients_remember_is_too_old_and_never_another_state(
-    before: Store, after: Store, tmp_path: Path
-) -> None:
+async def test_revisions_from_before_the_import_are_expired(before: Store, after: Store, tmp_path: Path) -> None:
     newest, _ = await fill(before)
     await moved(before, after, tmp_path / "cluster.export", jump=5000)
     storage = after.storage()
@@ -146,7 +144,7 @@ async def test_what_clients_remember_is_too_old_and_never_another_state(
     await storage.close()
 
 
-async def test_a_cluster_comes_back_where_it_was(before: Store, after: Store, tmp_path: Path) -> None:
+async def test_cluster_can_be_moved_back(before: Store, after: Store, tmp_path: Path) -> None:
     _, rows = await fill(before)
     _, there = await moved(before, after, tmp_path / "one.export")
     back = sqlite(tmp_path / "back")
@@ -158,7 +156,7 @@ async def test_a_cluster_comes_back_where_it_was(before: Store, after: Store, tm
     await storage.close()
 
 
-async def test_rows_live_as_long_as_they_had_left(before: Store, after: Store, tmp_path: Path) -> None:
+async def test_rows_keep_their_remaining_ttl(before: Store, after: Store, tmp_path: Path) -> None:
     storage = before.storage()
     await storage.open()
     await storage.txn([Write("events", "default/short", 0, body("short"), ttl=30), Write("pods", "p", 0, body(""))])
@@ -206,7 +204,7 @@ async def many(store: Store) -> None:
     await storage.close()
 
 
-async def test_an_import_goes_on_where_it_was_interrupted(before: Store, after: Store, tmp_path: Path) -> None:
+async def test_interrupted_import_continues(before: Store, after: Store, tmp_path: Path) -> None:
     await many(before)
     file = tmp_path / "cluster.export"
     await export_rows(before.source(), file, print)
@@ -266,7 +264,7 @@ async def interrupted_at(store: Store, file: Path, rows: int) -> Path:
     return file.with_name(f"{file.name}.part")
 
 
-async def test_an_export_goes_on_where_it_was_interrupted(before: Store, tmp_path: Path) -> None:
+async def test_interrupted_export_continues(before: Store, tmp_path: Path) -> None:
     await many(before)
     whole = tmp_path / "whole.export"
     began = await export_rows(before.source(), whole, print)
@@ -284,7 +282,7 @@ async def test_an_export_goes_on_where_it_was_interrupted(before: Store, tmp_pat
         file.unlink()
 
 
-async def test_an_export_of_what_is_forgotten_begins_anew(before: Store, tmp_path: Path) -> None:
+async def test_export_restarts_if_history_was_compacted(before: Store, tmp_path: Path) -> None:
     await many(before)
     file = tmp_path / "cluster.export"
     part = await interrupted_at(before, file, 1100)
@@ -299,9 +297,7 @@ async def test_an_export_of_what_is_forgotten_begins_anew(before: Store, tmp_pat
     assert not part.exists()
 
 
-async def test_an_export_of_nothing_yet_leaves_nothing_and_another_store_is_refused(
-    before: Store, after: Store, tmp_path: Path
-) -> None:
+async def test_export_of_another_store_cannot_be_continued(before: Store, after: Store, tmp_path: Path) -> None:
     await many(before)
     file = tmp_path / "cluster.export"
     part = await interrupted_at(before, file, 900)
@@ -317,7 +313,7 @@ async def test_an_export_of_nothing_yet_leaves_nothing_and_another_store_is_refu
     assert (await export_rows(before.source(), file, print)).before == 1000
 
 
-async def test_an_import_never_mixes_two_clusters(before: Store, after: Store, tmp_path: Path) -> None:
+async def test_import_never_mixes_two_clusters(before: Store, after: Store, tmp_path: Path) -> None:
     await many(before)
     files = [tmp_path / name for name in ("one.export", "other.export")]
     for file in files:
@@ -334,7 +330,7 @@ async def test_an_import_never_mixes_two_clusters(before: Store, after: Store, t
         await export_rows(before.source(), files[0], print)
 
 
-async def test_a_file_that_was_altered_changes_nothing(before: Store, after: Store, tmp_path: Path) -> None:
+async def test_altered_file_is_rejected_without_changes(before: Store, after: Store, tmp_path: Path) -> None:
     await many(before)
     file = tmp_path / "cluster.export"
     await export_rows(before.source(), file, print)
@@ -350,7 +346,7 @@ async def test_a_file_that_was_altered_changes_nothing(before: Store, after: Sto
     await storage.close()
 
 
-async def test_damaged_objects_are_named_and_not_exported(tmp_path: Path) -> None:
+async def test_damaged_objects_are_reported_and_not_exported(tmp_path: Path) -> None:
     before = sqlite(tmp_path)
     await fill(before)
     connection = sqlite3.connect(tmp_path / "apiserver.db")
@@ -363,7 +359,7 @@ async def test_damaged_objects_are_named_and_not_exported(tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("etcd")
-async def test_a_row_is_imported_once_though_the_answer_of_etcd_is_lost(tmp_path: Path, etcd: Etcd) -> None:
+async def test_row_is_imported_once_if_etcd_response_is_lost(tmp_path: Path, etcd: Etcd) -> None:
     before = sqlite(tmp_path)
     await many(before)
     file = tmp_path / "cluster.export"

@@ -94,7 +94,7 @@ async def refused(store: WatchCache, key: str, expected: int = 0) -> ApiError:
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_write_answered_as_failed_does_not_come_back(
+async def test_write_reported_as_failed_does_not_reappear(
     store: WatchCache, failing: Any, tmp_path: Path, written: bool
 ) -> None:
     failing("INSERT INTO log", times=1, written=written)
@@ -105,9 +105,7 @@ async def test_a_write_answered_as_failed_does_not_come_back(
     assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
-async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
-    store: WatchCache, failing: Any, tmp_path: Path
-) -> None:
+async def test_write_that_cannot_be_rolled_back_is_unknown(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
     answer = await refused(store, "perhaps")
     assert (type(answer), "unknown whether the write was applied" in answer.message) == (Timeout, True)
@@ -124,7 +122,7 @@ async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
     assert not store.storage.problem
 
 
-async def test_an_end_takes_back_what_it_can(store: WatchCache, failing: Any, tmp_path: Path) -> None:
+async def test_close_rolls_back_unknown_write(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
     assert type(await refused(store, "perhaps")) is Timeout
     failing()
@@ -132,7 +130,7 @@ async def test_an_end_takes_back_what_it_can(store: WatchCache, failing: Any, tm
     assert await after_a_kill(tmp_path) == {"kept": 2}
 
 
-async def test_a_witness_that_cannot_be_written_leaves_it_unknown(
+async def test_unwritable_witness_makes_write_unknown(
     store: WatchCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(_: object) -> None:
@@ -146,7 +144,7 @@ async def test_a_witness_that_cannot_be_written_leaves_it_unknown(
     assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
-async def test_a_compaction_that_fails_harms_nothing(store: WatchCache, failing: Any, tmp_path: Path) -> None:
+async def test_failed_compaction_is_harmless(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     revision = 2
     for _ in range(5):
         revision = (await store.commit(Write("pods", "kept", revision, BODY))).revision
@@ -161,7 +159,9 @@ async def test_a_compaction_that_fails_harms_nothing(store: WatchCache, failing:
     assert len(await after_a_kill(tmp_path)) == 6
 
 
-async def test_checkpoints_that_fail_are_seen(store: WatchCache, failing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_checkpoints_are_counted_and_retried(
+    store: WatchCache, failing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("apiserver_stub.storage.checkpoints._RETRY", 0.01)
     checkpoints = backend_of(store).checkpoints
     failing("PRAGMA wal_checkpoint", written=False)
@@ -238,7 +238,7 @@ asyncio.run(main())
 @pytest.mark.e2e
 @pytest.mark.skipif(sys.platform != "linux", reason="the system call filter is Linux's")
 @pytest.mark.parametrize(("calls", "error"), [("sync", 5), ("sync", 28), ("write", 28), ("write", 5)])
-async def test_a_system_that_refuses_calls(tmp_path: Path, calls: str, error: int) -> None:
+async def test_answers_hold_if_system_calls_fail(tmp_path: Path, calls: str, error: int) -> None:
     """Real failures of fsync and write in the writer's thread, then SIGKILL: each answer holds after the restart."""
     path = tmp_path / "store.db"
     answers = run_and_kill([sys.executable, "-c", WRITER, str(path), calls, str(error)])
@@ -273,7 +273,7 @@ def run_and_kill(command: Sequence[str]) -> list[tuple[str, str, int]]:
     return [(key, kind, int(revision)) for key, kind, revision in lines]
 
 
-async def test_a_disk_without_room_for_the_witness_is_one_sentence(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_no_space_for_witness_is_one_error_line(tmp_path: Path, monkeypatch: Any) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

@@ -45,7 +45,7 @@ async def killed(tmp_path: Path) -> Path:
     return left
 
 
-async def test_a_killed_store_goes_on_where_it_was(killed: Path) -> None:
+async def test_killed_store_continues(killed: Path) -> None:
     store = await opened(killed)
     assert (store.revision, len(store.snapshot("pods")), store.history("pods").trimmed) == (21, 20, 0)
     await write(store, "ns/20")
@@ -75,7 +75,7 @@ LOST: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", LOST)
-async def test_what_is_lost_is_said_and_nothing_is_touched(killed: Path, name: str) -> None:
+async def test_loss_is_reported_and_files_are_unchanged(killed: Path, name: str) -> None:
     harm, sentence = LOST[name]
     harm(killed)
     before = files(killed)
@@ -90,7 +90,7 @@ async def test_what_is_lost_is_said_and_nothing_is_touched(killed: Path, name: s
 
 
 @pytest.mark.parametrize("name", LOST)
-async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(killed: Path, name: str) -> None:
+async def test_accepted_loss_continues_with_unused_revisions(killed: Path, name: str) -> None:
     LOST[name][0](killed)
     store = await opened(killed, accept=True)
     assert store.revision >= JUMP
@@ -113,7 +113,7 @@ async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(k
     await again.close()
 
 
-async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path) -> None:
+async def test_unreadable_database_can_be_moved_away(killed: Path) -> None:
     wal(killed).unlink()
     killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
     with pytest.raises(Unusable, match=r"damaged or not a store: .*; restore .* move it away"):
@@ -124,14 +124,14 @@ async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path
     await store.close()
 
 
-async def test_one_half_of_the_witness_is_enough(killed: Path) -> None:
+async def test_half_of_the_witness_is_sufficient(killed: Path) -> None:
     flip(witness_path(killed), 40)
     store = await opened(killed)
     assert store.revision == 21
     await store.close()
 
 
-async def test_an_older_copy_of_the_database_is_not_taken_for_the_store(killed: Path, tmp_path: Path) -> None:
+async def test_older_copy_of_database_is_rejected(killed: Path, tmp_path: Path) -> None:
     older = files(killed)
     store = await opened(killed)
     await write(store, "ns/later")
@@ -149,7 +149,7 @@ async def test_an_older_copy_of_the_database_is_not_taken_for_the_store(killed: 
         await opened(killed)
 
 
-async def test_a_database_and_its_witness_that_went_are_noticed_by_the_log_left_alone(killed: Path) -> None:
+async def test_missing_database_and_witness_are_reported(killed: Path) -> None:
     killed.unlink()
     witness_path(killed).unlink()
     with pytest.raises(Unusable, match="the database is missing; only its write-ahead log exists"):
@@ -157,7 +157,7 @@ async def test_a_database_and_its_witness_that_went_are_noticed_by_the_log_left_
     assert wal(killed).stat().st_size
 
 
-async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) -> None:
+async def test_record_missing_in_the_middle_is_detected(killed: Path) -> None:
     store = await opened(killed)
     await store.close()
     direct(killed, "DELETE FROM log WHERE revision IN (5, 6)")
@@ -180,9 +180,7 @@ async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) ->
      ("resource", "X'ff'"), ("key", "X'00ff'"), ("at", "'never'"),
      ("revision", str(2**62)), ("checksum", str(2**62))],
 )  # fmt: skip
-async def test_a_record_that_cannot_be_believed_is_named_and_only_it_is_given_up(
-    killed: Path, column: str, value: str
-) -> None:
+async def test_only_the_damaged_record_is_given_up(killed: Path, column: str, value: str) -> None:
     store = await opened(killed)
     await store.close()
     direct(killed, f"UPDATE log SET {column} = {value} WHERE revision = 6")
@@ -198,7 +196,7 @@ async def test_a_record_that_cannot_be_believed_is_named_and_only_it_is_given_up
     await again.close()
 
 
-async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) -> None:
+async def test_readable_records_of_damaged_database_are_recovered(tmp_path: Path) -> None:
     """The damaged one stays beside it, for whoever knows how to get more out of it."""
     path = tmp_path / "data" / "store.db"
     store = await opened(path)
@@ -223,7 +221,7 @@ async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) ->
     assert path.with_name("store.db-damaged").read_bytes() == content
 
 
-async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(killed: Path) -> None:
+async def test_damaged_object_is_a_corrupt_object(killed: Path) -> None:
     """API concepts, corrupt objects: it is named, cannot be read, and can be deleted; all others are served."""
     store = await opened(killed)
     await store.close()
@@ -240,7 +238,7 @@ async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(ki
     await again.close()
 
 
-async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -> None:
+async def test_revisions_jump_after_machine_crash(killed: Path) -> None:
     """What was said last may not have reached the disk; an orderly end leaves nothing to doubt."""
     acknowledged, _ = parse(witness_path(killed).read_bytes())
     assert acknowledged is not None
@@ -259,7 +257,7 @@ async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -
     await again.close()
 
 
-async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_witness_is_synced_soon(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[bytes] = []
     store = await opened(killed)
     beside = backend_of(store)._beside
@@ -275,7 +273,7 @@ async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pyte
     await store.close()
 
 
-async def test_a_store_without_checksums_is_given_them(tmp_path: Path) -> None:
+async def test_store_without_checksums_is_upgraded(tmp_path: Path) -> None:
     """A data folder of an earlier version is used without ado, history and marks included."""
     path = tmp_path / "store.db"
     connection = sqlite3.connect(path, isolation_level=None)
@@ -329,7 +327,7 @@ def as_of_schema_2(path: Path) -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True])
-async def test_a_store_of_the_last_version_is_used_as_it_is(tmp_path: Path, restored: bool) -> None:
+async def test_store_of_previous_version_is_used_unchanged(tmp_path: Path, restored: bool) -> None:
     """Its objects carry numbers already, and its events live as long as they did."""
     path = tmp_path / "old" / "store.db"
     store = await opened(path)
@@ -359,7 +357,7 @@ async def test_a_store_of_the_last_version_is_used_as_it_is(tmp_path: Path, rest
     await again.close()
 
 
-async def test_others_may_read_the_file_meanwhile(killed: Path) -> None:
+async def test_file_can_be_read_while_in_use(killed: Path) -> None:
     store = await opened(killed)
     await write(store, "ns/20")
     with sqlite3.connect(f"file:{killed}?mode=ro", uri=True) as reader:

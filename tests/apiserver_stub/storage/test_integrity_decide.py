@@ -48,14 +48,14 @@ WHOLE: dict[str, Any] = {
         ({"stateless": True, "store": b"", "epoch": 0}, ["its own record is damaged"]),
     ],
 )  # fmt: skip
-def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
+def test_losses_are_recognized(changes: Any, found: list[str]) -> None:
     found_losses = losses(StartupFacts(**{**WHOLE, **changes}))
     assert len(found_losses) == len(found)
     for sentence, part in zip(found_losses, found, strict=True):
         assert part in sentence
 
 
-def test_when_the_end_is_in_doubt() -> None:
+def test_end_of_log_is_in_doubt_after_reboot() -> None:
     assert not in_doubt(StartupFacts(acknowledged=None, boot="b"))
     assert not in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="b"), boot="b"))
     assert not in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="a", closed=True), boot="b"))
@@ -74,7 +74,7 @@ def judged(record: Record, expected: int) -> Damage:
 
 
 @given(records, records, st.integers(0, 61))
-def test_a_checksum_tells_a_record_from_every_other(one: Record, other: Record, bit: int) -> None:
+def test_checksum_distinguishes_records(one: Record, other: Record, bit: int) -> None:
     expected = checksum(one)
     assert judged(one, expected) is Damage.NONE
     assert judged(one, expected ^ (1 << bit)) is Damage.RECORD

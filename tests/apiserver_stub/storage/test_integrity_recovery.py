@@ -130,7 +130,7 @@ class Recovery(RuleBasedStateMachine):
         self.runner.close()
 
 
-def test_whatever_happens_to_the_files() -> None:
+def test_recovery_after_any_damage() -> None:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         Recovery.folder = Path(folder)

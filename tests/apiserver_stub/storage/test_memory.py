@@ -28,7 +28,7 @@ def cut(key: str, revision: int, data: bytes) -> StoredObject:
     return found
 
 
-async def test_a_storage_holds_the_pieces_that_the_cache_holds() -> None:
+async def test_storage_shares_packed_rows_of_the_cache() -> None:
     rows = MemoryRows()
     store = WatchCache(MemoryStorage(rows))
     await store.start()
@@ -44,7 +44,7 @@ async def test_a_storage_holds_the_pieces_that_the_cache_holds() -> None:
     await store.close()
 
 
-async def test_a_start_has_the_storage_hold_pieces_too() -> None:
+async def test_start_packs_rows_of_the_storage() -> None:
     rows = MemoryRows()
     for number in range(COUNT):
         rows.add(Record(number + 2, "pods", f"web-{number:04}", told(f"web-{number}", number + 2), False, 0.0))
@@ -55,7 +55,7 @@ async def test_a_start_has_the_storage_hold_pieces_too() -> None:
     await store.close()
 
 
-async def test_what_is_held_in_pieces_is_told_and_listed_whole() -> None:
+async def test_packed_rows_are_watched_and_listed_whole() -> None:
     rows = MemoryRows()
     storage = MemoryStorage(rows)
     await storage.open()
@@ -82,7 +82,7 @@ async def test_what_is_held_in_pieces_is_told_and_listed_whole() -> None:
     await storage.close()
 
 
-async def test_pieces_of_what_is_forgotten_or_of_another_revision_change_nothing() -> None:
+async def test_packed_rows_of_other_revisions_are_ignored() -> None:
     rows = MemoryRows()
     storage = MemoryStorage(rows)
     await storage.open()

@@ -85,7 +85,7 @@ Machine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, de
 TestOrderedMap = Machine.TestCase
 
 
-def test_taking_a_snapshot_copies_nothing_and_the_next_change_one_chunk() -> None:
+def test_snapshot_copies_nothing_and_change_copies_one_chunk() -> None:
     numbers = OrderedMap((f"{number:06}", number) for number in range(100_000))
     view = numbers.snapshot()
     assert view._chunks is numbers._chunks
@@ -96,7 +96,7 @@ def test_taking_a_snapshot_copies_nothing_and_the_next_change_one_chunk() -> Non
     assert numbers.get("050000") == -1
 
 
-def test_deleting_nearly_everything_leaves_few_chunks() -> None:
+def test_deleting_most_keys_leaves_few_chunks() -> None:
     numbers = OrderedMap((f"{number:06}", number) for number in range(20_000))
     for number in range(20_000):
         if number % 100:

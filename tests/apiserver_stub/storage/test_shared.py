@@ -41,7 +41,7 @@ async def storage(owner: Owner) -> AsyncIterator[SharedStorage]:
     await made.close()
 
 
-async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, storage: SharedStorage) -> None:
+async def test_requests_without_owner_wait_for_the_next_one(owner: Owner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     await owner.stop()
     await asyncio.sleep(0.1)
@@ -57,7 +57,7 @@ async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, s
     assert storage.problem == ""
 
 
-async def test_nobody_waits_for_ever_for_an_owner(owner: Owner, storage: SharedStorage) -> None:
+async def test_waiting_for_an_owner_has_a_timeout(owner: Owner, storage: SharedStorage) -> None:
     await owner.stop()
     await asyncio.sleep(0.1)
     began = asyncio.get_running_loop().time()
@@ -69,9 +69,7 @@ async def test_nobody_waits_for_ever_for_an_owner(owner: Owner, storage: SharedS
     assert storage.failures == {"refused": 1, "unknown": 0}
 
 
-async def test_a_write_whose_owner_died_before_it_came_is_made_by_the_next(
-    owner: Owner, storage: SharedStorage
-) -> None:
+async def test_write_lost_with_its_owner_is_made_by_the_next(owner: Owner, storage: SharedStorage) -> None:
     asked = storage.txn([put("a")])
     await owner.die()
     await owner.start()
@@ -91,9 +89,7 @@ async def _die_before_the_answer(owner: Owner) -> None:
     await owner.die()
 
 
-async def test_a_write_that_was_made_before_the_owner_died_is_not_made_twice(
-    owner: Owner, storage: SharedStorage
-) -> None:
+async def test_write_made_before_owner_died_is_not_repeated(owner: Owner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a", text="old")])
     asked = storage.txn([put("b"), put("a", first, "new")])
     await _die_before_the_answer(owner)
@@ -102,7 +98,7 @@ async def test_a_write_that_was_made_before_the_owner_died_is_not_made_twice(
     assert await storage.current_revision() == first + 2
 
 
-async def test_what_cannot_be_told_any_more_is_unknown(owner: Owner, storage: SharedStorage) -> None:
+async def test_outcome_that_cannot_be_determined_is_unknown(owner: Owner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     gone = storage.txn([Write("pods", "a", first, put("a").data, deleted=True)])
     await _die_before_the_answer(owner)
@@ -113,7 +109,7 @@ async def test_what_cannot_be_told_any_more_is_unknown(owner: Owner, storage: Sh
     assert await storage.get("pods", "a") is None
 
 
-async def test_a_conflict_is_one_whether_or_not_the_owner_lives(owner: Owner, storage: SharedStorage) -> None:
+async def test_conflicts_are_reported_through_the_owner(owner: Owner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     with pytest.raises(RevisionConflict) as refused:
         await storage.txn([put("a")])
@@ -122,7 +118,7 @@ async def test_a_conflict_is_one_whether_or_not_the_owner_lives(owner: Owner, st
         await storage.list(at=first + 1)
 
 
-async def test_all_users_hear_at_once_that_nothing_can_be_written(storage: SharedStorage, owner: Owner) -> None:
+async def test_write_failure_is_reported_to_all_workers(storage: SharedStorage, owner: Owner) -> None:
     other = SharedStorage(owner.path, owner.page)
     await other.open()
     assert isinstance(owner.backend, Disk)
@@ -139,7 +135,7 @@ async def test_all_users_hear_at_once_that_nothing_can_be_written(storage: Share
     await other.close()
 
 
-async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
+async def test_slow_worker_is_disconnected_and_blocks_no_others(
     owner: Owner, storage: SharedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owning, "_MOST_UNTAKEN", 4 << 20)
@@ -166,7 +162,7 @@ async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
     await other.close()
 
 
-async def test_a_long_listing_comes_in_portions(owner: Owner, storage: SharedStorage) -> None:
+async def test_long_list_is_sent_in_portions(owner: Owner, storage: SharedStorage) -> None:
     for number in range(0, 1200, 100):
         await storage.txn([put(f"{one:05}", text="x" * 3000) for one in range(number, number + 100)])
     found = await storage.list("pods")
@@ -176,7 +172,7 @@ async def test_a_long_listing_comes_in_portions(owner: Owner, storage: SharedSto
     assert len(again) == 1200
 
 
-def test_messages_are_cut_anywhere() -> None:
+def test_messages_can_be_split_anywhere() -> None:
     sent = [bytes([65 + number]) * number for number in range(30)]
     stream = b"".join(len(one).to_bytes(4, "little") + one for one in sent)
     for size in (1, 3, 7, 64, len(stream)):
@@ -222,7 +218,7 @@ class Trial:
 
 
 @pytest.mark.virtual(seeds=8)
-async def test_whatever_dies_what_was_acknowledged_is_there_and_told_once_to_all(owner: Owner) -> None:
+async def test_acknowledged_writes_survive_any_failure(owner: Owner) -> None:
     """An owner that dies or is replaced, connections that break: each cache is told every change once, in order."""
     caches = [WatchCache(SharedStorage(owner.path, owner.page)) for _ in range(3)]
     for cache in caches:

@@ -165,7 +165,7 @@ class Model(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_is_asked_it_agrees_with_a_list_of_what_was_written(kind: str, request: pytest.FixtureRequest) -> None:
+def test_storage_agrees_with_a_model(kind: str, request: pytest.FixtureRequest) -> None:
     Model.etcd = staticmethod(lambda: request.getfixturevalue("etcd"))
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:

@@ -16,7 +16,7 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/d"
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_what_is_answered(apply: Any, name: str) -> None:
+async def test_applied_values_match_kube_apiserver(apply: Any, name: str) -> None:
     for step in CASES[name]:
         applied = step["applied"]
         metadata = {"name": "d", **applied.get("metadata", {})}

@@ -113,9 +113,7 @@ async def lines_of(api: Any, url: str, count: int) -> list[Tree]:
     return found
 
 
-async def test_objects_are_stored_in_one_version_and_answered_in_that_of_the_request(
-    api: Any, renamer: Renamer
-) -> None:
+async def test_objects_are_stored_in_one_version(api: Any, renamer: Renamer) -> None:
     created = await api.post(V2, body("v2", "a"))
     assert seen(created) == ("v2", {"address": "a"})
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
@@ -143,7 +141,7 @@ async def test_rows_of_any_version_are_converted(api: Any, renamer: Renamer) -> 
     assert seen(json.loads(api.store.get(STORAGE, "default/old").data))[0] == "v1"
 
 
-async def test_a_list_is_converted_in_batches_and_once(api: Any, renamer: Renamer) -> None:
+async def test_list_is_converted_once_in_batches(api: Any, renamer: Renamer) -> None:
     names = [f"n{number:03}" for number in range(250)]
     for name in names:
         await api.post(V1, body("v1", name))
@@ -154,7 +152,7 @@ async def test_a_list_is_converted_in_batches_and_once(api: Any, renamer: Rename
     assert await api.get(V2) == {**listed, "metadata": (await api.get(V2))["metadata"]}
 
 
-async def test_what_was_converted_is_shared_by_lists_and_watches(api: Any, renamer: Renamer) -> None:
+async def test_converted_rows_are_shared_by_lists_and_watches(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     await api.post(V1, body("v1", "b"))
     await api.get(V2)
@@ -167,7 +165,7 @@ async def test_what_was_converted_is_shared_by_lists_and_watches(api: Any, renam
     assert renamer.take() == [(["a"], "v2")]
 
 
-async def test_many_who_need_the_same_row_wait_for_one_conversion(api: Any, renamer: Renamer) -> None:
+async def test_concurrent_reads_share_one_conversion(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     watches = [asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1)) for _ in range(20)]
@@ -181,7 +179,7 @@ async def test_many_who_need_the_same_row_wait_for_one_conversion(api: Any, rena
     assert renamer.take() == [(["a"], "v2")]
 
 
-async def test_each_who_waits_is_refused_if_the_conversion_fails(api: Any, renamer: Renamer) -> None:
+async def test_failed_conversion_rejects_every_waiting_read(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate, renamer.refusal = asyncio.Event(), InternalError("no way")
     lists = [asyncio.ensure_future(api.get(V2)) for _ in range(5)]
@@ -193,7 +191,7 @@ async def test_each_who_waits_is_refused_if_the_conversion_fails(api: Any, renam
     assert renamer.take() == [(["a"], "v2")]
 
 
-async def test_selectors_are_about_what_is_served(api: Any) -> None:
+async def test_selectors_apply_to_the_served_version(api: Any) -> None:
     await api.post(V1, body("v1", "a", "x"))
     await api.post(V1, body("v1", "b", "y"))
     for query, names in (
@@ -210,7 +208,7 @@ async def test_selectors_are_about_what_is_served(api: Any) -> None:
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b"]
 
 
-async def test_a_watch_tells_converted_objects_in_their_order(api: Any, renamer: Renamer) -> None:
+async def test_watch_delivers_converted_objects_in_order(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 6))
     await asyncio.sleep(0.01)
@@ -236,7 +234,7 @@ async def test_a_watch_tells_converted_objects_in_their_order(api: Any, renamer:
     ]
 
 
-async def test_a_watch_with_a_selector_sees_what_begins_and_ceases_to_match(api: Any) -> None:
+async def test_watch_with_selector_follows_converted_fields(api: Any) -> None:
     await api.post(V1, body("v1", "a", "x"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1&fieldSelector=data.address=x", 4))
     await asyncio.sleep(0.01)
@@ -250,7 +248,7 @@ async def test_a_watch_with_a_selector_sees_what_begins_and_ceases_to_match(api:
     assert lines[2]["object"]["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_begins_with_all_of_a_long_state_in_order(api: Any, renamer: Renamer) -> None:
+async def test_watch_delivers_long_initial_state_in_order(api: Any, renamer: Renamer) -> None:
     names = [f"n{number:03}" for number in range(250)]
     for name in names:
         await api.post(V1, body("v1", name))
@@ -263,7 +261,7 @@ async def test_a_watch_begins_with_all_of_a_long_state_in_order(api: Any, rename
 
 
 @pytest.mark.parametrize("table", [False, True])
-async def test_a_watch_tells_large_objects_some_at_a_time(api: Any, table: bool) -> None:
+async def test_watch_converts_large_objects_in_batches(api: Any, table: bool) -> None:
     names = [f"n{number:02}" for number in range(12)]
     for name in names:
         await api.post(V1, body("v1", name, more="x" * 150_000))
@@ -279,7 +277,7 @@ async def test_a_watch_tells_large_objects_some_at_a_time(api: Any, table: bool)
     assert told == names
 
 
-async def test_a_watch_ends_with_an_error_where_a_conversion_fails(api: Any, renamer: Renamer) -> None:
+async def test_watch_ends_with_error_if_conversion_fails(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 9))
     beside = asyncio.ensure_future(lines_of(api, f"{V1}?watch=1", 2))
@@ -294,7 +292,7 @@ async def test_a_watch_ends_with_an_error_where_a_conversion_fails(api: Any, ren
     assert [line["object"]["metadata"]["name"] for line in await beside] == ["a", "b"]
 
 
-async def test_a_watch_that_is_ended_meanwhile_says_nothing_more(api: Any, renamer: Renamer) -> None:
+async def test_watch_ended_during_conversion_delivers_nothing(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1))
@@ -305,9 +303,7 @@ async def test_a_watch_that_is_ended_meanwhile_says_nothing_more(api: Any, renam
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "create", "update", "patch", "apply", "delete", "collection"])
-async def test_a_conversion_that_fails_refuses_the_request_and_nothing_is_written(
-    api: Any, renamer: Renamer, verb: str
-) -> None:
+async def test_failed_conversion_rejects_request_without_write(api: Any, renamer: Renamer, verb: str) -> None:
     made = await api.post(V2, body("v2", "a"))
     revision = api.store.revision
     renamer.refusal = InternalError("no way")
@@ -329,9 +325,7 @@ async def test_a_conversion_that_fails_refuses_the_request_and_nothing_is_writte
     assert seen(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
 
 
-async def test_an_answer_that_cannot_be_converted_is_known_before_anything_is_written(
-    api: Any, renamer: Renamer
-) -> None:
+async def test_response_is_converted_before_the_write(api: Any, renamer: Renamer) -> None:
     converted = renamer._renamed
     renamer._renamed = lambda tree, wanted: _refuse() if wanted == "v2" else converted(tree, wanted)
     with pytest.raises(InternalError):
@@ -343,14 +337,14 @@ def _refuse() -> Tree:
     raise InternalError("no way back")
 
 
-async def test_a_dry_run_answers_what_would_be_read(api: Any, renamer: Renamer) -> None:
+async def test_dry_run_returns_the_converted_object(api: Any, renamer: Renamer) -> None:
     answered = await api.post(f"{V2}?dryRun=All", body("v2", "a"))
     assert answered["metadata"]["labels"] == {"seen-in": "v2"}
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
     assert api.store.get(STORAGE, "default/a") is None
 
 
-async def test_deletes_answer_the_last_state_in_the_version_of_the_request(api: Any) -> None:
+async def test_delete_returns_last_state_in_requested_version(api: Any) -> None:
     await api.post(V1, body("v1", "a", metadata={"finalizers": ["example.com/x"]}))
     await api.post(V1, body("v1", "b"))
     assert seen(await api.delete(f"{V2}/a")) == ("v2", {"address": "a"})
@@ -362,7 +356,7 @@ async def test_deletes_answer_the_last_state_in_the_version_of_the_request(api: 
     assert [item["metadata"]["name"] for item in (await api.get(V1))["items"]] == ["a"]
 
 
-async def test_tables_and_metadata_show_what_is_served(api: Any) -> None:
+async def test_tables_and_metadata_show_the_served_version(api: Any) -> None:
     await api.post(V1, body("v1", "a"))
     meta = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     assert (await api.get(V2, accept=meta))["items"][0]["metadata"]["labels"] == {"seen-in": "v2"}
@@ -376,7 +370,7 @@ async def test_tables_and_metadata_show_what_is_served(api: Any) -> None:
     assert b"seen-in" in protobuf.data
 
 
-async def test_managed_fields_of_several_versions(api: Any, apply: Any, owners: Any, renamer: Renamer) -> None:
+async def test_managed_fields_have_several_versions(api: Any, apply: Any, owners: Any, renamer: Renamer) -> None:
     await apply(f"{V1}/a", body("v1", "a", more="1"), "one")
     changed = (await apply(f"{V2}/a", {**body("v2", "a"), "data": {"other": "b"}}, "two")).tree
     assert owners(changed) == {
@@ -395,7 +389,7 @@ async def test_managed_fields_of_several_versions(api: Any, apply: Any, owners: 
     assert owners(back)[("two", "Apply", "")] == [".data.host"]
 
 
-async def test_owners_that_a_new_object_brings_keep_what_they_have(api: Any, owners: Any, renamer: Renamer) -> None:
+async def test_managed_fields_of_new_object_are_converted(api: Any, owners: Any, renamer: Renamer) -> None:
     fields = {"f:data": {"f:host": {}}}
     entry = {"manager": "one", "operation": "Update", "apiVersion": f"{GROUP}/v1", "fieldsType": "FieldsV1"}
     metadata = {"generateName": "a", "managedFields": [{**entry, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]}
@@ -412,7 +406,7 @@ async def test_owners_that_a_new_object_brings_keep_what_they_have(api: Any, own
     assert asked == {"", made["metadata"]["name"]}, "its name is drawn when its fields are owned"
 
 
-async def test_a_step_that_never_comes_to_its_end_is_given_up(renamer: Renamer) -> None:
+async def test_step_needing_too_many_conversions_fails(renamer: Renamer) -> None:
     conversions, number = Conversions(renamer), count()
 
     def step() -> None:
@@ -422,7 +416,7 @@ async def test_a_step_that_never_comes_to_its_end_is_given_up(renamer: Renamer) 
         await conversions.interrupting(at_once)(step)
 
 
-async def test_a_converter_that_hangs_holds_up_only_who_needs_it(api: Any, renamer: Renamer) -> None:
+async def test_hanging_converter_blocks_only_its_requests(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     waiting = [asyncio.ensure_future(api.get(f"{V2}/a")) for _ in range(5)]
@@ -440,7 +434,7 @@ async def test_a_converter_that_hangs_holds_up_only_who_needs_it(api: Any, renam
 
 
 @pytest.mark.virtual
-async def test_who_finds_no_turn_is_refused(api: Any, renamer: Renamer) -> None:
+async def test_too_many_waiting_conversions_are_rejected(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     waiting = [asyncio.ensure_future(api.get(f"{V2}/a")) for _ in range(20)]

@@ -79,7 +79,7 @@ AS_IT_IS = "as it is"
         (PLAIN, marked(None, -60, "x"), None, None, (False, marked(0, -60, "x"))),
     ],
 )
-def test_grace_finalizers_and_policy(
+def test_deletion_by_grace_finalizers_and_policy(
     strategy: Strategy, metadata: Tree, grace: int | None, policy: str | None, expected: tuple[bool, Any]
 ) -> None:
     """API concepts, States and transitions: live, finalizing and removed, for each kind of request."""
@@ -99,7 +99,7 @@ def test_grace_finalizers_and_policy(
         (marked(None, -60, "x"), [], (False, marked(0, -60, "x"))),
     ],
 )
-def test_a_kind_with_a_second_list_is_marked_first(metadata: Tree, held: list[str], expected: Any) -> None:
+def test_kind_with_spec_finalizers_is_marked_first(metadata: Tree, held: list[str], expected: Any) -> None:
     """API concepts, States and transitions, rule 2: what is in a namespace goes before the namespace does."""
     tree: Tree = {"metadata": deepcopy(metadata), "spec": {"finalizers": held}}
     assert begin_deletion(tree, APART, NOW, None, "Foreground" if held and metadata else None) is expected[0]
@@ -112,9 +112,7 @@ policies = st.sampled_from([None, "Background", "Orphan", "Foreground"])
 
 @settings(max_examples=150)
 @given(finalizer_lists, st.sampled_from(["", "Background", "Orphan"]), policies)
-def test_propagation_leaves_other_finalizers_alone_and_settles(
-    before: list[str], usual: str, policy: str | None
-) -> None:
+def test_propagation_preserves_other_finalizers(before: list[str], usual: str, policy: str | None) -> None:
     after = propagate(before, usual, policy)
     assert [name for name in after if name in "ab"] == [name for name in before if name in "ab"]
     assert len({"orphan", "foregroundDeletion"} & set(after)) <= 1

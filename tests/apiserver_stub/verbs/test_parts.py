@@ -43,7 +43,7 @@ async def pod(api) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("url", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
-async def test_a_pod_is_bound_once(api, pod, url: str) -> None:
+async def test_pod_is_bound_once(api, pod, url: str) -> None:
     assert (await api.post(f"{url}?dryRun=All", BINDING))["status"] == "Success"
     assert await api.get(f"{PODS}/p") == pod
     answer = await api("POST", url, BINDING)
@@ -67,13 +67,13 @@ async def test_a_pod_is_bound_once(api, pod, url: str) -> None:
         ({"kind": "Pod"}, errors.BadRequest),
     ],
 )
-async def test_a_binding_that_is_wrong_binds_nothing(api, pod, url: str, change: Any, refusal: type) -> None:
+async def test_invalid_binding_binds_nothing(api, pod, url: str, change: Any, refusal: type) -> None:
     with pytest.raises(refusal):
         await api.post(url, BINDING | change)
     assert await api.get(f"{PODS}/p") == pod
 
 
-async def test_a_binding_on_its_own_names_its_pod(api) -> None:
+async def test_top_level_binding_names_its_pod(api) -> None:
     url = "/api/v1/namespaces/default/bindings"
     with pytest.raises(errors.BadRequest, match="names the object to bind"):
         await api.post(url, BINDING | {"metadata": {}})
@@ -81,7 +81,7 @@ async def test_a_binding_on_its_own_names_its_pod(api) -> None:
         await api.post(url, BINDING)
 
 
-async def test_a_gated_pod_waits_and_says_so(api) -> None:
+async def test_gated_pod_has_scheduling_gated_condition(api) -> None:
     spec = {"containers": CONTAINERS, "schedulingGates": [{"name": "a.b/c"}]}
     made = await api.post(PODS, {"metadata": {"name": "p"}, "spec": spec})
     assert [(c["type"], c["reason"]) for c in made["status"]["conditions"]] == [("PodScheduled", "SchedulingGated")]
@@ -89,7 +89,7 @@ async def test_a_gated_pod_waits_and_says_so(api) -> None:
         await api.post(f"{PODS}/p/binding", BINDING)
 
 
-async def test_ephemeral_containers_are_added_and_then_stay(api, pod) -> None:
+async def test_ephemeral_containers_can_be_added_but_not_changed(api, pod) -> None:
     url = f"{PODS}/p/ephemeralcontainers"
     debug = {"name": "d", "image": "busybox"}
     added = await api.patch(url, {"spec": {"ephemeralContainers": [debug]}}, "strategic-merge-patch")
@@ -108,7 +108,7 @@ async def test_ephemeral_containers_are_added_and_then_stay(api, pod) -> None:
 
 
 @pytest.mark.parametrize("wanted", [[], [{"name": "d", "image": "busybox"}, {"name": "e", "image": "busybox"}]])
-async def test_ephemeral_containers_change_by_their_subresource_only(api, pod, wanted) -> None:
+async def test_ephemeral_containers_change_only_by_subresource(api, pod, wanted) -> None:
     debug = {"spec": {"ephemeralContainers": [{"name": "d", "image": "busybox"}]}}
     added = await api.patch(f"{PODS}/p/ephemeralcontainers", debug, "strategic-merge-patch")
     with pytest.raises(errors.Invalid) as caught:
@@ -117,7 +117,7 @@ async def test_ephemeral_containers_change_by_their_subresource_only(api, pod, w
     assert (await api.get(f"{PODS}/p"))["spec"] == added["spec"]
 
 
-async def test_a_resize_changes_resources_and_nothing_else(api, pod) -> None:
+async def test_resize_changes_only_resources(api, pod) -> None:
     url = f"{PODS}/p/resize"
     wanted = {"requests": {"cpu": "150m", "memory": "2Mi"}, "limits": {"cpu": "300m"}}
     change = {
@@ -143,14 +143,14 @@ async def test_a_resize_changes_resources_and_nothing_else(api, pod) -> None:
         ("z", {"requests": {"cpu": "1m"}}, "may not add or remove containers"),
     ],
 )
-async def test_a_resize_keeps_its_rules(api, pod, name: str, resources: Any, why: str) -> None:
+async def test_invalid_resize_is_rejected(api, pod, name: str, resources: Any, why: str) -> None:
     change = {"spec": {"containers": [{"name": name, "image": "i", "resources": resources}]}}
     with pytest.raises(errors.Invalid, match=why):
         await api.patch(f"{PODS}/p/resize", change, "strategic-merge-patch")
     assert await api.get(f"{PODS}/p") == pod
 
 
-async def test_a_resize_keeps_the_quality_of_service(api) -> None:
+async def test_resize_must_keep_quality_of_service(api) -> None:
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": CONTAINERS}})
     equal = {"limits": {"cpu": "100m", "memory": "1Mi"}}
     change = {"spec": {"containers": [{"name": "c", "resources": equal}]}}
@@ -164,7 +164,7 @@ async def request(api, **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def test_a_certificate_request_says_who_made_it(api) -> None:
+async def test_signing_request_records_its_creator(api) -> None:
     made = await request(api, username="somebody", uid="else", groups=["system:masters"], extra={"k": ["v"]})
     assert made["spec"]["username"] == "tester"
     assert not {"uid", "groups", "extra"} & set(made["spec"])
@@ -172,7 +172,7 @@ async def test_a_certificate_request_says_who_made_it(api) -> None:
     assert changed["spec"] == made["spec"]
 
 
-async def test_approval_writes_the_verdict_only(api) -> None:
+async def test_approval_writes_only_conditions(api) -> None:
     made = await request(api)
     verdict = {"type": "Approved", "status": "True", "reason": "R"}
     body = made | {"spec": {**made["spec"], "request": "AAAA"}, "metadata": {**made["metadata"]}}
@@ -198,7 +198,7 @@ async def test_approval_writes_the_verdict_only(api) -> None:
         ("status", [], 'may not remove a condition of type "Denied"'),
     ],
 )
-async def test_verdicts_keep_their_rules(api, part: str, conditions: list[Any], why: str) -> None:
+async def test_approval_conditions_cannot_be_contradicted(api, part: str, conditions: list[Any], why: str) -> None:
     made = await request(api)
     denied = await api.put(
         f"{REQUESTS}/a/approval", made | {"status": {"conditions": [{"type": "Denied", "status": "True"}]}}
@@ -220,7 +220,7 @@ async def test_verdicts_keep_their_rules(api, part: str, conditions: list[Any], 
     ],
     ids=["no status", "no type", "a failure that is none", "no PEM", "a request", "no certificate"],
 )
-async def test_what_the_status_of_a_certificate_request_may_say(api, conditions, certificate, causes) -> None:
+async def test_signing_request_status_is_validated(api, conditions, certificate, causes) -> None:
     status = {"conditions": conditions, **({"certificate": certificate} if certificate else {})}
     made = await request(api)
     with pytest.raises(errors.Invalid) as caught:
@@ -228,7 +228,7 @@ async def test_what_the_status_of_a_certificate_request_may_say(api, conditions,
     assert [(cause.field, cause.reason) for cause in caught.value.details.causes] == causes
 
 
-async def test_signers_judge_nothing(api) -> None:
+async def test_status_update_cannot_approve(api) -> None:
     made = await request(api)
     status = {"conditions": [{"type": "Approved", "status": "True"}]}
     with pytest.raises(errors.Invalid, match='may not add a condition of type "Approved"'):
@@ -236,7 +236,7 @@ async def test_signers_judge_nothing(api) -> None:
 
 
 @pytest.mark.parametrize(("part", "verb"), [("approval", "approve"), ("status", "sign")])
-async def test_who_may_not_speak_for_a_signer_is_refused(api, part: str, verb: str) -> None:
+async def test_approval_and_signing_need_permission_for_signer(api, part: str, verb: str) -> None:
     made = await request(api)
     condition = {"type": "Approved" if part == "approval" else "Failed", "status": "True"}
     api.denied += [("tester", verb, "example.com/a"), ("tester", verb, "example.com/*")]
@@ -246,7 +246,7 @@ async def test_who_may_not_speak_for_a_signer_is_refused(api, part: str, verb: s
     assert await api.put(f"{REQUESTS}/a/{part}", made | {"status": {"conditions": [condition]}})
 
 
-async def test_a_namespace_is_finalized_by_put_alone(api) -> None:
+async def test_namespace_is_finalized_only_by_put(api) -> None:
     url = "/api/v1/namespaces"
     made = await api.post(url, {"metadata": {"name": "n"}})
     assert made["spec"] == {"finalizers": ["kubernetes"]}

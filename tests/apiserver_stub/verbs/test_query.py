@@ -40,11 +40,11 @@ def expected(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
 
 
 @given(st.lists(st.lists(PARAMETERS, max_size=3), max_size=2))
-def test_writes_with_the_same_parameters_are_refused_for_what_they_are(queries: list[list[tuple[str, str]]]) -> None:
+def test_repeated_parameters_are_rejected_consistently(queries: list[list[tuple[str, str]]]) -> None:
     for verb, media, query in [*product(VERBS, MEDIA, queries)] * 2:
         assert refused(verb, media, query) == expected(verb, media, query)
 
 
 @pytest.mark.parametrize("given", [[("dryRun", "none"), ("dryRun", "All")], [("dryRun", "All")]])
-def test_each_value_of_a_repeated_parameter_counts(given: list[tuple[str, str]]) -> None:
+def test_each_value_of_repeated_parameter_is_validated(given: list[tuple[str, str]]) -> None:
     assert refused("create", MEDIA[1], given) == ["dryRun"] * (len(given) - 1)

@@ -165,7 +165,9 @@ async def agree(api: Any, *asked: Any) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-async def test_what_is_sent_is_answered_alike(api: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_give_same_answer_with_and_without_sharing(
+    api: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)  # by which entries are in order
     url, tree = OBJECTS[name]
     await api("POST", url, json.dumps(tree).encode())
@@ -181,7 +183,9 @@ async def test_what_is_sent_is_answered_alike(api: Any, name: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-async def test_patches_are_answered_alike(api: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_patches_give_same_answer_with_and_without_sharing(
+    api: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)
     url, tree = OBJECTS[name]
     await api("POST", url, json.dumps(tree).encode())
@@ -190,7 +194,7 @@ async def test_patches_are_answered_alike(api: Any, name: str, monkeypatch: pyte
             await agree(api, "PATCH", path, document, f"application/{media}+json")
 
 
-def test_what_is_stored_is_never_changed() -> None:
+def test_stored_object_is_never_modified() -> None:
     kind = next(kind for kind in resources() if kind.name == "deployments.apps")
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "1"}
     metadata = {"name": "a", "labels": {"a": "b"}, "ownerReferences": [owner]}

@@ -34,7 +34,7 @@ TABLE_ROWS = f"table {CONFIG_MAPS.serial} {CONFIG_MAPS.kind}"
     ("accept", "name"),
     [(protobuf.MEDIA_TYPE, "protobuf v1"), (PARTIAL, "protobuf metadata"), (TABLE, TABLE_ROWS)],
 )
-async def test_get_list_and_watch_share_what_was_encoded(api, accept: str, name: str) -> None:
+async def test_get_list_and_watch_share_encoded_objects(api, accept: str, name: str) -> None:
     of_list = accept.replace("as=PartialObjectMetadata", "as=PartialObjectMetadataList")
     stream = await watch(api, accept)
     await api.config("a")
@@ -53,7 +53,7 @@ async def test_get_list_and_watch_share_what_was_encoded(api, accept: str, name:
 
 
 @pytest.mark.parametrize("accept", [protobuf.MEDIA_TYPE, TABLE])
-async def test_large_objects_are_kept_too(api, accept: str) -> None:
+async def test_large_objects_are_cached(api, accept: str) -> None:
     """They are encoded in a thread, and handed to the cache by the loop."""
     name = TABLE_ROWS if accept == TABLE else "protobuf v1"
     for number in range(3):
@@ -70,7 +70,7 @@ async def test_large_objects_are_kept_too(api, accept: str) -> None:
     assert kept(api, name, "default/c1")
 
 
-async def test_a_get_tells_what_a_list_tells(api) -> None:
+async def test_get_equals_list_in_converted_version(api) -> None:
     """Of an object in a version that is not the stored one."""
     about = {"kind": "Pod", "name": "web", "namespace": "default"}
     await api.post("/api/v1/namespaces/default/events", {"metadata": {"name": "e"}, "involvedObject": about})

@@ -43,7 +43,7 @@ async def left(api) -> tuple[int, list[str]]:
     return status["disruptionsAllowed"], sorted(status.get("disruptedPods", ()))
 
 
-async def test_what_is_made_without_an_object_to_show_has_the_code_201(api) -> None:
+async def test_eviction_and_binding_return_201_without_object(api) -> None:
     """A real server answers evictions and bindings so, and says nothing of the pod."""
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -53,7 +53,7 @@ async def test_what_is_made_without_an_object_to_show_has_the_code_201(api) -> N
         assert (answer.status, answer.tree) == (201, told)
 
 
-async def test_an_eviction_may_be_of_the_older_version(api) -> None:
+async def test_v1beta1_eviction_is_accepted(api) -> None:
     """A real server takes `policy/v1beta1`, which older clients send, and no version that never was."""
     await run(api)
     body = eviction() | {"apiVersion": "policy/v1beta1"}
@@ -62,7 +62,7 @@ async def test_an_eviction_may_be_of_the_older_version(api) -> None:
         await api("POST", f"{PODS}/p/eviction", body | {"apiVersion": "policy/v1beta2"})
 
 
-async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
+async def test_eviction_deletes_pod_and_charges_budget(api) -> None:
     await run(api)
     await allow(api, 2)
     answer = await api("POST", f"{PODS}/p/eviction", eviction())
@@ -83,7 +83,9 @@ def disrupted(status: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("before", "since_then"), [(None, False), (disrupted("False"), False), (disrupted("True"), True)]
 )
-async def test_an_evicted_pod_says_so(api, before: dict[str, Any] | None, since_then: bool) -> None:
+async def test_evicted_pod_has_disruption_target_condition(
+    api, before: dict[str, Any] | None, since_then: bool
+) -> None:
     """As a real server answers; job controllers tell evictions from failures by that."""
     ready = RUNNING["conditions"]
     await run(api, conditions=[*([before] if before else []), *ready])
@@ -94,7 +96,7 @@ async def test_an_evicted_pod_says_so(api, before: dict[str, Any] | None, since_
     assert (conditions.pop(at), conditions, since == THEN) == (EVICTED, ready, since_then)
 
 
-async def test_a_pod_that_was_deleted_before_is_evicted_all_the_same_but_once(api) -> None:
+async def test_deleted_pod_can_be_evicted_once(api) -> None:
     await run(api)
     await api.delete(f"{PODS}/p")
     deleted = await api.get(f"{PODS}/p")
@@ -106,7 +108,7 @@ async def test_a_pod_that_was_deleted_before_is_evicted_all_the_same_but_once(ap
     assert await api.get(f"{PODS}/p") == evicted
 
 
-async def test_who_is_going_already_is_free(api) -> None:
+async def test_repeated_eviction_is_charged_once(api) -> None:
     await run(api)
     await allow(api, 2)
     for _ in range(3):
@@ -115,7 +117,7 @@ async def test_who_is_going_already_is_free(api) -> None:
 
 
 @pytest.mark.parametrize("how", ["options", "query"])
-async def test_a_dry_run_takes_nothing_and_refuses_as_much(api, how: str) -> None:
+async def test_dry_run_is_rejected_or_accepted_without_charge(api, how: str) -> None:
     """API concepts, Dry-run, rule 2."""
     ran = await run(api)
     await allow(api, 1)
@@ -130,7 +132,7 @@ async def test_a_dry_run_takes_nothing_and_refuses_as_much(api, how: str) -> Non
         await api.post(url, body)
 
 
-async def test_a_budget_without_room_forbids_it(api) -> None:
+async def test_exhausted_budget_rejects_eviction(api) -> None:
     ran = await run(api)
     await allow(api, 0)
     with pytest.raises(errors.TooManyRequests, match="would violate the pod's disruption budget") as caught:
@@ -141,7 +143,7 @@ async def test_a_budget_without_room_forbids_it(api) -> None:
     assert (await api.delete(f"{PODS}/p"))["kind"] == "Pod"
 
 
-async def test_a_budget_that_is_not_yet_looked_at_forbids_it_for_a_while(api) -> None:
+async def test_unobserved_budget_rejects_eviction_with_retry(api) -> None:
     await run(api)
     await allow(api, 1, observedGeneration=0)
     with pytest.raises(errors.TooManyRequests) as caught:
@@ -150,7 +152,7 @@ async def test_a_budget_that_is_not_yet_looked_at_forbids_it_for_a_while(api) ->
     assert caught.value.details.retry_after_seconds == 10
 
 
-async def test_many_at_once_take_no_more_than_there_is(api) -> None:
+async def test_concurrent_evictions_do_not_exceed_budget(api) -> None:
     for number in range(8):
         await run(api, f"p{number}")
     await allow(api, 3)
@@ -168,7 +170,7 @@ async def test_many_at_once_take_no_more_than_there_is(api) -> None:
     assert len(gone) == 3
 
 
-async def test_more_than_one_budget_is_not_supported(api) -> None:
+async def test_two_budgets_are_rejected(api) -> None:
     ran = await run(api)
     await allow(api, 1)
     await allow(api, 1, "c")
@@ -177,7 +179,7 @@ async def test_more_than_one_budget_is_not_supported(api) -> None:
     assert await api.get(f"{PODS}/p") == ran
 
 
-async def test_the_pending_and_the_unready_of_a_healthy_budget_are_free(api) -> None:
+async def test_pending_and_unready_pods_are_not_charged(api) -> None:
     await run(api, "unready", conditions=[])
     await run(api, "pending", phase="Pending")
     await allow(api, 0)
@@ -186,7 +188,7 @@ async def test_the_pending_and_the_unready_of_a_healthy_budget_are_free(api) -> 
     assert await left(api) == (0, [])
 
 
-async def test_preconditions_are_held_to_and_then_nothing_is_paid(api) -> None:
+async def test_failed_preconditions_are_not_charged(api) -> None:
     ran = await run(api)
     await allow(api, 1)
     for presumed in ({"uid": "x"}, {"resourceVersion": "1"}):
@@ -197,13 +199,13 @@ async def test_preconditions_are_held_to_and_then_nothing_is_paid(api) -> None:
     assert await api.post(f"{PODS}/p/eviction", eviction(preconditions=known))
 
 
-async def test_another_uid_of_a_pending_pod_is_a_conflict_at_once(api) -> None:
+async def test_uid_precondition_of_pending_pod_is_checked(api) -> None:
     await run(api, phase="Pending")
     with pytest.raises(errors.Conflict, match="UID in the precondition"):
         await api.post(f"{PODS}/p/eviction", eviction(preconditions={"uid": "x"}))
 
 
-async def test_the_options_within_are_those_of_the_delete(api) -> None:
+async def test_delete_options_of_eviction_are_applied(api) -> None:
     await run(api)
     await api.post(f"{PODS}/p/eviction", eviction(gracePeriodSeconds=7))
     assert (await api.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 7
@@ -220,7 +222,7 @@ async def test_the_options_within_are_those_of_the_delete(api) -> None:
         ("p", eviction(propagationPolicy="Sideways"), errors.Invalid),
     ],
 )
-async def test_what_can_t_be_meant_is_refused(api, url: str, body: dict[str, Any], refusal: type) -> None:
+async def test_invalid_eviction_is_rejected(api, url: str, body: dict[str, Any], refusal: type) -> None:
     ran = await run(api)
     with pytest.raises(refusal):
         await api.post(f"{PODS}/{url}/eviction", body)

@@ -63,7 +63,7 @@ class Seen:
         return [(one.operation, one.subresource, kind) for one, kind in zip(self.seen, kinds, strict=True)]
 
 
-async def test_each_step_finds_the_work_of_those_before_it(api, admit) -> None:
+async def test_each_step_sees_results_of_earlier_steps(api, admit) -> None:
     told: dict[str, Any] = {}
 
     async def mutating(attributes: Attributes) -> None:
@@ -91,7 +91,7 @@ async def test_each_step_finds_the_work_of_those_before_it(api, admit) -> None:
     assert "f:labels" not in json.dumps(entry)
 
 
-async def test_what_breaks_a_rule_is_not_shown_to_validating_admission(api, admit) -> None:
+async def test_invalid_object_is_not_shown_to_validating_admission(api, admit) -> None:
     phases = {phase: Seen() for phase in ("mutating", "validating", "allocation")}
     admit(**phases)
     with pytest.raises(errors.Invalid):
@@ -103,7 +103,7 @@ async def test_what_breaks_a_rule_is_not_shown_to_validating_admission(api, admi
     assert [len(phase.seen) for phase in phases.values()] == [3, 2, 1]
 
 
-async def test_what_changes_nothing_is_shown_to_validating_admission_and_not_written(api, admit) -> None:
+async def test_unchanged_object_is_validated_but_not_written(api, admit) -> None:
     made = await api.config("a")
     validating, allocation = Seen(), Seen()
     admit(validating=validating, allocation=allocation)
@@ -114,7 +114,7 @@ async def test_what_changes_nothing_is_shown_to_validating_admission_and_not_wri
 
 
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
-async def test_who_loses_a_race_begins_again_and_asks_admission_once_more(api, admit, phase: str) -> None:
+async def test_write_that_lost_a_race_repeats_admission(api, admit, phase: str) -> None:
     await api.config("a")
     other = Api(api.store, api.kinds, [])
     shown: list[dict[str, str]] = []
@@ -135,7 +135,7 @@ async def test_who_loses_a_race_begins_again_and_asks_admission_once_more(api, a
     assert await api.get(f"{CONFIGS}/a") == changed
 
 
-async def test_who_holds_to_a_version_is_refused_once_admission_let_another_pass(api, admit) -> None:
+async def test_precondition_is_checked_again_after_admission(api, admit) -> None:
     made = await api.config("a")
     other = Api(api.store, api.kinds, [])
 
@@ -150,7 +150,7 @@ async def test_who_holds_to_a_version_is_refused_once_admission_let_another_pass
 
 
 @pytest.mark.parametrize("media", ["", APPLY])
-async def test_what_is_made_meanwhile_is_not_made_again(api, admit, media: str) -> None:
+async def test_object_created_during_admission_is_not_overwritten(api, admit, media: str) -> None:
     other = Api(api.store, api.kinds, [])
 
     async def slow(attributes: Attributes) -> None:
@@ -169,7 +169,7 @@ async def test_what_is_made_meanwhile_is_not_made_again(api, admit, media: str) 
         await api.post(CONFIGS, mine)
 
 
-async def test_who_is_never_fast_enough_is_told_so(api, admit) -> None:
+async def test_retries_are_limited(api, admit) -> None:
     await api.config("a")
     other, count = Api(api.store, api.kinds, []), 0
 
@@ -201,7 +201,7 @@ CHANGES: Sequence[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("method", "url", "body", "media"), CHANGES)
-async def test_a_dry_run_asks_everybody_and_writes_nothing(
+async def test_dry_run_calls_admission_and_writes_nothing(
     api, admit, deployment, method: str, url: str, body: Any, media: str
 ) -> None:
     await api.config("a")
@@ -221,7 +221,7 @@ async def test_a_dry_run_asks_everybody_and_writes_nothing(
     assert mutating.seen[0].dry_run
 
 
-async def test_a_deletion_shows_admission_the_old_object_and_its_options(api, admit) -> None:
+async def test_delete_shows_admission_old_object_and_options(api, admit) -> None:
     made = [await api.config(name) for name in ("a", "b")]
     seen = Seen()
     admit(mutating=seen)
@@ -238,7 +238,7 @@ async def test_a_deletion_shows_admission_the_old_object_and_its_options(api, ad
     }
 
 
-async def test_a_refused_deletion_leaves_the_object_unmarked(api, admit) -> None:
+async def test_rejected_delete_leaves_object_unmarked(api, admit) -> None:
     made = await api.post(PODS, pod())
 
     async def refuse(attributes: Attributes) -> None:
@@ -250,7 +250,7 @@ async def test_a_refused_deletion_leaves_the_object_unmarked(api, admit) -> None
     assert await api.get(f"{PODS}/p") == made
 
 
-async def test_subresources_of_another_kind_are_shown_as_that(api, admit, deployment) -> None:
+async def test_subresources_are_admitted_as_their_own_kind(api, admit, deployment) -> None:
     await api.post(PODS, pod())
     await api.post(PODS, pod("q"))
     await api.post(DEPLOYMENTS, deployment(replicas=2))
@@ -272,7 +272,7 @@ async def test_subresources_of_another_kind_are_shown_as_that(api, admit, deploy
     assert [one.old_object for one in seen.seen[1:]] == [None, None]
 
 
-async def test_what_admission_makes_of_a_scale_is_what_the_object_gets(api, admit, deployment) -> None:
+async def test_admission_changes_to_scale_are_applied(api, admit, deployment) -> None:
     await api.post(DEPLOYMENTS, deployment(replicas=2))
     validating = Seen()
 
@@ -286,7 +286,7 @@ async def test_what_admission_makes_of_a_scale_is_what_the_object_gets(api, admi
     assert [one.tree["spec"] for one in validating.seen] == [{"replicas": 3}]
 
 
-async def test_a_connection_has_its_place_in_admission(api, admit) -> None:
+async def test_connect_requests_are_admitted(api, admit) -> None:
     await api.post(PODS, pod())
     seen = Seen()
 
@@ -301,9 +301,7 @@ async def test_a_connection_has_its_place_in_admission(api, admit) -> None:
 
 
 @pytest.mark.parametrize(("expected", "written"), [(0, True), (7, False)])
-async def test_what_allocation_writes_is_written_with_the_object_or_not_at_all(
-    api, admit, expected: int, written: bool
-) -> None:
+async def test_allocated_rows_are_written_with_the_object_atomically(api, admit, expected: int, written: bool) -> None:
     async def also(attributes: Attributes) -> Sequence[Write]:
         data = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"","name":"also"}}'
         return [Write("configmaps", "default/also", expected, data)]
@@ -320,7 +318,7 @@ async def test_what_allocation_writes_is_written_with_the_object_or_not_at_all(
     assert api.store.revision == before
 
 
-async def test_the_servers_own_writes_are_shown_to_nobody(api, admit) -> None:
+async def test_internal_writes_skip_admission(api, admit) -> None:
     await api.post(PODS, pod(labels={"a": "b"}))
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     await api.patch(f"{PODS}/p/status", {"status": ready})

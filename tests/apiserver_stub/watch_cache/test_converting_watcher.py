@@ -64,7 +64,9 @@ class Painter:
 
 @given(writes=WRITES, selection=SELECTIONS, begin=st.floats(0, 1), resume=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_the_same_is_told(writes: list[Any], selection: dict[str, Any], begin: float, resume: bool) -> None:
+def test_converted_watch_equals_unconverted_watch(
+    writes: list[Any], selection: dict[str, Any], begin: float, resume: bool
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(converting_watcher, "_MOST", 3)
         patch.setattr(converting_watcher, "_MOST_BYTES", 4000)

@@ -116,7 +116,7 @@ _STEPS = st.lists(
 
 @given(steps=_STEPS, compacted=st.floats(0, 1), jump=st.sampled_from([0, 5]), leaves=st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_what_is_told_while_the_log_is_read_is_what_a_listing_and_a_watch_tell(
+def test_start_during_writes_equals_list_and_watch(
     steps: list[tuple[str, str, str]], compacted: float, jump: int, leaves: bool
 ) -> None:
     virtual.run(_start_both_ways(steps, int(len(steps) * compacted), jump, leaves))

@@ -110,7 +110,7 @@ class Watching:
                 self.events.append((event["type"], item))
 
 
-async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
+async def test_interrupted_watch_resumes(two: Two) -> None:
     seen = Watching(two.hub, 0)
     await two.one.commit(put("a"))
     two.broken.cut()
@@ -127,7 +127,7 @@ async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
     assert two.other.get("pods", "c") is not None
 
 
-async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_difference(two: Two) -> None:
+async def test_watch_that_cannot_resume_relists_and_diffs(two: Two) -> None:
     groups: list[list[Change]] = []
     for write in (put("kept"), put("changed"), put("gone"), put("again"), put("n", resource="nodes")):
         await two.one.commit(write)
@@ -161,7 +161,7 @@ async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_differ
     assert nodes.events == [("ADDED", ("1", 16))]
 
 
-async def test_nobody_begins_within_what_was_lost(two: Two) -> None:
+async def test_watch_cannot_start_within_lost_history(two: Two) -> None:
     """Not every change is known there: who begins with one of those that are might miss another."""
     for key in "abc":
         await two.one.commit(put(key))
@@ -186,7 +186,7 @@ async def test_nobody_begins_within_what_was_lost(two: Two) -> None:
     assert {row.key for row in two.other.snapshot_at("pods", 7).items()} == {"a", "c", "d"}
 
 
-async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: Two) -> None:
+async def test_watch_of_lost_revision_restarts_and_others_continue(two: Two) -> None:
     """As when a storage was restored from an earlier copy, and its revisions were raised."""
     await two.one.commit(put("a"))
     await two.one.commit(put("n", resource="nodes"))
@@ -213,7 +213,7 @@ async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: 
     assert again.events == [("ADDED", ("1", 6))]
 
 
-async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_so(two: Two) -> None:
+async def test_unreachable_storage_is_retried_and_reported(two: Two) -> None:
     await two.one.commit(put("a"))
     two.broken.reachable = False
     two.broken.cut()
@@ -229,7 +229,7 @@ async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_s
     assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3}, "")
 
 
-async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
+async def test_storage_at_older_revision_is_not_followed(two: Two) -> None:
     await two.one.commit(put("a"))
     await two.one.commit(put("b"))
     two.broken.cut()
@@ -244,7 +244,7 @@ async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
     assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3, "c": 4}, "")
 
 
-async def test_who_waits_for_a_revision_or_a_write_goes_on_when_it_is_listed(two: Two) -> None:
+async def test_waiting_readers_and_writers_continue_after_relist(two: Two) -> None:
     await two.one.commit(put("a"))
     two.broken.cut()
     async with asyncio.TaskGroup() as group:
@@ -261,7 +261,7 @@ async def test_who_waits_for_a_revision_or_a_write_goes_on_when_it_is_listed(two
     assert json.loads(deleted.result().data)["text"] == "last"
 
 
-async def test_a_second_loss_forgets_what_was_before_the_first(two: Two) -> None:
+async def test_second_gap_discards_history_before_the_first(two: Two) -> None:
     await two.one.commit(put("a"))
     for key in "bc":
         two.broken.cut()
@@ -284,9 +284,7 @@ Step = tuple[str, bool]
     between=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=8),
     behind=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=4),
 )
-def test_whatever_is_lost_the_past_is_either_told_as_it_was_or_not_at_all(
-    before: list[Step], between: list[Step], behind: list[Step]
-) -> None:
+def test_past_after_gap_is_exact_or_unavailable(before: list[Step], between: list[Step], behind: list[Step]) -> None:
     states: list[dict[str, Record]] = [{}, {}]
     collection = Collection(Retention())
 

@@ -56,7 +56,7 @@ async def refused(client: WebhookClient, config: dict[str, Any], timeout: float 
     return str(refusal.value)
 
 
-async def test_a_document_is_posted_and_connections_are_used_again(client: WebhookClient, hook: Webhook) -> None:
+async def test_document_is_posted_and_connections_are_reused(client: WebhookClient, hook: Webhook) -> None:
     for _ in range(3):
         assert await post(client, hook.config) == b'{"a": 1}'
     request = hook.seen[0][0]
@@ -71,7 +71,7 @@ async def test_a_document_is_posted_and_connections_are_used_again(client: Webho
     assert len(hook.connections) == 1
 
 
-async def test_a_service_is_resolved_for_each_call_and_its_name_verified(
+async def test_service_is_resolved_per_call_and_name_is_verified(
     client: WebhookClient, hook: Webhook, resolver: Resolver
 ) -> None:
     service = {"namespace": "ns", "name": "hook", "path": "/a/b", "port": 8443}
@@ -86,7 +86,7 @@ async def test_a_service_is_resolved_for_each_call_and_its_name_verified(
     assert "x509" in await refused(client, {"service": {"namespace": "ns", "name": "other"}, "caBundle": hook.ca})
 
 
-async def test_redirects_are_followed_within_the_server_of_a_webhook(client: WebhookClient, hook: Webhook) -> None:
+async def test_redirects_are_followed_within_the_same_server(client: WebhookClient, hook: Webhook) -> None:
     async def answer(request: web.BaseRequest, review: Any) -> Any:
         if request.path == "/convert":
             return web.Response(status=307, headers={"Location": "/else where?a=b"})
@@ -103,14 +103,14 @@ async def test_redirects_are_followed_within_the_server_of_a_webhook(client: Web
     assert await refused(client, hook.config) == "stopped after 10 redirects"
 
 
-async def test_an_authority_that_is_not_named_is_not_believed(client: WebhookClient, hook: Webhook) -> None:
+async def test_unknown_ca_is_rejected(client: WebhookClient, hook: Webhook) -> None:
     unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     assert (await refused(client, {"url": hook.config["url"]})).endswith(unknown)
     assert "no usable PEM certificate" in await refused(client, {**hook.config, "caBundle": "bm9uZQ=="})
     assert hook.seen == []
 
 
-async def test_what_is_not_there(client: WebhookClient, hook: Webhook) -> None:
+async def test_unreachable_or_missing_target_is_an_error(client: WebhookClient, hook: Webhook) -> None:
     unreachable = {"url": "https://127.0.0.1:1/x", "caBundle": hook.ca}
     connect = "dial tcp 127.0.0.1:1: connect: connection refused"
     assert await refused(client, unreachable) == f'Post "https://127.0.0.1:1/x?timeout=10s": {connect}'
@@ -140,7 +140,7 @@ async def test_what_is_not_there(client: WebhookClient, hook: Webhook) -> None:
         (web.Response(status=429, text="slow"), "the server has received too many requests"),
     ],
 )
-async def test_an_answer_without_a_document_is_a_failure(
+async def test_response_without_document_is_an_error(
     client: WebhookClient, hook: Webhook, answer: web.Response, why: str
 ) -> None:
     hook.answer = lambda _: answer
@@ -161,7 +161,7 @@ async def test_retry_after_header_of_webhook_is_followed(client: WebhookClient, 
     assert len(hook.seen) == 11
 
 
-async def test_a_call_is_bounded_in_time(client: WebhookClient, hook: Webhook, tmp_path: Path) -> None:
+async def test_call_has_a_timeout(client: WebhookClient, hook: Webhook, tmp_path: Path) -> None:
     async def hang(_: Any) -> Any:
         await asyncio.sleep(60)
 
@@ -176,7 +176,7 @@ async def test_a_call_is_bounded_in_time(client: WebhookClient, hook: Webhook, t
 
 
 @pytest.mark.parametrize("has_length", [True, False])
-async def test_an_answer_is_bounded_in_size(client: WebhookClient, hook: Webhook, has_length: bool) -> None:
+async def test_response_size_is_limited(client: WebhookClient, hook: Webhook, has_length: bool) -> None:
     async def flood(_: Any) -> Any:
         if has_length:
             return b"x" * 100_001
@@ -189,7 +189,7 @@ async def test_an_answer_is_bounded_in_size(client: WebhookClient, hook: Webhook
     assert "the answer is larger than 100000 bytes" in await refused(client, hook.config)
 
 
-async def test_of_configurations_the_latest_are_kept(client: WebhookClient, hook: Webhook) -> None:
+async def test_latest_configurations_are_cached(client: WebhookClient, hook: Webhook) -> None:
     for path in ("a", "b", "c", "d", "a"):
         await post(client, {**hook.config, "url": f"https://127.0.0.1:{hook.port}/{path}"})
     assert len(hook.connections) == 5
@@ -216,11 +216,11 @@ REVIEW = ("apiextensions.k8s.io", ("v1", "v1beta1"), "ConversionReview")
         ),
     ],
 )
-def test_what_is_no_review(data: bytes, why: str) -> None:
+def test_malformed_review_is_rejected(data: bytes, why: str) -> None:
     with pytest.raises(WebhookError, match=why):
         decode_review(data, *REVIEW)
 
 
-def test_a_review() -> None:
+def test_valid_review_is_decoded() -> None:
     assert decode_review(b"{}", *REVIEW) == {}
     assert decode_review(b'{"kind":"ConversionReview","response":{}}', *REVIEW)["response"] == {}

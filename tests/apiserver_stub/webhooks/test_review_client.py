@@ -48,7 +48,7 @@ async def refused(webhook: ReviewWebhook) -> ReviewError:
     return refusal.value
 
 
-async def test_a_review_is_posted_to_the_path_of_the_file(hook: Webhook, opened: Open) -> None:
+async def test_review_is_posted_to_path_in_file(hook: Webhook, opened: Open) -> None:
     webhook = opened(kubeconfig(hook, {"token": "secret"}))
     for _ in range(3):
         assert await webhook.post(REVIEW) == ALLOWED
@@ -72,7 +72,7 @@ async def test_review_by_impersonating_user_has_its_headers(hook: Webhook, opene
     assert request.headers.getall("Impersonate-Group") == ["a,b", "c"]
 
 
-async def test_tokens_are_read_again_when_they_are_refused(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+async def test_rejected_token_is_read_again(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     webhook = opened(kubeconfig(hook, {"tokenFile": str(token)}))
@@ -89,7 +89,7 @@ async def test_tokens_are_read_again_when_they_are_refused(hook: Webhook, opened
     assert shown == ["Bearer first", "Bearer second"]
 
 
-async def test_a_program_gives_credentials(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+async def test_exec_plugin_provides_credentials(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -103,7 +103,7 @@ async def test_a_program_gives_credentials(hook: Webhook, opened: Open, tmp_path
     assert hook.seen[0][0].headers.get("Authorization") == "Bearer printed"
 
 
-async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
+async def test_credentials_are_not_sent_in_plain_text(tmp_path: Path) -> None:
     received: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,9 +142,7 @@ async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
         (422, "Invalid", 1),
     ],
 )
-async def test_refusals_that_pass_are_asked_again(
-    hook: Webhook, opened: Open, status: int, reason: str, asked: int
-) -> None:
+async def test_temporary_errors_are_retried(hook: Webhook, opened: Open, status: int, reason: str, asked: int) -> None:
     failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "mine", "reason": reason}
     hook.answer = lambda _: (
         web.json_response({**failure, "code": status}, status=status) if reason else web.Response(status=status)
@@ -155,7 +153,7 @@ async def test_refusals_that_pass_are_asked_again(
         assert error.message == "mine"
 
 
-async def test_an_attempt_that_succeeds_ends_the_asking(hook: Webhook, opened: Open) -> None:
+async def test_successful_attempt_ends_the_retries(hook: Webhook, opened: Open) -> None:
     seen: list[tuple[str, int]] = []
     answers = iter([web.Response(status=500), web.Response(status=504), ALLOWED])
     hook.answer = lambda _: next(answers)
@@ -190,19 +188,19 @@ async def test_retry_after_header_of_server_is_followed(hook: Webhook, opened: O
     ],
     ids=lambda answer: str(answer)[:40],
 )
-async def test_answers_that_are_none(hook: Webhook, opened: Open, answer: Any) -> None:
+async def test_malformed_answers_are_errors(hook: Webhook, opened: Open, answer: Any) -> None:
     hook.answer = lambda _: answer
     assert not (await refused(opened())).timed_out
     assert len(hook.seen) == 1
 
 
 @pytest.mark.parametrize("answer", [{"status": {"allowed": True}}, {**ALLOWED, "status": None}, {**ALLOWED, "x": 1}])
-async def test_answers_that_are_odd_and_taken(hook: Webhook, opened: Open, answer: Any) -> None:
+async def test_unusual_answers_are_accepted(hook: Webhook, opened: Open, answer: Any) -> None:
     hook.answer = lambda _: answer
     assert await opened().post(REVIEW) == answer
 
 
-async def test_a_server_that_hangs_ends_in_time(hook: Webhook, opened: Open) -> None:
+async def test_hanging_server_times_out(hook: Webhook, opened: Open) -> None:
     hook.answer = lambda _: asyncio.sleep(60)
     seen: list[str] = []
     webhook = opened(limits=ReviewLimits(attempt=0.05), observe=lambda result, *_: seen.append(result))
@@ -214,7 +212,7 @@ async def test_a_server_that_hangs_ends_in_time(hook: Webhook, opened: Open) -> 
     await slow.close()
 
 
-async def test_no_more_wait_than_may(hook: Webhook, opened: Open) -> None:
+async def test_concurrent_requests_are_limited(hook: Webhook, opened: Open) -> None:
     release, busy = asyncio.Event(), asyncio.Event()
 
     async def answer(_: Tree) -> Any:
@@ -234,7 +232,7 @@ async def test_no_more_wait_than_may(hook: Webhook, opened: Open) -> None:
     assert len(hook.connections) <= 4
 
 
-async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+async def test_server_going_down_and_up_is_handled(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     webhook = opened()
     await webhook.post(REVIEW)
 
@@ -250,13 +248,13 @@ async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Open, tm
     assert await webhook.post(REVIEW) == ALLOWED
 
 
-async def test_documents_are_handed_over(hook: Webhook, opened: Open) -> None:
+async def test_documents_are_sent_unchanged(hook: Webhook, opened: Open) -> None:
     hook.answer = lambda _: b"ok"
     await opened().send(b'{"kind":"EventList"}')
     assert hook.take() == [{"kind": "EventList"}]
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_files_are_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_text("")
     no_pair = kubeconfig(Webhook(tmp_path), {"client-certificate": "c.pem"})
@@ -265,7 +263,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
             ReviewWebhook(file, "--some-flag")
 
 
-def test_pauses_grow_by_half_and_a_random_part() -> None:
+def test_pauses_grow_by_half_with_jitter() -> None:
     for _ in range(100):
         pauses = list(RetryBackoff().pauses())
         assert len(pauses) == 4

@@ -63,7 +63,7 @@ def started(folder: Path) -> ApiServer:
 
 
 @pytest.mark.virtual
-async def test_what_they_began_is_whole_and_told_once(tmp_path: Path) -> None:
+async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> None:
     api = started(tmp_path)
     await api.start()
     version, chosen = (await listed(api))["metadata"]["resourceVersion"], random.Random(7)

@@ -279,7 +279,7 @@ def drawn(limit: int) -> int:
 
 
 @pytest.mark.virtual(seeds=3)
-async def test_each_endpoint_in_trouble_and_back(tmp_path: Path) -> None:
+async def test_each_endpoint_fails_and_recovers(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     async with cluster.running():
         watcher = Watcher(cluster)
@@ -303,7 +303,7 @@ async def test_each_endpoint_in_trouble_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.virtual
-async def test_who_floods_an_endpoint_that_hangs_keeps_others_of_a_priority_level_waiting_for_one_timeout_at_most(
+async def test_hanging_authorizer_delays_others_at_most_one_timeout(
     tmp_path: Path,
 ) -> None:
     """A request has its seat while the authorizer is asked, so that a flood can hold all seats of its level."""

@@ -44,7 +44,7 @@ def _without_suffixes(value: Any) -> Any:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: Any) -> None:
     captured = {"RUN": "x1"}
     plugins = ",".join((*PLUGINS, *row.get("needs", ())))
     off = ",".join(row.get("off", ()))

@@ -55,7 +55,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_recorded_rows(started: Any, hook: Webhook, row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Any, hook: Webhook, row: Any) -> None:
     values = {"RUN": "x1", "WEBHOOK_URL": f"https://127.0.0.1:{hook.port}", "WEBHOOK_CA": hook.ca}
     row = substituted(row, values)
     hooks = Hooks(hook, {name.replace("${RUN}", "x1"): answer for name, answer in row["hooks"].items()})
@@ -110,7 +110,7 @@ def patched(*operations: Any) -> Any:
     return answer
 
 
-async def test_nobody_owns_what_a_webhook_made_of_a_change(started: Any, hook: Webhook) -> None:
+async def test_fields_set_by_webhook_in_update_have_no_owner(started: Any, hook: Webhook) -> None:
     """As recorded: the caller goes on owning what it sent, be it changed or not."""
     async with started() as api:
         await api.config("a")
@@ -135,7 +135,9 @@ async def test_nobody_owns_what_a_webhook_made_of_a_change(started: Any, hook: W
         ({"op": "remove", "path": "/metadata"}, 422, "metadata.name"),
     ],
 )
-async def test_a_webhook_changes_no_identity(started: Any, hook: Webhook, operation: Any, code: int, told: str) -> None:
+async def test_webhook_cannot_change_identity(
+    started: Any, hook: Webhook, operation: Any, code: int, told: str
+) -> None:
     """As recorded."""
     async with started() as api:
         before = await api.config("a")
@@ -149,7 +151,7 @@ async def test_a_webhook_changes_no_identity(started: Any, hook: Webhook, operat
         assert after["kind"] == "ConfigMap"
 
 
-async def test_managed_fields_that_are_none_are_not_taken(started: Any, hook: Webhook) -> None:
+async def test_invalid_managed_fields_from_webhook_are_ignored(started: Any, hook: Webhook) -> None:
     async with started() as api:
         hook.answer = patched({"op": "add", "path": "/metadata/managedFields", "value": [{"operation": "Odd"}]})
         await mutating(api, hook, "configmaps")

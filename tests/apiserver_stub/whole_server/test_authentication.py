@@ -42,7 +42,7 @@ BOOTSTRAP = {
 }  # fmt: skip
 
 
-async def test_bootstrap_tokens_let_in_where_they_are_on(started: Any) -> None:
+async def test_bootstrap_tokens_authenticate_if_enabled(started: Any) -> None:
     async with started("--enable-bootstrap-token-auth") as api:
         code, _ = await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
         assert code == 201
@@ -54,7 +54,7 @@ async def test_bootstrap_tokens_let_in_where_they_are_on(started: Any) -> None:
         assert await who(api, "abcdef.0123456789abcdef") == 401
 
 
-async def test_bootstrap_tokens_are_off_by_default_and_of_no_other_namespace(started: Any) -> None:
+async def test_bootstrap_tokens_are_off_by_default(started: Any) -> None:
     async with started() as api:
         await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
         assert await who(api, "abcdef.0123456789abcdef") == 401
@@ -74,7 +74,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
         yield found
 
 
-async def test_a_webhook_is_asked_about_tokens_that_nobody_knows(started: Any, hook: Webhook) -> None:
+async def test_unknown_tokens_are_sent_to_webhook(started: Any, hook: Webhook) -> None:
     named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(named, "--authentication-token-webhook-version=v1") as api:
         jane = {"username": "jane", "groups": ["g", "system:authenticated"]}
@@ -86,7 +86,7 @@ async def test_a_webhook_is_asked_about_tokens_that_nobody_knows(started: Any, h
         assert (code, review["status"]["authenticated"], review["status"]["user"]) == (201, True, jane)
 
 
-async def test_answers_are_remembered_as_long_as_the_flag_says(started: Any, hook: Webhook) -> None:
+async def test_webhook_cache_ttl_follows_the_flag(started: Any, hook: Webhook) -> None:
     named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(named, "--authentication-token-webhook-cache-ttl=0s") as api:
         for _ in range(2):
@@ -94,7 +94,7 @@ async def test_answers_are_remembered_as_long_as_the_flag_says(started: Any, hoo
         assert len(hook.take()) == 2
 
 
-async def test_a_file_that_leads_nowhere_is_named(started: Any, tmp_path: Path) -> None:
+async def test_missing_file_is_reported(started: Any, tmp_path: Path) -> None:
     file = tmp_path / "absent"
     with pytest.raises(ConfigError, match=f"--authentication-token-webhook-config-file: .*{file}"):
         async with started(f"--authentication-token-webhook-config-file={file}"):
@@ -142,7 +142,7 @@ def signed(tmp_path: Path) -> Signed:
     return Signed(tmp_path)
 
 
-async def test_the_token_of_a_secret_is_good_as_long_as_the_secret_holds_it(started: Any, signed: Signed) -> None:
+async def test_secret_token_is_valid_while_its_secret_exists(started: Any, signed: Signed) -> None:
     async with started(signed.flag) as api:
         token = await signed.prepare(api)
         found = await who(api, token)
@@ -169,7 +169,7 @@ async def test_the_token_of_a_secret_is_good_as_long_as_the_secret_holds_it(star
 
 
 @pytest.mark.one_process("it counts those whom a process lets wait")
-async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Webhook, tmp_path: Path) -> None:
+async def test_hanging_webhook_delays_no_other_caller(started: Any, hook: Webhook, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("good,joe,1\n")
     release = asyncio.Event()
 
@@ -192,7 +192,7 @@ async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Web
         assert {one if isinstance(one, int) else one["username"] for one in found} == {401, "late"}
 
 
-async def test_how_callers_were_recognized_is_counted(started: Any) -> None:
+async def test_authentications_are_counted(started: Any) -> None:
     async with started() as api:
         await who(api, "forged")
         for certificate in (Certificate("admin", ("system:masters",)), Certificate("a@b.c", expires=4_000_000_000.0)):
@@ -206,7 +206,7 @@ async def test_how_callers_were_recognized_is_counted(started: Any) -> None:
         assert "apiserver_client_certificate_expiration_seconds_count 1" in lines
 
 
-async def test_audit_is_told_how_and_as_whom_callers_came(started: Any, signed: Signed, tmp_path: Path) -> None:
+async def test_audit_names_credential_and_impersonator(started: Any, signed: Signed, tmp_path: Path) -> None:
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
     (tmp_path / "policy").write_text(json.dumps(policy))
     flags = f"--audit-policy-file={tmp_path / 'policy'}", f"--audit-log-path={tmp_path / 'log'}"

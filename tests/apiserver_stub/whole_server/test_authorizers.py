@@ -36,7 +36,7 @@ def pod(name: str, node: str) -> Tree:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def test_a_node_reads_what_its_pods_need(started: Started) -> None:
+async def test_node_reads_objects_its_pods_need(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
         for name in ("mine", "other"):
             assert (await api("POST", SECRETS, {"metadata": {"name": name}}))[0] == 201
@@ -55,7 +55,7 @@ async def test_a_node_reads_what_its_pods_need(started: Started) -> None:
         assert await status(api, NODE, f"{SECRETS}/mine") == 403
 
 
-async def test_what_nodes_may_is_the_same_after_a_restart(started: Started) -> None:
+async def test_node_permissions_survive_restart(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
         assert (await api("POST", SECRETS, {"metadata": {"name": "mine"}}))[0] == 201
         assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
@@ -125,7 +125,7 @@ async def bind(api: Any, user: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("NoOpinion", 200), ("Deny", 500)])
-async def test_a_webhook_that_fails_lets_nobody_in(started: Started, hook: Webhook, policy: str, bound: int) -> None:
+async def test_failing_webhook_allows_nothing(started: Started, hook: Webhook, policy: str, bound: int) -> None:
     async with started(configured(hook, policy)) as api:
         await bind(api, "ann")
         hook.answer = says(allowed=True)
@@ -146,7 +146,7 @@ async def test_a_webhook_that_fails_lets_nobody_in(started: Started, hook: Webho
         assert await status(api, JOE, SECRETS) == 200
 
 
-async def test_a_webhook_that_dies_and_comes_back(started: Started, hook: Webhook) -> None:
+async def test_webhook_going_down_and_up_is_handled(started: Started, hook: Webhook) -> None:
     hook.answer = says(allowed=True)
     async with started(configured(hook, "Deny")) as api:
         assert await status(api, JOE, SECRETS) == 200
@@ -157,7 +157,7 @@ async def test_a_webhook_that_dies_and_comes_back(started: Started, hook: Webhoo
         assert await status(api, JOE, SECRETS) == 200
 
 
-async def test_many_who_ask_a_webhook_that_hangs(started: Started, hook: Webhook) -> None:
+async def test_many_requests_to_a_hanging_webhook_time_out(started: Started, hook: Webhook) -> None:
     """They all end in time, and nobody else waits for them."""
     async with started(configured(hook, "Deny")) as api:
         hook.answer = lambda _: asyncio.sleep(60)
@@ -168,7 +168,7 @@ async def test_many_who_ask_a_webhook_that_hangs(started: Started, hook: Webhook
         assert {task.result() for task in asked} == {500}
 
 
-async def test_what_is_counted_of_requests(started: Started, hook: Webhook) -> None:
+async def test_decisions_are_counted(started: Started, hook: Webhook) -> None:
     async with started(configured(hook, "Deny")) as api:
         for answer in ({"allowed": True}, {"allowed": False}, {"denied": True}, {"allowed": 1}):
             hook.answer = says(**answer)

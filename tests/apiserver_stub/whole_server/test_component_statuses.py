@@ -20,7 +20,7 @@ async def _down() -> str:
     return "nobody listens"
 
 
-async def test_the_store_is_a_component(started: Any, disk: Any) -> None:
+async def test_storage_is_a_component(started: Any, disk: Any) -> None:
     async with started() as api:
         condition = {"type": "Healthy", "status": "True", "message": "ok"}
         assert (await api("GET", f"{PATH}/etcd-0"))[1] == {
@@ -35,7 +35,7 @@ async def test_the_store_is_a_component(started: Any, disk: Any) -> None:
         assert (condition["status"], "no space left" in condition["message"]) == ("False", True)
 
 
-async def test_components_beside_it_are_asked(speak: Any) -> None:
+async def test_other_components_are_queried(speak: Any) -> None:
     flags = FLAGS.parse(("--storage-backend=memory",))
     server = build(flags, Runtime("test"), components={"scheduler": _down})
     await server.start()

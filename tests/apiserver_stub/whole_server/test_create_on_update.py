@@ -92,7 +92,7 @@ async def test_create_of_one_name_allows_put_of_that_name(eve: Caller, admin: Ca
     assert (await eve("PUT", f"{LEASES}/one", named(lease)))[0] == 201
 
 
-async def test_invalid_new_object_is_refused_as_invalid_first(eve: Caller) -> None:
+async def test_invalid_new_object_is_rejected_as_invalid_first(eve: Caller) -> None:
     code, _ = await eve("PUT", f"{LEASES}/one", named({"spec": {"leaseDurationSeconds": -1}}))
     assert code == 422
 

@@ -84,7 +84,7 @@ def of_group(group: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("group", sorted({row["group"] for row in rows("custom_objects.jsonl")}))
-async def test_recorded_rows(started: Callable[..., Any], group: str) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], group: str) -> None:
     failed = []
     async with started() as api:
         for row in of_group(group):
@@ -99,7 +99,7 @@ async def test_recorded_rows(started: Callable[..., Any], group: str) -> None:
     assert not [told for told in failed if not told.startswith(OTHERWISE)]
 
 
-async def test_more_that_a_real_server_was_asked(started: Callable[..., Any]) -> None:
+async def test_additional_recorded_steps(started: Callable[..., Any]) -> None:
     """Steps beyond those facts, recorded of kube-apiserver 1.36: limits, nulls, rules, apply, scales, metadata."""
     definitions = {**FIXTURES, **{row["id"]: row["manifest"] for row in rows("custom_more_fixtures.jsonl")}}
     failed = []
@@ -113,7 +113,7 @@ async def test_more_that_a_real_server_was_asked(started: Callable[..., Any]) ->
     assert not failed
 
 
-async def test_numbers_without_a_fraction_are_whole(started: Callable[..., Any]) -> None:
+async def test_whole_floats_are_returned_as_integers(started: Callable[..., Any]) -> None:
     """A client in Go reads `1.0` as no integer."""
     async with started() as api:
         Player(api).define(FIXTURES["widget"])

@@ -48,7 +48,7 @@ async def ask(server: ApiServer, path: str, body: Any = None, **query: str) -> t
     return answer.status, [json.loads(line) async for chunk in answer.body for line in chunk.splitlines()]
 
 
-async def test_a_revision_that_only_others_reached_is_reached_by_all(pair: list[ApiServer], etcd: Etcd) -> None:
+async def test_foreign_keys_advance_the_revision_of_all_servers(pair: list[ApiServer], etcd: Etcd) -> None:
     """Keys of other clusters move the revision on, and one server may hear of that before the other does."""
     one, other = pair
     stranger = storage_at(new_prefix(), etcd.urls)
@@ -67,7 +67,7 @@ async def test_a_revision_that_only_others_reached_is_reached_by_all(pair: list[
     await stranger.close()
 
 
-async def test_what_one_has_acknowledged_the_other_answers_at_the_same_revision(pair: list[ApiServer]) -> None:
+async def test_acknowledged_write_is_visible_at_other_server(pair: list[ApiServer]) -> None:
     for number in range(20):
         server, reader = pair[number % 2], pair[1 - number % 2]
         code, made = await ask(server, CONFIGS, {"metadata": {"name": f"c{number}"}})
@@ -75,7 +75,7 @@ async def test_what_one_has_acknowledged_the_other_answers_at_the_same_revision(
         assert await ask(reader, f"{CONFIGS}/c{number}") == (200, made)
 
 
-async def test_health_tells_of_etcd_by_its_name(pair: list[ApiServer]) -> None:
+async def test_health_checks_name_etcd(pair: list[ApiServer]) -> None:
     for path in ("/healthz/etcd", "/livez/etcd", "/readyz/etcd", "/readyz/etcd-readiness"):
         answer = await pair[0].handle(Request("GET", path, (), {}, b"", ADMIN))
         assert (answer.status, answer.body) == (200, b"ok")

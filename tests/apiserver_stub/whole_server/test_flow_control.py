@@ -48,7 +48,7 @@ def told(response: Response) -> tuple[str | None, ...]:
 
 
 @pytest.mark.virtual
-async def test_schemas_and_levels_are_followed_as_they_come_and_go(started: Any) -> None:
+async def test_added_and_removed_schemas_and_levels_take_effect(started: Any) -> None:
     async with started() as api:
         assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
         assert told(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
@@ -64,7 +64,7 @@ async def test_schemas_and_levels_are_followed_as_they_come_and_go(started: Any)
 
 
 @pytest.mark.virtual
-async def test_the_status_of_a_schema_says_whether_its_level_exists(started: Any) -> None:
+async def test_schema_status_reports_missing_level(started: Any) -> None:
     async def condition(api: Any) -> tuple[str, str, list[str]]:
         await asyncio.sleep(1)
         _, found = await api("GET", f"{API}/flowschemas/mine")
@@ -95,7 +95,7 @@ async def test_the_status_of_a_schema_says_whether_its_level_exists(started: Any
 
 @pytest.mark.virtual
 @pytest.mark.one_process("it counts seats, of which each process has its part")
-async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_begun(started: Any) -> None:
+async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) -> None:
     async with started() as api:
         await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
         await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
@@ -143,7 +143,7 @@ async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_beg
 
 
 @pytest.mark.virtual
-async def test_without_fairness_nobody_is_told_of_schemas(started: Any) -> None:
+async def test_without_fairness_responses_name_no_schema(started: Any) -> None:
     async with started("--enable-priority-and-fairness=false", "--max-requests-inflight=1") as api:
         response = await ask(api.server)
         assert (response.status, told(response)) == (200, (None, None))
@@ -151,7 +151,7 @@ async def test_without_fairness_nobody_is_told_of_schemas(started: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_dumps_are_pages_of_the_server(started: Any) -> None:
+async def test_dumps_are_served(started: Any) -> None:
     async with started() as api:
         response = await api.send("GET", "/debug/api_priority_and_fairness/dump_priority_levels")
         assert (response.status, response.body.splitlines()[2].split(b",")[0]) == (200, b"exempt")
@@ -162,7 +162,7 @@ async def test_dumps_are_pages_of_the_server(started: Any) -> None:
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data/flow_control.jsonl").read_text().splitlines()]
 
 
-async def test_schemas_and_levels_are_judged_as_by_a_real_server(started: Any) -> None:
+async def test_schemas_and_levels_are_validated_like_upstream(started: Any) -> None:
     async with started() as api:
         for kind, name, spec, code, causes in RECORDED:
             body = {"metadata": {"name": name}, "spec": spec}
@@ -175,7 +175,7 @@ async def test_schemas_and_levels_are_judged_as_by_a_real_server(started: Any) -
             assert sorted(shown) == sorted(causes), spec
 
 
-async def test_what_is_mandatory_stays_but_for_the_shares_of_exempt_requests(started: Any) -> None:
+async def test_mandatory_objects_allow_only_changed_exempt_shares(started: Any) -> None:
     async with started() as api:
 
         async def changed(path: str, **spec: Any) -> int:
@@ -198,7 +198,7 @@ REQUESTS = [
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", REQUESTS, ids=lambda row: row["id"])
-async def test_recorded_requests_are_classified_as_by_a_real_server(started: Any, row: Any) -> None:
+async def test_recorded_requests_are_classified_like_upstream(started: Any, row: Any) -> None:
     captured = {"RUN": "x1"}
     async with started("--authorization-mode=Node,RBAC") as api, Tasks() as tasks:
         tasks.start(api.server.run(), name="server")
@@ -230,7 +230,7 @@ def _request(step: Any, captured: Any) -> Request:
 
 
 @pytest.mark.virtual
-async def test_nothing_is_left_of_streams_that_have_ended(started: Any, tmp_path: Path) -> None:
+async def test_ended_streams_leave_nothing_behind(started: Any, tmp_path: Path) -> None:
     policy = tmp_path / "policy.json"
     rules = [{"level": "Metadata"}]
     policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))

@@ -201,11 +201,11 @@ async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
         yield found
 
 
-async def test_good_credentials_of_each_kind_let_in(victim: Victim) -> None:
+async def test_valid_credentials_of_each_kind_are_accepted(victim: Victim) -> None:
     for name, row in GOOD.items():
         assert await victim.who(await request_of(row, victim)) == name.strip(), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_nobody_is_let_in(victim: Victim, kind: str) -> None:
+async def test_forged_credentials_are_rejected(victim: Victim, kind: str) -> None:
     assert not await let_in(victim, KINDS[kind])

@@ -69,7 +69,7 @@ async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
         yield found
 
 
-async def test_joe_becomes_nobody_else(victim: Victim) -> None:
+async def test_joe_cannot_impersonate(victim: Victim) -> None:
     became = {}
     for name, request in IMPERSONATING.items():
         found = await victim.who(request)
@@ -88,7 +88,7 @@ async def test_joe_becomes_nobody_else(victim: Victim) -> None:
     assert set(IMPERSONATING) - set(refused) <= let_through, "these name no header of impersonation"
 
 
-async def test_what_is_asked_in_vain_in_anothers_name_is_not_done(victim: Victim) -> None:
+async def test_rejected_impersonation_has_no_effect(victim: Victim) -> None:
     for name, request in IMPERSONATING.items():
         path, body = f"{NS}/configmaps", json.dumps(named("stolen")).encode()
         asked = Request("POST", path, request.query, request.headers, body, None, request.repeated)

@@ -42,7 +42,7 @@ def create(group: asyncio.TaskGroup, api: Any, name: str) -> asyncio.Task[Any]:
 
 
 @pytest.mark.virtual
-async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(started: Any, backend: SlowBackend) -> None:
+async def test_create_fails_if_namespace_is_deleted_while_queued(started: Any, backend: SlowBackend) -> None:
     """States and transitions, rule 2: nothing outlives its namespace."""
     async with started() as api:
         await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -62,7 +62,7 @@ async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(start
 
 
 @pytest.mark.virtual
-async def test_nothing_is_created_behind_the_removal_of_its_namespace(started: Any, backend: SlowBackend) -> None:
+async def test_create_fails_behind_submitted_namespace_removal(started: Any, backend: SlowBackend) -> None:
     """The removal is submitted and not yet durable: a create that comes then waits for it, and finds no namespace."""
     async with started() as api:
         await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})

@@ -96,7 +96,9 @@ def named(setup: Any) -> Any:
 
 
 @pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
-async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path) -> None:
+async def test_answers_match_kube_apiserver(
+    setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path
+) -> None:
     hook.answer_request = Policy().respond
     (tmp_path / "audit.yaml").write_text(AUDIT)
     (tmp_path / "conf.yaml").write_text(setup["files"]["conf.yaml"].replace("@DIR@/ik.yaml", kubeconfig(hook)))
@@ -159,7 +161,7 @@ async def opened(hook: Webhook) -> AsyncIterator[Callable[..., ImagePolicyWebhoo
 Make = Callable[..., ImagePolicyWebhook]
 
 
-async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook, opened: Make) -> None:
+async def test_hanging_server_delays_pod_at_most_its_timeout(hook: Webhook, opened: Make) -> None:
     async def hang(_: web.BaseRequest, review: Tree) -> Any:
         if review["spec"]["containers"][0]["image"] == "slow":
             await asyncio.Event().wait()
@@ -174,7 +176,7 @@ async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook
     await opened().check_pod(about("quick"))
 
 
-async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opened: Make) -> None:
+async def test_pods_beyond_waiting_limit_are_rejected(hook: Webhook, opened: Make) -> None:
     gate = asyncio.Event()
 
     async def wait(_: web.BaseRequest, review: Tree) -> Any:
@@ -189,7 +191,7 @@ async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opene
     assert all(isinstance(one, Forbidden) for one in outcomes)
 
 
-async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Make) -> None:
+async def test_server_going_down_and_up_is_handled(hook: Webhook, opened: Make) -> None:
     plugin = opened(allow_ttl=-1)
     await plugin.check_pod(about())
     await hook.stop()
@@ -203,7 +205,7 @@ async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Make) ->
     "answer",
     [b" " * 200_000, b'{"status":{"allowed":true', b"[" * 1000, b"\xff", b'{"kind":"ImageReview","status":[1]}'],
 )
-async def test_nonsense_allows_nothing(answer: bytes, hook: Webhook, opened: Make) -> None:
+async def test_malformed_answer_allows_nothing(answer: bytes, hook: Webhook, opened: Make) -> None:
     hook.answer = lambda _: answer
     plugin = opened()
     with refused("image policy webhook failed"):
@@ -212,7 +214,7 @@ async def test_nonsense_allows_nothing(answer: bytes, hook: Webhook, opened: Mak
     await plugin.check_pod(about())
 
 
-async def test_who_wants_to_know_the_same_asks_once(hook: Webhook, opened: Make) -> None:
+async def test_concurrent_equal_questions_are_joined(hook: Webhook, opened: Make) -> None:
     plugin = opened()
     await asyncio.gather(*(plugin.check_pod(about(name=f"p{number}")) for number in range(20)))
     assert len(hook.take()) == 1

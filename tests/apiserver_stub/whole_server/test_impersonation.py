@@ -21,7 +21,7 @@ def named(row: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", [named(row) for row in ROWS])
-async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: Any) -> None:
     captured = {"RUN": "x1"}
     async with started("--authorization-mode=RBAC") as api:
         for number, step in enumerate(row["steps"]):

@@ -161,7 +161,7 @@ EVENTS = {JSON: lines_of, f"{PROTOBUF};stream=watch": frames_of, "application/cb
 MARKS = "allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
 
 
-async def test_a_watch_tells_the_same_in_every_medium(wire: RawClient) -> None:
+async def test_watch_events_are_equal_in_every_media_type(wire: RawClient) -> None:
     """API concepts, Headers and media types, and Watching, rule 2."""
     await wire.config("a")
     accepts = (JSON, f"{PROTOBUF};stream=watch", CBOR)
@@ -196,7 +196,7 @@ def without_nothing(tree: Any) -> Any:
     return [without_nothing(child) for child in tree] if isinstance(tree, list) else tree
 
 
-async def test_only_the_first_table_of_a_stream_has_columns(wire: RawClient) -> None:
+async def test_only_first_table_of_stream_has_columns(wire: RawClient) -> None:
     await wire.config("a")
     reader = await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=AS_TABLE)
     await head(reader)
@@ -208,7 +208,7 @@ async def test_only_the_first_table_of_a_stream_has_columns(wire: RawClient) -> 
 
 
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR, AS_TABLE])
-async def test_long_lists_come_compressed_and_are_the_same(wire: RawClient, accept: str) -> None:
+async def test_long_lists_are_compressed_and_equal(wire: RawClient, accept: str) -> None:
     """API concepts, Response compression."""
     for number in range(60):
         await wire.config(str(number), "x" * 20_000)
@@ -222,7 +222,7 @@ async def test_long_lists_come_compressed_and_are_the_same(wire: RawClient, acce
     assert len(found.body) < len(identity.body) / 5
 
 
-async def test_what_is_small_or_has_no_end_is_not_compressed(wire: RawClient) -> None:
+async def test_small_bodies_and_watches_are_not_compressed(wire: RawClient) -> None:
     await wire.config("large", "x" * 900_000)
     large = await wire.ask("GET", f"{CONFIGS}/large", accept_encoding="gzip")
     assert json.loads(gzip.decompress(large.body))["data"]["k"] == "x" * 900_000
@@ -251,7 +251,7 @@ async def test_what_is_small_or_has_no_end_is_not_compressed(wire: RawClient) ->
     ],
 )
 @pytest.mark.parametrize("accept", [JSON, YAML, CBOR, PROTOBUF])
-async def test_an_answer_may_be_in_another_medium_than_the_body(
+async def test_response_media_type_may_differ_from_body(
     wire: RawClient, media: str, write: Callable[[Any], bytes], accept: str
 ) -> None:
     """API concepts, Headers and media types: a response type may differ from the request type."""
@@ -268,7 +268,7 @@ async def test_an_answer_may_be_in_another_medium_than_the_body(
     assert READ[accept](missing.body)["reason"] == "NotFound"
 
 
-async def test_what_is_applied_may_be_cbor(wire: RawClient) -> None:
+async def test_cbor_can_be_applied(wire: RawClient) -> None:
     tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
     target, media = f"{CONFIGS}/a?fieldManager=me", "application/apply-patch+cbor"
     made = await wire.ask("PATCH", target, cbor.dump(json.dumps(tree).encode()), content_type=media)
@@ -291,7 +291,9 @@ async def test_what_is_applied_may_be_cbor(wire: RawClient) -> None:
         ("POST", CONFIGS, "application/apply-patch+yaml"),
     ],
 )
-async def test_bodies_that_are_not_read_are_refused(plain: RawClient, method: str, target: str, media: str) -> None:
+async def test_unsupported_body_media_types_are_rejected(
+    plain: RawClient, method: str, target: str, media: str
+) -> None:
     """API concepts, Versioning: CBOR is off until its feature is on."""
     found = await plain.ask(method, target, b"\xa0", content_type=media)
     status = json.loads(found.body)
@@ -301,14 +303,14 @@ async def test_bodies_that_are_not_read_are_refused(plain: RawClient, method: st
 
 
 @pytest.mark.parametrize("target", [CONFIGS, f"{CONFIGS}?watch=1", f"{CONFIGS}/kube-root-ca.crt", "/api/v1/nodes"])
-async def test_cbor_is_not_answered_either(plain: RawClient, target: str) -> None:
+async def test_cbor_is_not_served_by_default(plain: RawClient, target: str) -> None:
     found = await plain.ask("GET", target, accept=CBOR)
     status = json.loads(found.body)
     assert (found.status, status["reason"]) == (406, "NotAcceptable")
     assert status["message"].startswith("only the following media types are accepted: application/json, ")
 
 
-def test_a_server_without_the_package_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cbor_without_package_fails_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbor, "available", lambda: False)
     flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", "--feature-gates=AllAlpha=true")
     with pytest.raises(ValueError, match="needs the package cbor2"):
@@ -316,6 +318,6 @@ def test_a_server_without_the_package_says_what_it_needs(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("accept", ["", AS_TABLE, PROTOBUF])
-async def test_pages_that_are_no_resources_are_what_they_are(plain: RawClient, accept: str) -> None:
+async def test_other_pages_ignore_accept_header(plain: RawClient, accept: str) -> None:
     found = await plain.ask("GET", "/version", accept=accept)
     assert (found.status, found.headers["content-type"]) == (200, JSON)

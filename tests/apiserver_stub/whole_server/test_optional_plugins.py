@@ -27,7 +27,7 @@ def named(setup: Any) -> Any:
 
 
 @pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
-async def test_recorded_rows(setup: Any, started: Callable[..., Any], tmp_path: Path) -> None:
+async def test_answers_match_kube_apiserver(setup: Any, started: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in setup["files"].items():
         (tmp_path / name).write_text(text)
     flags = [flag.replace("@DIR@", str(tmp_path)) for flag in setup["flags"]]

@@ -88,7 +88,7 @@ def pod(name: str, **labels: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
-async def test_a_package_adds_a_plugin(started: Callable[..., Any], install: Install, tmp_path: Path) -> None:
+async def test_package_adds_a_plugin(started: Callable[..., Any], install: Install, tmp_path: Path) -> None:
     install("team_label", CODE, "team_label:team_label")
     (tmp_path / "a.yaml").write_text(DOCUMENT % "b")
     flags = ["--enable-admission-plugins=TeamLabel", f"--admission-control-config-file={tmp_path}/a.yaml"]
@@ -107,7 +107,7 @@ async def test_a_package_adds_a_plugin(started: Callable[..., Any], install: Ins
         assert f"{family}{{{labels}}}" in metrics
 
 
-async def test_without_the_flag_it_is_off(started: Callable[..., Any], install: Install) -> None:
+async def test_plugin_is_off_without_the_flag(started: Callable[..., Any], install: Install) -> None:
     install("team_label", CODE, "team_label:team_label")
     async with started() as api:
         assert (await api.send("POST", PODS, pod("p", team="c"))).status == 201
@@ -128,7 +128,7 @@ async def test_without_the_flag_it_is_off(started: Callable[..., Any], install: 
         ),
     ],
 )
-async def test_what_cannot_be_used_ends_the_start(
+async def test_unusable_plugin_fails_the_start(
     code: str, entry: str, message: str, started: Callable[..., Any], install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "broken", raising=False)
@@ -139,7 +139,7 @@ async def test_what_cannot_be_used_ends_the_start(
     assert message in str(refusal.value)
 
 
-async def test_a_name_is_that_of_one_package(started: Callable[..., Any], install: Install) -> None:
+async def test_plugin_name_must_be_unique(started: Callable[..., Any], install: Install) -> None:
     install("one", CODE, "one:team_label")
     install("two", CODE, "two:team_label")
     with pytest.raises(ValueError, match=r"is in two packages: the package (one|two) .*the package (one|two)"):
@@ -149,7 +149,7 @@ async def test_a_name_is_that_of_one_package(started: Callable[..., Any], instal
         FLAGS.parse(["--enable-admission-plugins=TeamLabels"])
 
 
-async def test_its_configuration_is_judged(started: Callable[..., Any], install: Install, tmp_path: Path) -> None:
+async def test_plugin_configuration_is_validated(started: Callable[..., Any], install: Install, tmp_path: Path) -> None:
     install("team_label", CODE, "team_label:team_label")
     (tmp_path / "a.yaml").write_text(DOCUMENT % "c")
     flags = ["--enable-admission-plugins=TeamLabel", f"--admission-control-config-file={tmp_path}/a.yaml"]
@@ -188,7 +188,7 @@ def config_map(name: str) -> ConfigMap:
 
 
 @pytest.mark.virtual
-async def test_what_fails_is_one_request() -> None:
+async def test_failing_plugin_fails_one_request() -> None:
     async with Cluster(admission_plugins={"Careless": careless}) as cluster:
         for name, why in (
             ("fails", "the admission plugin Careless failed: KeyError$"),
@@ -219,7 +219,7 @@ def make(context):
 
 
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
-async def test_old_object_changed_by_own_plugin_is_not_stored(
+async def test_old_object_changed_by_plugin_is_not_stored(
     started: Callable[..., Any], install: Install, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin that writes into the former object changes only its own copy."""

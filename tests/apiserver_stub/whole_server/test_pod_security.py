@@ -13,7 +13,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "pod_secu
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: Any) -> None:
     async with started() as api:
         for number, recorded in enumerate(row["steps"]):
             step = substituted(recorded, {"RUN": "x1"})

@@ -96,7 +96,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-async def test_recorded_rows(server: Any, row: Any) -> None:
+async def test_answers_match_kube_apiserver(server: Any, row: Any) -> None:
     captured = {"RUN": "x1"}
     for number, step in enumerate(row["steps"]):
         named = step.get("headers", {})
@@ -127,7 +127,7 @@ COLLECTIONS = pytest.mark.parametrize(("collection", "kind"), [(ROLES, "Role"), 
 
 
 @COLLECTIONS
-async def test_nobody_writes_a_role_of_rights_they_lack(eve: Caller, collection: str, kind: str) -> None:
+async def test_role_cannot_exceed_rights_of_its_writer(eve: Caller, collection: str, kind: str) -> None:
     assert refused(await eve("POST", collection, {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
     assert refused(await eve("POST", f"{collection}?dryRun=All", {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
     await eve.must("POST", collection, {"metadata": {"name": "r"}, "rules": [READ]})
@@ -148,14 +148,16 @@ async def test_nobody_writes_a_role_of_rights_they_lack(eve: Caller, collection:
 
 
 @COLLECTIONS
-async def test_nobody_brings_back_what_was_deleted(eve: Caller, admin: Caller, collection: str, kind: str) -> None:
+async def test_deleted_role_cannot_be_restored_without_rights(
+    eve: Caller, admin: Caller, collection: str, kind: str
+) -> None:
     big = await admin.must("POST", collection, {"metadata": {"name": "big", "labels": {"a": "b"}}, "rules": [DELETE]})
     await eve.must("DELETE", f"{collection}?labelSelector=a=b")
     del big["metadata"]["resourceVersion"], big["metadata"]["uid"]
     assert refused(await eve("POST", collection, big), WHY)
 
 
-async def test_a_role_of_more_may_only_be_let_go_of(eve: Caller, admin: Caller) -> None:
+async def test_metadata_of_larger_role_can_only_lose_finalizers(eve: Caller, admin: Caller) -> None:
     await admin.must("POST", ROLES, {"metadata": {"name": "big", "finalizers": ["a/b"]}, "rules": [DELETE]})
     big = f"{ROLES}/big"
     assert refused(await eve("PATCH", big, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json"), WHY)
@@ -167,7 +169,9 @@ async def test_a_role_of_more_may_only_be_let_go_of(eve: Caller, admin: Caller) 
 
 
 @pytest.mark.parametrize(("collection", "kind"), [(BINDINGS, "RoleBinding"), (CLUSTER_BINDINGS, "ClusterRoleBinding")])
-async def test_nobody_binds_a_role_of_rights_they_lack(eve: Caller, admin: Caller, collection: str, kind: str) -> None:
+async def test_binding_cannot_exceed_rights_of_its_writer(
+    eve: Caller, admin: Caller, collection: str, kind: str
+) -> None:
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "big"}, "rules": [DELETE]})
     assert refused(await eve("POST", collection, binding("b", "big")), WHY)
     assert refused(await eve("POST", collection, binding("b", "cluster-admin")))
@@ -189,7 +193,7 @@ async def test_nobody_binds_a_role_of_rights_they_lack(eve: Caller, admin: Calle
     await eve.must("POST", collection, binding("ok", "eve", user="john"))
 
 
-async def test_a_role_that_there_is_none_of_is_bound_by_those_who_may_bind(eve: Caller, admin: Caller) -> None:
+async def test_missing_role_can_be_bound_with_bind_permission(eve: Caller, admin: Caller) -> None:
     code, answer = await eve("POST", BINDINGS, binding("b", "later", "Role"))
     assert (code, answer["message"]) == (404, 'rolebindings.rbac.authorization.k8s.io "later" not found')
     code, answer = await eve("POST", CLUSTER_BINDINGS, binding("b", "later"))
@@ -201,7 +205,7 @@ async def test_a_role_that_there_is_none_of_is_bound_by_those_who_may_bind(eve: 
     assert refused(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
 
 
-async def test_what_a_role_gathers_is_up_to_those_who_may_do_everything(eve: Caller, admin: Caller) -> None:
+async def test_aggregation_rule_needs_all_rights(eve: Caller, admin: Caller) -> None:
     gathers = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     why = "must have cluster-admin privileges to use the aggregationRule"
     assert refused(await eve("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "aggregationRule": gathers}), why)
@@ -250,14 +254,14 @@ async def test_rules_of_another_namespace_do_not_count(server: Any, admin: Calle
     await eve.must("POST", f"{other}/roles", {"metadata": {"name": "x"}, "rules": [DELETE]})
 
 
-async def test_more_rules_than_can_be_looked_at_are_not_held(eve: Caller) -> None:
+async def test_role_with_too_many_rule_parts_is_rejected(eve: Caller) -> None:
     many = [f"r{number}" for number in range(300)]
     wide = {"apiGroups": many, "resources": many, "verbs": ["get"]}
     code, answer = await eve("POST", ROLES, {"metadata": {"name": "wide"}, "rules": [wide]})
     assert refused((code, answer))
 
 
-async def test_without_rbac_whoever_may_do_everything_may_give_everything(started: Callable[..., Any]) -> None:
+async def test_without_rbac_everything_can_be_granted(started: Callable[..., Any]) -> None:
     async with started() as api:
         eve = Caller(api.server, "eve")
         await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "any"}, "rules": EVERYTHING})

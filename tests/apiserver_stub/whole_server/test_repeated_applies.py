@@ -48,7 +48,7 @@ async def labelled(api: Any, url: str) -> None:
 
 
 @pytest.mark.parametrize("url", CONFIGS)
-async def test_what_others_do_to_the_object_is_seen(started: Any, url: str) -> None:
+async def test_changes_by_others_are_seen(started: Any, url: str) -> None:
     async with started() as api:
         for _ in range(TIMES):
             _, first, _ = await applied(api, url)
@@ -64,7 +64,7 @@ async def test_what_others_do_to_the_object_is_seen(started: Any, url: str) -> N
 @pytest.mark.parametrize(
     ("url", "change"), [(DEPLOYMENT, {"spec": {"replicas": 5}}), (MAP, {"data": {"a": "2"}})], ids=["deployment", "map"]
 )
-async def test_what_others_change_is_a_conflict_or_taken_back(started: Any, url: str, change: dict[str, Any]) -> None:
+async def test_field_changed_by_others_conflicts_or_is_reset(started: Any, url: str, change: dict[str, Any]) -> None:
     async with started() as api:
         for query in ("", "&force=true"):
             for _ in range(TIMES):
@@ -101,7 +101,7 @@ CHANGES: dict[str, tuple[Change, int]] = {
 
 @pytest.mark.parametrize("url", CONFIGS)
 @pytest.mark.parametrize(("change", "code"), CHANGES.values(), ids=CHANGES)
-async def test_what_admission_asks_is_as_it_is_now(started: Any, url: str, change: Change, code: int) -> None:
+async def test_current_admission_result_is_applied(started: Any, url: str, change: Change, code: int) -> None:
     async with started() as api:
         for _ in range(TIMES):
             await applied(api, url)
@@ -112,7 +112,7 @@ async def test_what_admission_asks_is_as_it_is_now(started: Any, url: str, chang
         assert [await applied(api, url) for _ in range(TIMES)] == [first] * TIMES
 
 
-async def test_callers_and_queries_are_their_own(started: Any) -> None:
+async def test_users_and_parameters_are_distinguished(started: Any) -> None:
     async with started("--enable-admission-plugins=NodeRestriction") as api:
         for _ in range(TIMES):
             await applied(api, MAP)
@@ -126,7 +126,7 @@ async def test_callers_and_queries_are_their_own(started: Any) -> None:
         assert len((await api("GET", MAP))[1]["metadata"]["managedFields"]) == 2
 
 
-async def test_each_is_counted(started: Any) -> None:
+async def test_each_apply_is_counted(started: Any) -> None:
     async def counts() -> list[float]:
         answer = await api.send("GET", "/metrics")
         wanted = "apiserver_admission_controller_admission_duration_seconds_count", '"UPDATE"', '"PodSecurity"'

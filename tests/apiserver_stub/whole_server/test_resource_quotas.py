@@ -38,7 +38,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
-async def test_recorded_rows(started: Any, tmp_path: Path, limited: bool) -> None:
+async def test_answers_match_kube_apiserver(started: Any, tmp_path: Path, limited: bool) -> None:
     """Statuses are written by hand: nobody counts."""
     file = {
         "apiVersion": "apiserver.config.k8s.io/v1",
@@ -87,7 +87,7 @@ async def two(speak: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
         await server.stop()
 
 
-async def test_a_first_count_that_lacks_what_came_meanwhile_is_refused(started: Any) -> None:
+async def test_stale_first_count_is_rejected(started: Any) -> None:
     async with started() as api:
         asked = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
         _, counted = await api("POST", f"{NAMESPACE}/resourcequotas", asked)
@@ -99,7 +99,7 @@ async def test_a_first_count_that_lacks_what_came_meanwhile_is_refused(started: 
         assert (await api("GET", QUOTA))[1]["status"] == {}
 
 
-async def test_a_name_that_is_taken_costs_nothing(started: Any) -> None:
+async def test_failed_create_of_existing_name_is_not_counted(started: Any) -> None:
     async with started() as api:
         await limit(api, {"configmaps": "5"})
         codes = [(await api("POST", f"{NAMESPACE}/configmaps", config(1)))[0] for _ in range(3)]
@@ -112,7 +112,7 @@ def config(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.virtual(seeds=20)
-async def test_many_writers_at_two_servers_use_a_quota_up_and_no_more(two: Any) -> None:
+async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
     """Names are taken twice, and one server hears late of the other: what fails is not counted."""
     one, other, late = two
     hard = int(random_source().uniform(5, 60))

@@ -163,7 +163,7 @@ async def living(api: Any, references: list[Any]) -> list[Any]:
     return [reference() for reference in references if reference() is not None]
 
 
-async def test_a_resource_is_added_used_and_removed_and_nothing_of_it_stays(started: Any) -> None:
+async def test_resource_can_be_added_used_and_removed(started: Any) -> None:
     async with started() as api:
         before = await pages(api)
         code, missing = await api("GET", WIDGETS)
@@ -201,7 +201,7 @@ async def _come_and_go(api: Any) -> list[Any]:
     return references
 
 
-async def test_a_changed_resource_is_another_one_from_the_next_request_on(started: Any) -> None:
+async def test_changed_resource_takes_effect_at_next_request(started: Any) -> None:
     async with started() as api:
         registry = api.server.kinds
         registry.add(widget())
@@ -231,7 +231,7 @@ async def test_a_changed_resource_is_another_one_from_the_next_request_on(starte
             await others
 
 
-async def test_a_watch_that_is_opened_too_late_ends_at_once(started: Any) -> None:
+async def test_watch_opened_after_removal_ends_at_once(started: Any) -> None:
     """Between the request and its stream the resource has gone."""
     async with started() as api:
         info = widget()
@@ -382,7 +382,7 @@ async def _under_traffic(traffic: Traffic) -> list[Any]:
     return references
 
 
-async def test_requests_and_watches_go_on_while_a_resource_comes_changes_and_goes(started: Any) -> None:
+async def test_requests_continue_while_a_resource_changes(started: Any) -> None:
     async with started() as api:
         traffic = Traffic(api)
         before = await pages(api)

@@ -59,25 +59,25 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
         (Request("POST", "/healthz", certificate=ADMIN), 405),
     ],
 )
-async def test_the_body_of_who_is_refused_is_not_read(api: ApiServer, request_: Request, status: int) -> None:
+async def test_body_of_rejected_request_is_not_read(api: ApiServer, request_: Request, status: int) -> None:
     body = OnTheWire({})
     response = await api.handle(msgspec.structs.replace(request_, unread=body))
     assert (response.status, body.read_for) == (status, [])
 
 
-async def test_who_is_let_in_is_named_to_the_reader(api: ApiServer) -> None:
+async def test_body_reader_is_given_the_user(api: ApiServer) -> None:
     body = OnTheWire({"metadata": {"name": "a"}})
     response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=body))
     assert (response.status, body.read_for) == (201, ["admin"])
 
 
-async def test_where_there_is_no_room_for_a_body_its_sender_may_come_again(api: ApiServer) -> None:
+async def test_too_many_unread_bytes_are_rejected_with_429(api: ApiServer) -> None:
     response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=OnTheWire()))
     assert response.status == 429
 
 
 @pytest.mark.virtual
-async def test_a_watch_that_nobody_reads_ends_when_its_time_is_over(api: ApiServer) -> None:
+async def test_unread_watch_ends_at_its_timeout(api: ApiServer) -> None:
     for number in range(10):
         body = msgspec.json.encode({"metadata": {"name": f"a{number}"}, "data": {"a": "x" * 1_000_000}})
         assert (await api.handle(Request("POST", CONFIG_MAPS, body=body, certificate=ADMIN))).status == 201

@@ -21,7 +21,7 @@ CONVERTERS = Converters(no_webhook, Offload())
 
 
 @pytest.mark.parametrize("name", ["validating_policies", "validating_policy_rules", "validating_policies_more"])
-async def test_recorded_rows(started: Callable[..., Any], name: str) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], name: str) -> None:
     found: list[str] = []
     async with started("--authorization-mode=RBAC") as api:
         for number, row in enumerate(rows(name)):

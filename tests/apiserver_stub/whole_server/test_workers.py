@@ -68,7 +68,7 @@ async def _bind(two: Two) -> None:
     assert (await two.one("POST", f"/apis/{RBAC}/v1/clusterrolebindings", binding))[0] == 201
 
 
-async def test_who_was_allowed_something_at_one_may_do_it_at_the_other(two: Two) -> None:
+async def test_permission_seen_by_one_worker_holds_at_the_other(two: Two) -> None:
     assert await _as_reader(two.other) == 403
     two.late.held = True
     await _bind(two)
@@ -79,7 +79,7 @@ async def test_who_was_allowed_something_at_one_may_do_it_at_the_other(two: Two)
     assert await asked == 200
 
 
-async def test_nobody_waits_for_ever_for_what_does_not_come(two: Two) -> None:
+async def test_waiting_for_a_late_revision_times_out(two: Two) -> None:
     two.late.held = True
     await _bind(two)
     began = asyncio.get_running_loop().time()
@@ -87,7 +87,7 @@ async def test_nobody_waits_for_ever_for_what_does_not_come(two: Two) -> None:
     assert asyncio.get_running_loop().time() - began == pytest.approx(3)
 
 
-async def test_what_one_serves_the_other_serves_at_once(two: Two) -> None:
+async def test_definition_served_by_one_worker_is_served_by_other(two: Two) -> None:
     names = {"plural": "things", "kind": "Thing"}
     schema = {"openAPIV3Schema": {"type": "object"}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}

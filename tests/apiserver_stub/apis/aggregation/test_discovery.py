@@ -24,7 +24,7 @@ async def until(front: Any, group: str, versions: Any) -> None:
     await front.eventually(lambda: groups(front), lambda found: found.get(group) == versions)
 
 
-async def test_a_server_that_knows_the_plain_form_only(front: Any, reply: Any, resources: Any) -> None:
+async def test_server_with_legacy_discovery_only(front: Any, reply: Any, resources: Any) -> None:
     async def handle(request: Request) -> Response:
         return reply(200, resources) if request.path == "/apis/x.example.com/v1" else reply(404, {})
 
@@ -39,7 +39,7 @@ async def test_a_server_that_knows_the_plain_form_only(front: Any, reply: Any, r
     assert (await front("GET", "/apis/x.example.com"))[0] == 404
 
 
-async def test_the_aggregated_form_is_asked_for_once_while_its_tag_holds(front: Any, reply: Any) -> None:
+async def test_aggregated_discovery_is_cached_by_etag(front: Any, reply: Any) -> None:
     asked: list[Request] = []
     resource = {
         **FOO, "subresources": [{"subresource": "status", "verbs": ["get"]}], "shortNames": ["f"], "surprise": 1,
@@ -70,7 +70,7 @@ async def test_the_aggregated_form_is_asked_for_once_while_its_tag_holds(front: 
     assert (await groups(front))["x.example.com"][0]["freshness"] == "Current"
 
 
-async def test_the_order_of_groups_and_versions(front: Any) -> None:
+async def test_groups_and_versions_are_sorted_by_priority(front: Any) -> None:
     local = {"service": None, "caBundle": None}
     for group, version, priority, rank in (
         ("a.example.com", "v2", 10, 5), ("a.example.com", "v1", 17000, 7), ("b.example.com", "v1", 19000, 1),
@@ -97,7 +97,7 @@ async def test_the_order_of_groups_and_versions(front: Any) -> None:
     assert (await front("GET", "/apis/a.example.com/v1"))[0] == 404
 
 
-async def test_what_lies_or_floods_is_stale(front: Any, reply: Any, resources: Any) -> None:
+async def test_malformed_or_oversized_discovery_is_stale(front: Any, reply: Any, resources: Any) -> None:
     async def handle(request: Request) -> Response:
         if request.path == "/apis/x.example.com/v1":
             return reply(200, resources)
@@ -109,7 +109,7 @@ async def test_what_lies_or_floods_is_stale(front: Any, reply: Any, resources: A
     await until(front, "x.example.com", [STALE])
 
 
-async def test_a_group_of_this_server_that_another_takes_over(front: Any, reply: Any, resources: Any) -> None:
+async def test_group_can_be_taken_over_by_another_server(front: Any, reply: Any, resources: Any) -> None:
     async def handle(request: Request) -> Response:
         return reply(200, resources) if request.path == "/apis/batch/v1" else reply(404, {})
 

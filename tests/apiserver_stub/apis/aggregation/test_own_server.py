@@ -54,7 +54,7 @@ async def behind(front: Any, tmp_path: Path) -> AsyncIterator[ApiServer]:
     await api.stop()
 
 
-async def test_objects_live_behind(front: Any, behind: ApiServer) -> None:
+async def test_objects_are_served_through_proxy(front: Any, behind: ApiServer) -> None:
     code, made = await front("POST", JOBS, {"metadata": {"name": "a"}, "spec": POD})
     assert (code, made["metadata"]["name"]) == (201, "a")
     patch = {"metadata": {"labels": {"a": "b"}}}
@@ -69,7 +69,7 @@ async def test_objects_live_behind(front: Any, behind: ApiServer) -> None:
     assert (await front("DELETE", f"{JOBS}/a"))[0] == 200
 
 
-async def test_a_watch_tells_at_once(front: Any, behind: ApiServer) -> None:
+async def test_watch_through_proxy_has_no_delay(front: Any, behind: ApiServer) -> None:
     response = await front.send("GET", f"{JOBS}?watch=1&resourceVersion=0")
     assert response.status == 200
     for name in ("a", "b"):
@@ -80,7 +80,7 @@ async def test_a_watch_tells_at_once(front: Any, behind: ApiServer) -> None:
     await response.body.aclose()
 
 
-async def test_callers_keep_their_names(front: Any, behind: ApiServer) -> None:
+async def test_user_is_preserved_through_proxy(front: Any, behind: ApiServer) -> None:
     review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
     path, headers = "/apis/authentication.k8s.io/v1/selfsubjectreviews", {"content-type": "application/json"}
     headers["x-remote-user"] = "root"
@@ -89,13 +89,13 @@ async def test_callers_keep_their_names(front: Any, behind: ApiServer) -> None:
     assert told["status"]["userInfo"] == {"username": "joe", "groups": ["dev", "system:ops", "system:authenticated"]}
 
 
-async def test_who_is_no_proxy_is_not_believed(front: Any, behind: ApiServer) -> None:
+async def test_untrusted_proxy_certificate_is_rejected(front: Any, behind: ApiServer) -> None:
     assert (await front("GET", JOBS))[0] == 200
     front.pair = issue(front.proxies, "somebody-else", client=True)  # which the next connection shows
     code, refused = await front("GET", JOBS)
     assert (code, refused["reason"]) == (401, "Unauthorized")
 
 
-async def test_it_describes_what_it_has(front: Any, behind: ApiServer) -> None:
+async def test_openapi_of_the_server_behind_is_served(front: Any, behind: ApiServer) -> None:
     code, document = await front("GET", "/openapi/v3/apis/batch/v1")
     assert (code, f"{JOBS.replace('default', '{namespace}')}" in document["paths"]) == (200, True)

@@ -18,7 +18,7 @@ CASES: dict[str, list[dict[str, Any]]] = RECORDED["cases"]
 THING = "/apis/example.org/v1/namespaces/default/things/a"
 
 
-async def test_what_is_answered() -> None:
+async def test_applied_values_match_kube_apiserver() -> None:
     async with served() as admin:
         await admin("POST", DEFINITIONS, RECORDED["definition"])
         await asyncio.sleep(0.1)

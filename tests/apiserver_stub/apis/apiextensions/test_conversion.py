@@ -81,12 +81,12 @@ def definition(
     return {"metadata": {"name": "things.example.com"}, "spec": spec}
 
 
-async def test_one_version_needs_no_converter(converters: Converters, hook: Webhook) -> None:
+async def test_single_version_needs_no_converter(converters: Converters, hook: Webhook) -> None:
     assert converters.of(definition(None, ("v1",))) is None
     assert converters.of(definition(hook.config, ("v1",))) is None
 
 
-async def test_without_a_webhook_only_the_version_changes(converters: Converters) -> None:
+async def test_strategy_none_changes_only_api_version(converters: Converters) -> None:
     convert = converters.of(definition(None))
     assert convert is not None
     first, second = thing("a"), thing("b", V2)
@@ -95,7 +95,7 @@ async def test_without_a_webhook_only_the_version_changes(converters: Converters
 
 
 @pytest.mark.parametrize("webhook", [False, True])
-async def test_versions_that_there_are_not(converters: Converters, hook: Webhook, webhook: bool) -> None:
+async def test_conversion_to_unknown_version_fails(converters: Converters, hook: Webhook, webhook: bool) -> None:
     convert = converters.of(definition(hook.config if webhook else None))
     assert convert is not None
     with pytest.raises(ConversionFailed, match=r"to an invalid group/version: example.com/v3"):
@@ -105,7 +105,7 @@ async def test_versions_that_there_are_not(converters: Converters, hook: Webhook
     assert hook.take() == []
 
 
-async def test_a_webhook_is_asked_once_for_all_that_are_of_another_version(
+async def test_webhook_is_called_once_per_conversion(
     converters: Converters, hook: Webhook, registry: CollectorRegistry
 ) -> None:
     convert = converters.of(definition(hook.config))
@@ -130,7 +130,7 @@ async def test_a_webhook_is_asked_once_for_all_that_are_of_another_version(
     assert f"apiserver_crd_conversion_webhook_duration_seconds_count{{{labels}}} 1.0" in told
 
 
-async def test_many_objects_are_asked_about_some_at_a_time(converters: Converters, hook: Webhook) -> None:
+async def test_many_objects_are_converted_in_batches(converters: Converters, hook: Webhook) -> None:
     convert = converters.of(definition(hook.config))
     assert convert is not None
     trees = [thing(f"n{number}") for number in range(450)]
@@ -144,7 +144,7 @@ async def test_many_objects_are_asked_about_some_at_a_time(converters: Converter
     assert [len(review["request"]["objects"]) for review in hook.take()] == [1, 1]
 
 
-async def test_only_labels_and_annotations_of_metadata_may_change(converters: Converters, hook: Webhook) -> None:
+async def test_webhook_may_change_only_labels_and_annotations(converters: Converters, hook: Webhook) -> None:
     def change(tree: Tree) -> None:
         tree["metadata"] |= {"generation": 77, "finalizers": ["a/b"], "labels": {"n": "2"}, "resourceVersion": "5"}
         tree["metadata"] |= {"annotations": {"k": "v"}, "creationTimestamp": "2001-01-01T00:00:00Z"}
@@ -260,7 +260,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_a_webhook_that_lies(converters: Converters, hook: Webhook, what: str) -> None:
+async def test_malformed_conversion_is_rejected(converters: Converters, hook: Webhook, what: str) -> None:
     hook.answer, why = REFUSED[what]
     convert = converters.of(definition(hook.config))
     assert convert is not None
@@ -271,7 +271,9 @@ async def test_a_webhook_that_lies(converters: Converters, hook: Webhook, what: 
     assert (status["code"], status.get("reason")) == (500, None)
 
 
-async def test_an_answer_to_another_request(converters: Converters, hook: Webhook, registry: CollectorRegistry) -> None:
+async def test_response_with_other_uid_is_rejected(
+    converters: Converters, hook: Webhook, registry: CollectorRegistry
+) -> None:
     hook.answer = of_response(uid="other")
     convert = converters.of(definition(hook.config))
     assert convert is not None
@@ -283,7 +285,7 @@ async def test_an_answer_to_another_request(converters: Converters, hook: Webhoo
     assert f"apiserver_conversion_webhook_request_total{{{malformed}}} 1.0" in generate_latest(registry).decode()
 
 
-async def test_of_several_objects_the_wrong_one_is_named(converters: Converters, hook: Webhook) -> None:
+async def test_error_names_the_wrong_object(converters: Converters, hook: Webhook) -> None:
     def change(found: Tree) -> None:
         found["response"]["convertedObjects"][1]["metadata"]["uid"] = "other"
 
@@ -298,7 +300,7 @@ async def test_of_several_objects_the_wrong_one_is_named(converters: Converters,
         await convert([thing("a"), thing("b")], V2)
 
 
-async def test_reviews_of_an_older_version_need_no_uid(converters: Converters, hook: Webhook) -> None:
+async def test_v1beta1_reviews_need_no_uid(converters: Converters, hook: Webhook) -> None:
     hook.answer = of_response(uid="")
     convert = converters.of(definition(hook.config, reviews=("v7", "v1beta1", "v1")))
     assert convert is not None
@@ -311,7 +313,7 @@ async def test_reviews_of_an_older_version_need_no_uid(converters: Converters, h
         await unknown([thing()], V2)
 
 
-async def test_a_webhook_that_floods(converters: Converters, hook: Webhook) -> None:
+async def test_oversized_webhook_answer_is_rejected(converters: Converters, hook: Webhook) -> None:
     convert = converters.of(definition(hook.config))
     assert convert is not None
     for answer, why in (
@@ -328,7 +330,9 @@ async def test_a_webhook_that_floods(converters: Converters, hook: Webhook) -> N
     assert len(refusal.value.message) < 3000
 
 
-async def test_a_webhook_that_hangs(converters: Converters, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_webhook_times_out(
+    converters: Converters, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def hang(_: Tree) -> Tree:
         await asyncio.sleep(60)
         return {}

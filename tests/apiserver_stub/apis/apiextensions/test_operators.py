@@ -51,7 +51,7 @@ async def described(admin: Any, row: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_all_answers_are_those_of_the_real_server(admin: Any, row: Any) -> None:
+async def test_operator_definitions_match_kube_apiserver(admin: Any, row: Any) -> None:
     name, spec = row["what"], row["definition"]["spec"]
     assert (await admin("POST", DEFINITIONS, row["definition"]))[0] == 201
     await asyncio.sleep(0.1)

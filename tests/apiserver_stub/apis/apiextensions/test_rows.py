@@ -50,7 +50,7 @@ async def described(admin: Any, found: Tree) -> Tree:
 
 
 @pytest.mark.parametrize("row", ACCEPTED, ids=lambda row: row["id"])
-async def test_what_comes_of_a_definition(admin: Any, row: Any) -> None:
+async def test_definition_results_match_kube_apiserver(admin: Any, row: Any) -> None:
     for before in row.get("before", ()):
         assert (await create(admin, before))[0] == 201
     assert (await create(admin, row["manifest"]))[0] == 201
@@ -66,7 +66,7 @@ async def test_what_comes_of_a_definition(admin: Any, row: Any) -> None:
 
 
 @pytest.mark.parametrize("row", SEQUENCES, ids=lambda row: row["id"])
-async def test_a_sequence_of_requests(admin: Any, row: Any) -> None:
+async def test_request_sequences_match_kube_apiserver(admin: Any, row: Any) -> None:
     for step in row["steps"]:
         for _ in range(int(step.get("retry_s", 0) / 0.25) + 1):
             got = await sent(admin, step)
@@ -106,7 +106,7 @@ def timeless(value: Any) -> Any:
     return [timeless(inner) for inner in value] if isinstance(value, list) else value
 
 
-async def test_what_version_2_of_openapi_tells(admin: Any) -> None:
+async def test_openapi_v2_of_int_or_string_and_open_objects(admin: Any) -> None:
     text = {"type": "string"}
     fields = {
         "any": {"x-kubernetes-int-or-string": True},

@@ -41,7 +41,7 @@ def changed(old: Tree, change: Callable[[Tree], Any]) -> list[Cause]:
 
 
 @pytest.mark.parametrize("row", MANIFESTS, ids=lambda row: row["id"])
-def test_causes_are_those_of_a_real_server(row: Any) -> None:
+def test_causes_match_kube_apiserver(row: Any) -> None:
     tree = made(row["manifest"])
     told = [[cause.field, cause.reason, cause.message] for cause in validate(KIND, tree, None)]
     wanted = row.get("causes", [])
@@ -79,7 +79,7 @@ def fields(causes: list[Cause]) -> list[tuple[str, str]]:
 
 
 class TestChanges:
-    def test_of_names_and_scope(self) -> None:
+    def test_names_and_scope_are_immutable(self) -> None:
         old = established(definition(open_object()))
 
         def change(tree: Tree) -> None:
@@ -92,11 +92,11 @@ class TestChanges:
             ("spec.names.plural", "Invalid"),
         ]  # fmt: skip
 
-    def test_of_the_kind_before_anybody_is_served(self) -> None:
+    def test_kind_may_change_before_it_is_served(self) -> None:
         old = made(definition(open_object()))
         assert changed(old, lambda tree: tree["spec"]["names"].update(kind="Other")) == []
 
-    def test_a_stored_version_stays(self) -> None:
+    def test_stored_version_must_not_be_removed(self) -> None:
         old = made(definition(open_object()))
         causes = changed(old, lambda tree: tree["spec"]["versions"][0].update(name="v2"))
         assert fields(causes) == [("status.storedVersions[0]", "Invalid")]
@@ -115,13 +115,13 @@ class TestChanges:
             },
         ],
     )  # fmt: skip
-    def test_what_is_wrong_already_may_stay(self, wrong: Tree) -> None:
+    def test_existing_invalid_schema_is_tolerated(self, wrong: Tree) -> None:
         manifest = definition(open_object(properties={"spec": open_object(properties={"a": wrong})}))
         tree = made(manifest)
         assert validate(KIND, tree, None)
         assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
 
-    def test_too_many_selectable_fields_may_stay(self) -> None:
+    def test_existing_excess_selectable_fields_are_tolerated(self) -> None:
         named = {f"f{index}": {"type": "string"} for index in range(9)}
         manifest = definition(open_object(properties={"spec": open_object(properties=named)}))
         manifest["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": f".spec.{name}"} for name in named]
@@ -131,7 +131,7 @@ class TestChanges:
         causes = changed(tree, lambda tree: tree["spec"]["versions"][0]["selectableFields"].reverse())
         assert fields(causes) == [("spec.selectableFields", "TooMany")]
 
-    def test_of_a_bundle_once_it_is_used(self) -> None:
+    def test_ca_bundle_is_validated_once_used(self) -> None:
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://h/", "caBundle": "bm8="}}
         bad = {"strategy": "Webhook", "webhook": webhook}
         assert validate(KIND, made(definition(open_object(), conversion=bad)), None) == []
@@ -165,7 +165,7 @@ class TestFit:
             ({"dependencies": {"x": ["y"], "z": {"odd": 1}}}, {"dependencies": {"x": ["y"], "z": {}}}),
         ],
     )  # fmt: skip
-    def test_what_is_kept(self, schema: Tree, kept: Tree) -> None:
+    def test_valid_schema_is_preserved(self, schema: Tree, kept: Tree) -> None:
         tree = schema_of_a(copy.deepcopy(schema))
         assert clean(tree, KIND).wrong == ()
         (version,) = tree["spec"]["versions"]
@@ -184,13 +184,13 @@ class TestFit:
             ({"additionalProperties": ["x"]}, "additionalProperties"),
         ],
     )
-    def test_what_is_wrong(self, schema: Tree, where: str) -> None:
+    def test_schema_field_of_wrong_type_is_reported(self, schema: Tree, where: str) -> None:
         (wrong,) = clean(schema_of_a(schema), KIND).wrong
         assert wrong.startswith(f"spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.a.{where}: ")
 
 
 class TestVersions:
-    def test_fields_are_selectable_where_the_schema_is_told(self) -> None:
+    def test_selectable_fields_are_validated_at_shared_schema(self) -> None:
         """What all versions say alike is told once, and looked for only there."""
         manifest = definition(open_object(properties={"spec": open_object(properties={"a": {"type": "string"}})}))
         (first,) = manifest["spec"]["versions"]
@@ -205,13 +205,13 @@ class TestVersions:
         [("::", "Required"), ("a:b/c", "Invalid"), ("1a:b", "Required"), ("https://h:x/", "Required"),
          ("https://h/%zz", "Required"), ("https://h/\n", "Required"), ("https://h:1/a", "")],
     )  # fmt: skip
-    def test_urls_of_webhooks(self, url: str, reason: str) -> None:
+    def test_webhook_urls_are_validated(self, url: str, reason: str) -> None:
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}
         tree = made(definition(open_object(), conversion={"strategy": "Webhook", "webhook": webhook}))
         told = {cause.reason.removeprefix("FieldValue") for cause in validate(KIND, tree, None)}
         assert told == ({reason} if reason else set())
 
-    def test_of_a_name_that_is_none(self) -> None:
+    def test_malformed_version_name_is_rejected(self) -> None:
         manifest = definition(open_object())
         manifest["spec"]["versions"][0]["name"] = "V1"
         told = fields(validate(KIND, made(manifest), None))
@@ -243,11 +243,11 @@ class TestDefaults:
               "default": {"kind": "Pod", "apiVersion": "v1", "metadata": "x"}}, [("", "Invalid")]),
         ],
     )  # fmt: skip
-    def test_are_right_by_their_schema(self, schema: Tree, causes: list[tuple[str, str]]) -> None:
+    def test_defaults_must_match_their_schema(self, schema: Tree, causes: list[tuple[str, str]]) -> None:
         tree = made(definition(open_object(properties={"spec": open_object(properties={"a": schema})})))
         assert fields(validate(KIND, tree, None)) == [(f"{AT}.default{where}", reason) for where, reason in causes]
 
-    def test_of_metadata_of_resources(self) -> None:
+    def test_defaults_of_embedded_metadata_are_validated(self) -> None:
         named = {"type": "object", "properties": {"name": {"type": "string", "default": "a/b"}}}
         inner = open_object(properties={"metadata": named}, **{"x-kubernetes-embedded-resource": True})
         tree = made(definition(open_object(properties={"spec": open_object(properties={"a": inner})})))
@@ -255,25 +255,25 @@ class TestDefaults:
         assert cause.field == f"{AT}.properties[metadata].properties[name].default"
         assert "must result in valid metadata" in cause.message
 
-    def test_with_unknown_fields_may_stay(self) -> None:
+    def test_existing_default_with_unknown_fields_is_tolerated(self) -> None:
         schema = {"type": "object", "properties": {"x": {"type": "string"}}, "default": {"y": 1}}
         tree = made(definition(open_object(properties={"spec": open_object(properties={"a": schema})})))
         assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
 
 
 class TestRules:
-    def test_are_not_compiled_where_the_schema_is_wrong(self) -> None:
+    def test_rules_are_not_compiled_if_schema_is_invalid(self) -> None:
         tree = made(definition(ruled({"rule": "nonsense ("}, uniqueItems=True)))
         assert fields(validate(KIND, tree, None)) == [(f"{AT}.uniqueItems", "Forbidden")]
 
-    def test_of_values_without_a_type(self) -> None:
+    def test_rules_on_values_without_type_are_rejected(self) -> None:
         schema = ruled({"rule": "true"})
         del schema["properties"]["spec"]["properties"]["a"]["type"]
         schema["properties"]["spec"]["properties"]["a"]["x-kubernetes-preserve-unknown-fields"] = True
         (cause,) = validate(KIND, made(definition(schema)), None)
         assert (cause.field, cause.reason) == (f"{AT}.x-kubernetes-validations", "InternalError")
 
-    def test_that_are_stored_may_cost_what_they_do(self) -> None:
+    def test_existing_costly_rules_are_tolerated(self) -> None:
         items = {"type": "array", "maxItems": 200, "items": {"type": "string", "maxLength": 100}}
         costly = [{"rule": "self.all(x, self.all(y, x.contains(y)))"}]
         schema = open_object(properties={"spec": open_object(properties={
@@ -337,7 +337,7 @@ def wide(**more: Any) -> Tree:
         "deep rule",
     ],
 )
-def test_a_bomb_costs_little(schema: Tree, causes: int) -> None:
+def test_hostile_schema_is_rejected_cheaply(schema: Tree, causes: int) -> None:
     tree = made(definition(schema))
     begun = process_time()
     assert len(validate(KIND, tree, None)) == causes

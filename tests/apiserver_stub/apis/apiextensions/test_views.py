@@ -86,7 +86,7 @@ async def stocked(admin: Any) -> Any:
     return admin
 
 
-async def test_views_are_those_of_the_real_server(stocked: Any) -> None:
+async def test_views_match_kube_apiserver(stocked: Any) -> None:
     wrong = []
     for number, step in enumerate(STEPS):
         found = await ask(stocked, step)
@@ -96,7 +96,7 @@ async def test_views_are_those_of_the_real_server(stocked: Any) -> None:
     assert wrong == []
 
 
-async def test_columns_are_described(stocked: Any) -> None:
+async def test_columns_have_descriptions(stocked: Any) -> None:
     """By the words of the definition where it has any."""
 
     async def described(path: str) -> list[tuple[str, str]]:
@@ -113,7 +113,7 @@ async def test_columns_are_described(stocked: Any) -> None:
     assert [name for name, told in await described("/apis/views.example.com/v1/plains") if told] == ["Name", "Age"]
 
 
-async def test_what_a_scale_cannot_be_made_of_is_shown_as_go_prints_it(stocked: Any) -> None:
+async def test_invalid_scale_value_is_reported_as_by_go(stocked: Any) -> None:
     for value, printed in (
         (2.5, "2.5 is of the type float64"),
         (True, "true is of the type bool"),

@@ -44,7 +44,7 @@ async def made(cluster: Any, answer: Any = tell, *, secure: bool = False) -> tup
 NAMES = ("pods/p", "pods/http:p:{port}", "pods/p:{port}", "services/s:web", "services/s:80")
 
 
-async def test_a_request_arrives_as_it_was_sent(cluster: Any) -> None:
+async def test_request_is_forwarded_unchanged(cluster: Any) -> None:
     _, port = await made(cluster)
     for name in NAMES:
         at = f"{ROOT}/{name.format(port=port)}/proxy"
@@ -60,7 +60,7 @@ async def test_a_request_arrives_as_it_was_sent(cluster: Any) -> None:
         assert "authorization" not in told["headers"]
 
 
-async def test_every_method_is_passed_on(cluster: Any) -> None:
+async def test_every_method_is_forwarded(cluster: Any) -> None:
     pod, _ = await made(cluster)
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"):
         response = await cluster.send(method, f"{ROOT}/pods/p/proxy/")
@@ -81,27 +81,27 @@ PATHS = {
 }
 
 
-async def test_the_path_is_that_behind_the_subresource(cluster: Any) -> None:
+async def test_path_after_proxy_is_forwarded(cluster: Any) -> None:
     _, port = await made(cluster)
     for asked, target in PATHS.items():
         code, told = await cluster("POST", f"{ROOT}/pods/p:{port}/{asked}")
         assert (code, told["target"]) == (418, target)
 
 
-async def test_a_pod_may_be_called_as_the_subresource_is(cluster: Any) -> None:
+async def test_pod_may_be_named_like_the_subresource(cluster: Any) -> None:
     _, server = await cluster.serve(tell, secure=False)
     await cluster.pod("proxy", ip=CLUSTER, port=server.port)
     assert (await cluster("GET", f"{ROOT}/pods/proxy/proxy/proxy/a"))[1]["target"] == "/proxy/a"
 
 
-async def test_pods_over_tls_are_believed_and_shown_nothing(cluster: Any) -> None:
+async def test_https_pod_gets_no_credentials(cluster: Any) -> None:
     pod, port = await made(cluster, secure=True)
     for name in (f"pods/https:p:{port}", "services/https:s:web"):
         assert (await cluster("GET", f"{ROOT}/{name}/proxy/x"))[0] == 401
     assert pod.asked == []
 
 
-async def test_a_node_is_its_kubelet_or_another_port(cluster: Any) -> None:
+async def test_node_proxy_reaches_kubelet_or_other_port(cluster: Any) -> None:
     kubelet, server = await cluster.kubelet(tell)
     other, elsewhere = await cluster.serve(tell, secure=False)
     for name in ("n", f"n:{server.port}", f"http:n:{server.port}", "https:n:"):
@@ -122,7 +122,7 @@ LOCATIONS = {
 }
 
 
-async def test_redirects_lead_through_the_proxy(cluster: Any) -> None:
+async def test_redirects_are_rewritten_to_the_proxy(cluster: Any) -> None:
     given: dict[str, str] = {}
 
     async def away(request: Request) -> Response:
@@ -138,7 +138,7 @@ async def test_redirects_lead_through_the_proxy(cluster: Any) -> None:
     assert (await cluster("GET", f"{ROOT}/pods/p/proxy/a"))[0] == 500
 
 
-async def test_links_of_pages_lead_through_the_proxy(cluster: Any) -> None:
+async def test_links_in_pages_are_rewritten_to_the_proxy(cluster: Any) -> None:
     encoding = ""
 
     async def page(request: Request) -> Response:
@@ -155,7 +155,7 @@ async def test_links_of_pages_lead_through_the_proxy(cluster: Any) -> None:
         assert found == wanted
 
 
-async def test_another_protocol_is_passed_through(cluster: Any) -> None:
+async def test_protocol_upgrade_is_forwarded(cluster: Any) -> None:
     await made(cluster)
     port = await cluster.listen()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -167,7 +167,7 @@ async def test_another_protocol_is_passed_through(cluster: Any) -> None:
     writer.close()
 
 
-async def test_a_body_and_an_answer_of_any_size_go_through(cluster: Any) -> None:
+async def test_large_bodies_are_streamed_both_ways(cluster: Any) -> None:
     async def back(request: Request) -> Response:
         size = len(request.body)
 
@@ -188,7 +188,7 @@ async def test_a_body_and_an_answer_of_any_size_go_through(cluster: Any) -> None
     writer.close()
 
 
-async def test_a_service_begins_anywhere_and_takes_only_pods(cluster: Any) -> None:
+async def test_service_proxy_picks_any_endpoint_backed_by_a_pod(cluster: Any) -> None:
     _, server = await cluster.serve(tell, secure=False)
     await cluster.pod("p", ip=CLUSTER, port=server.port)
     await cluster.create(f"{ROOT}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})

@@ -9,7 +9,7 @@ GIVEN = [row["given"] for row in ROWS if "given" in row]
 ASKED = [row for row in ROWS if "given" not in row]
 
 
-async def test_refusals_are_those_of_kube_apiserver(make_cluster: Any) -> None:
+async def test_errors_match_kube_apiserver(make_cluster: Any) -> None:
     """Messages are compared as far as they are about this server, and not about a connection that failed."""
     async with make_cluster("--disable-admission-plugins=ServiceAccount") as cluster:
         for method, path, body in GIVEN:

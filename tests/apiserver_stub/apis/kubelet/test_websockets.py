@@ -124,7 +124,7 @@ def speaking(talk: Callable[[Spdy], Any]) -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("ending", ["fin", "reset", "nothing"])
-async def test_a_command_is_translated(cluster: Any, ending: str) -> None:
+async def test_exec_websocket_is_translated_to_spdy(cluster: Any, ending: str) -> None:
     async def cat(spdy: Spdy) -> None:
         await spdy.opened(4)
         await spdy.control(6, (2).to_bytes(4, "big"))
@@ -184,7 +184,7 @@ def _without_pings(talk: Callable[[Spdy], Any]) -> Callable[[Spdy], Any]:
     return talked
 
 
-async def test_a_terminal_has_sizes_and_one_output(cluster: Any) -> None:
+async def test_terminal_sends_resizes_and_merges_output(cluster: Any) -> None:
     async def sizes(spdy: Spdy) -> None:
         await spdy.opened(4)
         number, data, _ = await spdy.next()
@@ -203,7 +203,7 @@ async def test_a_terminal_has_sizes_and_one_output(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "refused", "dies", "broken"])
-async def test_a_kubelet_that_fails_is_told_of_on_the_channel_for_errors(cluster: Any, how: str) -> None:
+async def test_kubelet_failure_is_sent_on_error_channel(cluster: Any, how: str) -> None:
     async def die(spdy: Spdy) -> None:
         if how == "broken":
             await spdy.opened(2)
@@ -228,7 +228,7 @@ async def test_a_kubelet_that_fails_is_told_of_on_the_channel_for_errors(cluster
 
 
 @pytest.mark.parametrize("politely", [True, False])
-async def test_a_client_that_goes_ends_a_translated_command(cluster: Any, politely: bool) -> None:
+async def test_client_disconnect_closes_translated_exec(cluster: Any, politely: bool) -> None:
     async def wait(spdy: Spdy) -> None:
         await spdy.opened(2)
         with pytest.raises((EOFError, ConnectionError)):
@@ -246,7 +246,7 @@ async def test_a_client_that_goes_ends_a_translated_command(cluster: Any, polite
     await cluster.eventually(lambda: server.connections == 0)
 
 
-async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
+async def test_port_forward_is_tunneled(cluster: Any) -> None:
     async def echo(stream: DuplexStream) -> None:
         while (piece := await stream.read(1 << 16)) != b"end":
             await stream.write(piece.upper())
@@ -282,7 +282,7 @@ async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
         (("--feature-gates=TranslateStreamCloseWebsocketRequests=false,PortForwardWebsockets=false",), (), True),
     ],
 )
-async def test_who_speaks_websocket_is_decided_by_the_node_and_by_features(
+async def test_websocket_translation_depends_on_node_and_features(
     make_cluster: Any, flags: Any, features: Any, passed: bool
 ) -> None:
     async def refuse(request: Request) -> Response:
@@ -326,7 +326,7 @@ def heard(sent: bytes) -> list[Piece]:
 
 
 @given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), max_size=4), st.integers(0, 2**32 - 1))
-def test_messages_arrive_whole_whatever_their_frames(messages: list[list[bytes]], mask: int) -> None:
+def test_fragmented_messages_are_reassembled(messages: list[list[bytes]], mask: int) -> None:
     sent = b""
     for parts in messages:
         for at, part in enumerate(parts):
@@ -349,12 +349,12 @@ def test_messages_arrive_whole_whatever_their_frames(messages: list[list[bytes]]
         b"\xc2" + frame(2, b"x")[1:],
     ],
 )
-def test_what_breaks_the_rules_ends_it(sent: bytes) -> None:
+def test_protocol_violation_closes_connection(sent: bytes) -> None:
     with pytest.raises(ProtocolError):
         heard(sent)
 
 
-async def test_a_connection_that_the_kubelet_leaves_ends() -> None:
+async def test_goaway_of_kubelet_ends_connection() -> None:
     ours, theirs = pipe()
     await theirs.write((0x8003_0007).to_bytes(4, "big") + (8).to_bytes(4, "big") + bytes(8))
     with pytest.raises(ConnectionResetError, match="leaves"):

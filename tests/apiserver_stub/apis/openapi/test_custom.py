@@ -47,7 +47,7 @@ def told(document: Any, schemas: Any, about: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-def test_version_3_is_that_of_the_real_server(row: Any) -> None:
+def test_v3_matches_kube_apiserver(row: Any) -> None:
     documents, group = described(row["definition"]), row["definition"]["spec"]["group"]
     for version, expected in row["openapi"]["3"].items():
         found = json.loads(ask(documents, f"/openapi/v3/apis/{group}/{version}"))
@@ -55,7 +55,7 @@ def test_version_3_is_that_of_the_real_server(row: Any) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "2" in row["openapi"]], ids=lambda row: row["what"])
-def test_version_2_is_that_of_the_real_server(row: Any) -> None:
+def test_v2_matches_kube_apiserver(row: Any) -> None:
     found = json.loads(ask(described(row["definition"]), "/openapi/v2"))
     for version, expected in row["openapi"]["2"].items():
         said = told(found, found["definitions"], expected)
@@ -64,14 +64,14 @@ def test_version_2_is_that_of_the_real_server(row: Any) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-def test_it_is_valid_and_a_message_too(row: Any) -> None:
+def test_document_is_valid_and_encodes_as_protobuf(row: Any) -> None:
     documents, spec = described(row["definition"]), row["definition"]["spec"]
     found = json.loads(ask(documents, f"/openapi/v3/apis/{spec['group']}/{spec['versions'][0]['name']}"))
     OpenAPIV30SpecValidator(without_empty_defaults(found)).validate()
     assert spec["names"]["kind"].encode() in ask(documents, "/openapi/v2", PROTOBUF)
 
 
-def test_the_sentences_of_a_schema_are_told() -> None:
+def test_schema_descriptions_are_served() -> None:
     row = ROWS[-1]
     found = json.loads(ask(described(row["definition"]), "/openapi/v3/apis/oa.example.com/v1"))
     assert found["components"]["schemas"]["com.example.oa.v1.Whole"]["description"] == "Root desc"
@@ -92,7 +92,7 @@ def operation(path: str, method: str) -> Any:
     return {**found, "query": {one["name"] for one in parameters if one["in"] == "query"}}
 
 
-def test_operations_of_custom_resources_are_those_of_kubernetes() -> None:
+def test_operations_match_kube_apiserver() -> None:
     """Some differ from those of built-in kinds."""
     listing, deleting = operation("", "get"), operation("", "delete")
     assert list(listing["responses"]["200"]["content"]) == ["application/json", "application/yaml"]

@@ -26,7 +26,7 @@ def told(kinds: ResourceRegistry) -> dict[str, OpenAPIOperation]:
     return by_name
 
 
-def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[str, OpenAPIOperation]) -> None:
+def test_operations_match_the_generated_client(told: dict[str, OpenAPIOperation]) -> None:
     """The functions of the official Python client are generated from the names of operations."""
     checked = 0
     for one in (one for one in told.values() if one.action not in ("watch", "watchlist")):
@@ -38,9 +38,7 @@ def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[st
     assert checked > 400
 
 
-def test_the_server_understands_every_path_it_tells_of(
-    told: dict[str, OpenAPIOperation], kinds: ResourceRegistry
-) -> None:
+def test_every_listed_path_can_be_routed(told: dict[str, OpenAPIOperation], kinds: ResourceRegistry) -> None:
     """API concepts, Resource URI shapes."""
     for one in told.values():
         path = one.path.format(name="some", namespace="any", path="there")
@@ -66,7 +64,7 @@ def test_the_server_understands_every_path_it_tells_of(
         ("connectCoreV1PostNamespacedPodExec", "connect", ("", "v1", "PodExecOptions"), ("200",)),
     ],
 )  # fmt: skip
-def test_an_operation(
+def test_operation_has_action_kind_and_codes(
     told: dict[str, OpenAPIOperation], name: str, action: str, about: tuple[str, str, str], codes: tuple[str, ...]
 ) -> None:
     assert (told[name].action, told[name].about, told[name].codes) == (action, about, codes)
@@ -84,7 +82,7 @@ def test_an_operation(
         ("listCoreV1Node", "io.k8s.api.core.v1.NodeList"),
     ],
 )
-def test_what_comes_out(told: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
+def test_operation_returns_kind(told: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
     assert told[name].answer == answer
 
 
@@ -100,7 +98,7 @@ def test_what_comes_out(told: dict[str, OpenAPIOperation], name: str, answer: st
         ("version", "getCodeVersion", "version"),
     ],
 )
-def test_the_pages(path: str, name: str, tag: str) -> None:
+def test_page_operation(path: str, name: str, tag: str) -> None:
     found = page(path)
     assert (found.path, found.name, found.tag) == (f"/{path}/", name, tag)
     assert found.answer in DEFINITIONS
@@ -117,7 +115,7 @@ def test_the_pages(path: str, name: str, tag: str) -> None:
         ("readCoreV1NamespacedPod", ["pretty"]),
     ],
 )  # fmt: skip
-def test_query_parameters(told: dict[str, OpenAPIOperation], name: str, parameters: list[str]) -> None:
+def test_operation_query_parameters(told: dict[str, OpenAPIOperation], name: str, parameters: list[str]) -> None:
     assert [found for found, place in told[name].parameters if place == "query"] == parameters
 
 

@@ -60,9 +60,7 @@ async def test_no_fetch_if_groups_are_not_a_claim(issuer: Issuer, judging: Judgi
         assert issuer.count(SOURCE) == 0
 
 
-async def test_claims_of_other_names_and_those_that_came_with_the_token_are_left_alone(
-    issuer: Issuer, judging: Judging
-) -> None:
+async def test_only_distributed_groups_claim_is_fetched(issuer: Issuer, judging: Judging) -> None:
     async with judging(WITH_GROUPS) as judge:
         other = {"_claim_names": {"roles": "src"}, "_claim_sources": {"src": {"endpoint": SOURCE}}}
         aggregated = {"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"JWT": "x.y.z"}}}
@@ -95,7 +93,7 @@ async def test_token_with_unavailable_groups_is_rejected(what: str, issuer: Issu
         assert judge.why
 
 
-async def test_issuers_of_distributed_claims_are_sixteen_at_most(issuer: Issuer, judging: Judging) -> None:
+async def test_at_most_16_claim_issuers_are_used(issuer: Issuer, judging: Judging) -> None:
     async with judging(WITH_GROUPS) as judge:
         for number in range(20):
             issuer.answers[SOURCE] = source_token(issuer, iss=f"https://evil{number}.example")

@@ -45,7 +45,7 @@ def test_username_prefix_by_claim_and_flag(arguments: tuple[str, ...], expected:
     assert username(*arguments) == expected
 
 
-def test_all_flags_together_are_one_authenticator(tmp_path: Path) -> None:
+def test_all_flags_configure_one_authenticator(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("authorities")
     found = from_flags(
         options(
@@ -90,7 +90,7 @@ def test_without_flags_there_is_no_authenticator() -> None:
         (*GIVEN, "--oidc-required-claim=hd"),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused(arguments: tuple[str, ...]) -> None:
+def test_incomplete_flag_combinations_are_rejected(arguments: tuple[str, ...]) -> None:
     with pytest.raises(FlagError, match="--oidc"):
         FLAGS.parse(arguments)
 
@@ -101,7 +101,7 @@ def refused(*arguments: str) -> str:
     return str(caught.value)
 
 
-def test_what_flags_make_is_held_to_the_rules_of_files(tmp_path: Path) -> None:
+def test_flags_are_validated_like_files(tmp_path: Path) -> None:
     assert "jwt[0].issuer.url" in refused("--oidc-issuer-url=http://issuer.example", "--oidc-client-id=cluster")
     own = refused(
         "--oidc-issuer-url=https://own.example", "--oidc-client-id=c", "--service-account-issuer=https://own.example"
@@ -112,7 +112,7 @@ def test_what_flags_make_is_held_to_the_rules_of_files(tmp_path: Path) -> None:
     assert "certificateAuthority" in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'ca.pem'}")
 
 
-def test_a_file_that_cannot_be_used_keeps_the_server_from_starting(tmp_path: Path) -> None:
+def test_unusable_file_fails_the_start(tmp_path: Path) -> None:
     file = tmp_path / "authentication.yaml"
     assert "can't be read" in refused(f"--authentication-config={file}")
     file.write_text(document({}, rules(issuer__url="http://a.b")))
@@ -158,7 +158,7 @@ PATHS = {"enabled": True, "conditions": [{"path": "/livez"}, {"path": "/api"}]}
         (PATHS, (), (200, 401, 403)),
     ],
 )
-async def test_who_may_stay_anonymous_and_where(
+async def test_anonymous_access_follows_flags_and_file(
     tmp_path: Path, given: Any, flags: tuple[str, ...], statuses: tuple[int, ...]
 ) -> None:
     more = (*flags, "--authorization-mode=RBAC", *([anonymous(tmp_path, given)] if given is not None else []))
@@ -176,7 +176,7 @@ def test_anonymous_in_flag_and_file_is_rejected(tmp_path: Path) -> None:
     )
 
 
-def test_who_names_no_issuer_loads_nothing_for_them() -> None:
+def test_no_issuer_loads_no_jwt_modules() -> None:
     code = (
         "import sys, json\nfrom apiserver_stub.process.build import build\n"
         "from apiserver_stub.common.flags import FLAGS\n"

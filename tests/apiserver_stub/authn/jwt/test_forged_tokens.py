@@ -249,7 +249,7 @@ GOOD: dict[str, Forge] = {
 
 
 @pytest.mark.parametrize("what", GOOD)
-async def test_jane_is_let_in_with_it(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_valid_token_is_accepted(what: str, issuer: Issuer, judging: Judging) -> None:
     publish(issuer)
     async with judging() as judge:
         user = await judge.user(GOOD[what](issuer))
@@ -258,7 +258,7 @@ async def test_jane_is_let_in_with_it(what: str, issuer: Issuer, judging: Judgin
         assert all("evil" not in url for url, _ in issuer.asked)
 
 
-async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judging: Judging) -> None:
+async def test_weak_and_private_keys_are_ignored(issuer: Issuer, judging: Judging) -> None:
     weak = rsa.generate_private_key(65537, 1024)
     private = {**jwt.algorithms.RSAAlgorithm.to_jwk(STRANGER, as_dict=True), "kid": "private"}
     issuer.answers["https://issuer.example/keys"] = {
@@ -283,7 +283,7 @@ async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judgi
         assert await judge.user(issuer.token(algorithm="RS512")) is None
 
 
-async def test_algorithms_that_the_flag_does_not_name_are_refused(issuer: Issuer, judging: Judging) -> None:
+async def test_algorithms_not_listed_in_flag_are_rejected(issuer: Issuer, judging: Judging) -> None:
     publish(issuer)
     async with judging(algorithms=("ES256", "PS384")) as judge:
         assert await judge.user(issuer.token()) is None

@@ -21,14 +21,14 @@ async def never() -> None:
     await asyncio.sleep(1e6)
 
 
-async def test_keys_are_fetched_before_the_first_token_comes(issuer: Issuer, judging: Judging) -> None:
+async def test_keys_are_fetched_at_start(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         assert issuer.asked == [(DISCOVERY, ""), (KEYS, "")]
         assert await judge.user(issuer.token()) is not None
         assert len(issuer.asked) == 2
 
 
-async def test_a_new_key_is_found_when_the_first_token_names_it(issuer: Issuer, judging: Judging) -> None:
+async def test_token_with_new_key_id_triggers_key_fetch(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         issuer.keys = {"one": RSA_KEYS[0], "two": NEW}
         assert await judge.user(issuer.token(NEW, kid="two")) is not None
@@ -37,14 +37,14 @@ async def test_a_new_key_is_found_when_the_first_token_names_it(issuer: Issuer, 
         assert issuer.count(DISCOVERY) == 1
 
 
-async def test_a_new_key_under_an_old_name_is_found_too(issuer: Issuer, judging: Judging) -> None:
+async def test_replaced_key_with_same_id_is_fetched(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         issuer.keys = {"one": NEW}
         assert await judge.user(issuer.token(NEW)) is not None
         assert await judge.user(issuer.token(RSA_KEYS[0])) is None
 
 
-async def test_a_key_that_is_withdrawn_is_believed_for_five_minutes_at_most(issuer: Issuer, judging: Judging) -> None:
+async def test_withdrawn_key_is_trusted_for_at_most_5_minutes(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         old = issuer.token()
         issuer.keys = {"two": NEW}
@@ -59,7 +59,7 @@ async def test_a_key_that_is_withdrawn_is_believed_for_five_minutes_at_most(issu
     [("max-age=600", 600), ("public, max-age=120, must-revalidate", 120), ("no-store", 300), ("max-age=1", 60),
      ("max-age=999999", 3600), ("s-maxage=90", 300)],
 )  # fmt: skip
-async def test_keys_are_fetched_again_when_they_are_old(
+async def test_keys_are_refreshed_when_max_age_passes(
     issuer: Issuer, judging: Judging, header: str, seconds: float
 ) -> None:
     issuer.headers = {"cache-control": header}
@@ -70,9 +70,7 @@ async def test_keys_are_fetched_again_when_they_are_old(
         assert issuer.count(KEYS) == 2
 
 
-async def test_a_flood_of_forged_tokens_has_keys_fetched_every_five_seconds_at_most(
-    issuer: Issuer, judging: Judging
-) -> None:
+async def test_forged_tokens_fetch_keys_at_most_every_5_seconds(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         for number in range(1000):
             assert await judge.user(issuer.token(NEW, kid=f"key {number}")) is None
@@ -83,7 +81,7 @@ async def test_a_flood_of_forged_tokens_has_keys_fetched_every_five_seconds_at_m
         assert await judge.user(issuer.token(NEW, kid="two")) is not None
 
 
-async def test_tokens_of_a_new_key_that_come_together_wait_for_one_fetch(issuer: Issuer, judging: Judging) -> None:
+async def test_concurrent_tokens_of_new_key_share_one_fetch(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         issuer.keys["two"] = NEW
 
@@ -98,7 +96,7 @@ async def test_tokens_of_a_new_key_that_come_together_wait_for_one_fetch(issuer:
         assert issuer.count(KEYS) <= 3
 
 
-async def test_a_provider_that_is_down_keeps_its_keys(issuer: Issuer, judging: Judging) -> None:
+async def test_unavailable_provider_keeps_its_keys(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         issuer.answers = {KEYS: down, DISCOVERY: down}
         await asyncio.sleep(3000)
@@ -111,7 +109,7 @@ async def test_a_provider_that_is_down_keeps_its_keys(issuer: Issuer, judging: J
         assert await judge.user(issuer.token(NEW, kid="two")) is not None
 
 
-async def test_a_provider_that_is_down_at_the_start_costs_only_its_tokens(issuer: Issuer, judging: Judging) -> None:
+async def test_provider_down_at_start_fails_only_its_tokens(issuer: Issuer, judging: Judging) -> None:
     other = "https://other.example"
     issuer.answers[f"{other}/.well-known/openid-configuration"] = never
     async with judging(document(rules(), rules(issuer__url=other))) as judge:
@@ -126,7 +124,7 @@ async def test_a_provider_that_is_down_at_the_start_costs_only_its_tokens(issuer
         assert not any(one.result() for one in waiting)
 
 
-async def test_a_provider_that_comes_up_later_is_found(issuer: Issuer, judging: Judging) -> None:
+async def test_provider_is_retried_until_available(issuer: Issuer, judging: Judging) -> None:
     issuer.answers = {DISCOVERY: down}
     async with judging() as judge:
         token = issuer.token()
@@ -141,7 +139,7 @@ async def test_a_provider_that_comes_up_later_is_found(issuer: Issuer, judging: 
         assert await judge.user(token) is not None
 
 
-async def test_keys_that_hang_cost_a_token_ten_seconds_and_few_of_them(issuer: Issuer, judging: Judging) -> None:
+async def test_hanging_key_fetch_delays_tokens_at_most_10_seconds(issuer: Issuer, judging: Judging) -> None:
     issuer.answers = {KEYS: never}
     async with judging() as judge:
         begun = asyncio.get_running_loop().time()
@@ -171,7 +169,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("what", LIES)
-async def test_a_provider_that_lies_is_asked_until_it_does_not(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_malformed_provider_is_retried(what: str, issuer: Issuer, judging: Judging) -> None:
     issuer.answers = dict(LIES[what])
     async with judging() as judge:
         assert await judge.user(issuer.token()) is None
@@ -180,7 +178,7 @@ async def test_a_provider_that_lies_is_asked_until_it_does_not(what: str, issuer
         assert await judge.user(issuer.token()) is not None
 
 
-async def test_keys_that_move_are_found(issuer: Issuer, judging: Judging) -> None:
+async def test_changed_jwks_uri_is_followed(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         moved = f"{URL}/new/keys"
         issuer.answers = {
@@ -203,7 +201,7 @@ async def test_discovery_url_must_return_the_same_issuer(issuer: Issuer, judging
         assert issuer.count(DISCOVERY) == 0
 
 
-async def test_a_set_of_very_many_keys_is_bounded(issuer: Issuer, judging: Judging) -> None:
+async def test_at_most_64_keys_are_used(issuer: Issuer, judging: Judging) -> None:
     issuer.keys = {**{f"key {number}": RSA_KEYS[1] for number in range(64)}, "last": EC_KEYS["ES256"]}
     async with judging() as judge:
         assert await judge.user(issuer.token(NEW, kid="key 63")) is not None

@@ -26,9 +26,7 @@ async def name(judge: Judge, token: str) -> str:
     return user.name if user else ""
 
 
-async def test_a_new_file_is_used_within_seconds_and_without_asking_for_keys_again(
-    issuer: Issuer, judging: Judging
-) -> None:
+async def test_changed_file_takes_effect_without_key_fetch(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         assert await name(judge, issuer.token()) == "jane"
         judge.file.write_text(PREFIXED)
@@ -53,7 +51,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-async def test_a_broken_file_changes_nothing_and_is_counted_once(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_invalid_file_is_ignored_and_counted_once(what: str, issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         judge.file.write_text(BROKEN[what])
         await asyncio.sleep(60)
@@ -65,7 +63,7 @@ async def test_a_broken_file_changes_nothing_and_is_counted_once(what: str, issu
         assert await name(judge, issuer.token()) == "p:jane"
 
 
-async def test_a_file_that_is_gone_changes_nothing(issuer: Issuer, judging: Judging) -> None:
+async def test_deleted_file_is_ignored(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         judge.file.unlink()
         await asyncio.sleep(60)
@@ -76,9 +74,7 @@ async def test_a_file_that_is_gone_changes_nothing(issuer: Issuer, judging: Judg
         assert await name(judge, issuer.token()) == "p:jane"
 
 
-async def test_a_new_issuer_that_is_not_found_keeps_the_file_from_being_used_until_it_is(
-    issuer: Issuer, judging: Judging
-) -> None:
+async def test_file_with_unavailable_new_issuer_is_not_used_yet(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         judge.file.write_text(document(rules(issuer__url=OTHER)))
         await asyncio.sleep(70)
@@ -91,7 +87,7 @@ async def test_a_new_issuer_that_is_not_found_keeps_the_file_from_being_used_unt
         assert await name(judge, issuer.token()) == ""
 
 
-async def test_an_old_issuer_that_is_down_keeps_no_file_from_being_used(issuer: Issuer, judging: Judging) -> None:
+async def test_unavailable_old_issuer_does_not_block_new_file(issuer: Issuer, judging: Judging) -> None:
     issuer.answers[DISCOVERY] = FetchError("down")
     publish_other(issuer)
     async with judging() as judge:
@@ -103,7 +99,7 @@ async def test_an_old_issuer_that_is_down_keeps_no_file_from_being_used(issuer: 
         assert await name(judge, issuer.token()) == "jane"
 
 
-async def test_an_issuer_that_is_gone_is_asked_for_keys_no_more(issuer: Issuer, judging: Judging) -> None:
+async def test_removed_issuer_is_not_polled_for_keys(issuer: Issuer, judging: Judging) -> None:
     async with judging(document(rules(), rules(issuer__url=OTHER))) as judge:
         judge.file.write_text(document(rules()))
         await asyncio.sleep(70)
@@ -115,7 +111,7 @@ async def test_an_issuer_that_is_gone_is_asked_for_keys_no_more(issuer: Issuer, 
         assert judge.sample(info) == 1
 
 
-async def test_an_issuer_that_is_gone_and_comes_again_soon_is_asked_for_keys(issuer: Issuer, judging: Judging) -> None:
+async def test_issuer_removed_and_added_again_is_polled(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         judge.file.write_text(document())
         await asyncio.sleep(10)
@@ -128,7 +124,7 @@ async def test_an_issuer_that_is_gone_and_comes_again_soon_is_asked_for_keys(iss
         assert await name(judge, issuer.token(RSA_KEYS[1], kid="two")) == "jane"
 
 
-async def test_other_authorities_of_an_issuer_make_another_connection(issuer: Issuer, judging: Judging) -> None:
+async def test_changed_ca_of_issuer_opens_new_connection(issuer: Issuer, judging: Judging) -> None:
     async with judging() as judge:
         place = f"{URL}/discovery"
         issuer.answers[place] = {"issuer": URL, "jwks_uri": KEYS}

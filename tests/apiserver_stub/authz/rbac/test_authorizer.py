@@ -87,7 +87,7 @@ async def test_binding_grants_with_reason(cluster: Cluster) -> None:
     assert not cluster.may(ROBOT, "list", "pods", "a")
 
 
-async def test_groups_and_service_accounts(cluster: Cluster) -> None:
+async def test_groups_and_service_accounts_are_bound(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("all", "reader", subject("Group", "dev"), subject("ServiceAccount", "robot", "a"))
     why = 'RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "reader" to Group "dev"'
@@ -97,7 +97,7 @@ async def test_groups_and_service_accounts(cluster: Cluster) -> None:
     assert not cluster.may(User("system:serviceaccount:b:robot"), "get", "pods")
 
 
-async def test_a_service_account_without_a_namespace_is_of_that_of_the_binding(cluster: Cluster) -> None:
+async def test_account_without_namespace_uses_that_of_binding(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("a/b", "reader", {"kind": "ServiceAccount", "name": "robot"})
     why = 'RBAC: allowed by RoleBinding "b/a" of ClusterRole "reader" to ServiceAccount "robot/a"'
@@ -118,7 +118,7 @@ async def test_missing_role_is_reported(cluster: Cluster) -> None:
     assert cluster.may(JANE, "get", "pods", "a")
 
 
-async def test_changes_count_at_once(cluster: Cluster) -> None:
+async def test_changes_take_effect_immediately(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("b", "reader", subject("User", "jane"))
     assert cluster.may(JANE, "get", "pods")
@@ -135,13 +135,13 @@ async def test_changes_count_at_once(cluster: Cluster) -> None:
     assert not cluster.may(JANE, "get", "pods")
 
 
-async def test_names(cluster: Cluster) -> None:
+async def test_resource_names_limit_access(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "some", {"rules": [{**READ_PODS, "resourceNames": ["mine"]}]})
     await cluster.bind("b", "some", subject("User", "jane"))
     assert [cluster.may(JANE, "get", "pods", "a", name) for name in ("mine", "yours", "")] == [True, False, False]
 
 
-async def test_all_that_a_user_may_do(cluster: Cluster) -> None:
+async def test_rules_of_user_include_roles_and_paths(cluster: Cluster) -> None:
     paths = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     await cluster.put(CLUSTER_ROLES, "paths", {"rules": [paths]})
     await cluster.put(ROLES, "a/r", {"rules": [{**READ_PODS, "resourceNames": ["mine"]}]})
@@ -155,7 +155,7 @@ async def test_all_that_a_user_may_do(cluster: Cluster) -> None:
     assert cluster.rbac.decide(AuthorizerAttributes(JANE, "get", "/metrics")).decision is Decision.ALLOW
 
 
-async def test_what_is_remembered_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_size_is_limited(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "MOST_REMEMBERED", 50)
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("b", "reader", subject("Group", "dev"))

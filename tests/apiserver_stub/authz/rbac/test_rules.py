@@ -42,7 +42,9 @@ def at(verbs: str, urls: str) -> RoleRule:
         (on("list", "core", "pods", "a b"), "list", "", "pods", "", False),
     ],
 )
-def test_what_a_rule_allows(rule: RoleRule, verb: str, group: str, resource: str, name: str, allowed: bool) -> None:
+def test_rule_allows_verb_group_resource_and_name(
+    rule: RoleRule, verb: str, group: str, resource: str, name: str, allowed: bool
+) -> None:
     names = RoleRules([rule]).names(verb, group, resource)
     assert (names is None or name in names) == allowed
 
@@ -63,7 +65,7 @@ def test_what_a_rule_allows(rule: RoleRule, verb: str, group: str, resource: str
         ("/healthz**", "/healthz/x", True),
     ],
 )
-def test_paths(pattern: str, path: str, allowed: bool) -> None:
+def test_rule_allows_paths(pattern: str, path: str, allowed: bool) -> None:
     role = RoleRules([at("get", pattern)])
     assert role.has_paths
     assert role.allows_path("get", path) == allowed
@@ -98,7 +100,7 @@ def test_paths(pattern: str, path: str, allowed: bool) -> None:
         ([at("*", "*")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
     ],
 )
-def test_which_rules_are_lacking(held: list[RoleRule], wanted: list[RoleRule], lacking: list[RoleRule]) -> None:
+def test_missing_rules_are_compacted(held: list[RoleRule], wanted: list[RoleRule], lacking: list[RoleRule]) -> None:
     role = RoleRules(held)
     found = compact(part for part in parts(wanted) if not role.covers(part))
     assert sorted(map(repr, found)) == sorted(map(repr, lacking))
@@ -121,7 +123,7 @@ _rules = st.lists(
 
 
 @given(_rules, _rules)
-def test_holding_all_rules_covers_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
+def test_role_with_all_rules_covers_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
     role, found = RoleRules(held), list(parts(wanted))
     assert count_parts(wanted) == len(found)
     assert all(RoleRules(wanted).covers(part) for part in found)

@@ -184,7 +184,7 @@ def measured(version: str) -> Any:
         (f"{DEVICES}/ResourceSlice", {"spec.devices": [{"name": f"d{i}"} for i in range(129)]}, [("spec.devices", M)]),
     ],
 )  # fmt: skip
-def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+def test_violated_rules_are_reported(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
     assert judge(kind, changes) == sorted(causes)
 
 
@@ -222,12 +222,12 @@ EVENT_FIELDS = ("action", "reason", "type", "reportingController", "reportingIns
         ("v1/Event", {"type": "Odd", "message": "x" * 5000}, []),
     ],
 )
-def test_events(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+def test_event_rules(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
     """API concepts, Event resource: fields of new events, and their limits."""
     assert judge(kind, changes) == sorted(causes)
 
 
-def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> None:
+def test_legacy_event_can_be_updated_in_new_group(judge: Any) -> None:
     older = {"deprecatedCount": 1, "deprecatedSource": {"component": "a"}}
     assert judge.change(EVENT, older, {"series.count": 3}) == []
 
@@ -267,7 +267,9 @@ def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> 
         (f"{DEVICES}/ResourceClaim", {}, {"spec.devices.requests.0.name": "z"}, [("spec", I)]),
     ],
 )  # fmt: skip
-def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+def test_invalid_changes_are_reported(
+    judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
     assert judge.change(kind, before, after) == causes
 
 
@@ -284,7 +286,7 @@ FLOWS = "flowcontrol.apiserver.k8s.io/v1"
         ("ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]),
     ],
 )  # fmt: skip
-def test_a_template_of_claims_gives_them_labels_and_annotations_alone(judge: Any, name: str, value: Any) -> None:
+def test_claim_template_metadata_allows_labels_and_annotations(judge: Any, name: str, value: Any) -> None:
     good, here = {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec.volumes[0].ephemeral.volumeClaimTemplate"
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     volume = {
@@ -310,7 +312,9 @@ def test_a_template_of_claims_gives_them_labels_and_annotations_alone(judge: Any
         ([], [{**VERDICT, "status": "False"}], "approval", [("status.conditions[0].status", N)]),
     ],
 )
-def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[tuple[str, str]]) -> None:
+def test_signing_request_conditions_cannot_be_contradicted(
+    judge: Any, before: Any, after: Any, part: str, causes: list[tuple[str, str]]
+) -> None:
     assert judge.change(CSR, {"status.conditions": before}, {"status.conditions": after}, part) == causes
 
 
@@ -332,5 +336,5 @@ def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[t
         (f"{FLOWS}/PriorityLevelConfiguration", {"conditions": [{"type": ""}]}, [("status.conditions[0].type", R)]),
     ],
 )  # fmt: skip
-def test_statuses(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
+def test_invalid_statuses_are_reported(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
     assert judge.change(kind, {}, {"status": status}, "status") == causes

@@ -27,7 +27,7 @@ LINES = Path(__file__).with_name("device_claim_status.jsonl").read_text().splitl
 
 
 @pytest.mark.parametrize("row", [json.loads(line) for line in LINES], ids=lambda row: str(row["patch"])[:80])
-def test_answers_are_those_of_a_real_server(judge: Any, row: Any) -> None:
+def test_status_changes_match_kube_apiserver(judge: Any, row: Any) -> None:
     before: Tree = judge.tree(CLAIM, {"spec": {"devices": {"requests": REQUESTS}}})
     before["status"] = copy.deepcopy(row["old"])
     if row["deleted"]:

@@ -56,7 +56,7 @@ def places(expression: str) -> list[tuple[str, Any, str]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["expression"][:40])
-async def test_expressions(api: ApiServer, row: Any) -> None:
+async def test_invalid_expressions_are_reported(api: ApiServer, row: Any) -> None:
     for path, spec, place in places(row["expression"]):
         found = await causes(api, path, spec)
         if row["expression"]:
@@ -67,7 +67,7 @@ async def test_expressions(api: ApiServer, row: Any) -> None:
 
 
 @pytest.mark.parametrize(("length", "reasons"), [(LONGEST, []), (LONGEST + 1, ["FieldValueTooLong"])])
-async def test_long_expressions(api: ApiServer, length: int, reasons: list[str]) -> None:
+async def test_too_long_expressions_are_rejected(api: ApiServer, length: int, reasons: list[str]) -> None:
     text = '"a" != ""'
     for path, spec, _ in places(text + " " * (length - len(text))):
         assert [cause[0] for cause in await causes(api, path, spec)] == reasons

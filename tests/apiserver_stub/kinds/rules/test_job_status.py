@@ -20,7 +20,7 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("job_status.jsonl"
 
 
 @pytest.mark.parametrize(("spec", "old", "patch", "code", "causes"), ROWS, ids=[str(row[:3]) for row in ROWS])
-def test_answers_are_those_of_a_real_server(
+def test_status_changes_match_kube_apiserver(
     judge: Any, spec: Tree, old: Tree, patch: Tree, code: int, causes: list[list[str]]
 ) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}

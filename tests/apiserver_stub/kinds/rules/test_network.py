@@ -105,7 +105,7 @@ PLAIN = {
         ("networking.k8s.io/v1/ServiceCIDR", {"spec.cidrs.1": "10.97.0.0/16"}, [("spec.cidrs", I)]),
     ],
 )  # fmt: skip
-def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+def test_violated_rules_are_reported(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
     assert judge(kind, changes) == sorted(causes)
 
 
@@ -125,7 +125,9 @@ def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, 
         ("networking.k8s.io/v1/ServiceCIDR", {}, {"spec.cidrs": ["10.96.0.0/16"]}, [("spec.cidrs", I)]),
     ],
 )
-def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+def test_invalid_changes_are_reported(
+    judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
     assert judge.change(kind, before, after) == causes
 
 
@@ -138,5 +140,5 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
         (INGRESS, {"hostname": "A b"}, [("status.loadBalancer.ingress[0].hostname", I)]),
     ],
 )
-def test_where_a_balancer_is(judge: Any, kind: str, point: Any, causes: list[tuple[str, str]]) -> None:
+def test_load_balancer_ingress_is_validated(judge: Any, kind: str, point: Any, causes: list[tuple[str, str]]) -> None:
     assert judge.change(kind, {}, {"status": {"loadBalancer": {"ingress": [point]}}}, "status") == causes

@@ -108,7 +108,7 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedu
         ("securityContext.windowsOptions", {}, [(f"{AT}securityContext.windowsOptions", F)]),
     ],
 )  # fmt: skip
-def test_a_container(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+def test_container_rules(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
     assert judge(POD, {MAIN + path: value}) == causes
 
 
@@ -148,7 +148,7 @@ def test_a_container(judge: Any, path: str, value: Any, causes: list[tuple[str, 
         ("8.csi.driver", "a_b", [(f"{AT_VOLUME}[8].csi.driver", I)]),
     ],
 )  # fmt: skip
-def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+def test_volume_rules(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
     assert judge(POD, {VOLUME + path: value}) == sorted(causes)
 
 
@@ -239,18 +239,18 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
          [("metadata.annotations[controller.kubernetes.io/pod-deletion-cost]", I)]),
     ],
 )  # fmt: skip
-def test_a_pod(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+def test_pod_rules(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
     assert judge(POD, {path: value}) == sorted(causes)
 
 
-def test_what_depends_on_two_fields(judge: Any) -> None:
+def test_rules_across_two_fields(judge: Any) -> None:
     shared = {"spec.shareProcessNamespace": True, "spec.hostPID": True}
     assert judge(POD, shared) == [("spec.shareProcessNamespace", I)]
     own_users = {"spec.hostUsers": False, "spec.hostIPC": True}
     assert judge(POD, own_users) == [("spec.HostIPC", F), (f"{AT}volumeDevices", F)]
 
 
-def test_a_pod_for_windows_asks_for_nothing_of_linux(judge: Any) -> None:
+def test_windows_pod_rejects_linux_fields(judge: Any) -> None:
     causes = judge(POD, {"spec.os.name": "windows", "spec.hostPID": True})
     assert ("spec.hostPID", F) in causes
     assert ("spec.securityContext.fsGroup", F) in causes
@@ -297,7 +297,9 @@ GATED = {"spec.schedulingGates": [{"name": "g"}], "spec.nodeName": "<gone>"}
         ({}, {"metadata.labels": {"other": "label"}}, []),
     ],
 )
-def test_what_of_a_pod_may_change(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+def test_pod_update_allows_only_mutable_fields(
+    judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
     assert judge.change(POD, before, after) == causes
 
 
@@ -318,7 +320,7 @@ DEBUGGED = {"spec.ephemeralContainers": [{"name": "e", "image": "i"}]}
          [("spec.ephemeralContainers[0].ports", F)]),
     ],
 )  # fmt: skip
-def test_ephemeral_containers(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+def test_ephemeral_containers_rules(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
     assert judge.change(POD, before, after, "ephemeralcontainers") == causes
 
 
@@ -360,7 +362,7 @@ REPORTED, AT_REPORTED = "status.containerStatuses.0", "status.containerStatuses[
          [("status.ephemeralContainerStatuses[0].allocatedResourcesStatus", F)]),
     ],
 )  # fmt: skip
-def test_a_status(judge: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+def test_status_rules(judge: Any, after: Any, causes: list[tuple[str, str]]) -> None:
     before = {
         "spec.restartPolicy": "OnFailure",
         "status.qosClass": "Burstable",
@@ -392,7 +394,9 @@ def rule(operator: str, *codes: int, action: str = "Restart") -> dict[str, Any]:
           "spec.initContainers.0.restartPolicyRules": [rule("In", 9, action="RestartAllContainers")]}, 0, True),
     ],
 )  # fmt: skip
-def test_ended_container_restarts_by_policy(judge: Any, spec: Any, exit_code: int, allowed: bool) -> None:
+def test_terminated_container_state_follows_restart_policy(
+    judge: Any, spec: Any, exit_code: int, allowed: bool
+) -> None:
     before = {
         **spec,
         "status.containerStatuses": [{**ENDED, "name": "main", "state": {"terminated": {"exitCode": exit_code}}}],
@@ -446,7 +450,7 @@ RUNNING = {**ENDED, "name": "main", "state": {"running": {}}}
          [("spec.resources.requests", F)]),
     ],
 )  # fmt: skip
-def test_a_resize_changes_cpu_and_memory_only(judge: Any, before: Any, after: Any, causes: Any) -> None:
+def test_resize_changes_only_cpu_and_memory(judge: Any, before: Any, after: Any, causes: Any) -> None:
     found = judge.change(POD, {**RESIZABLE, **before}, after, "resize")
     assert [cause for cause in found if cause[1] == F] == causes
 
@@ -483,7 +487,7 @@ WINDOWS = {
          [("spec.containers[0].securityContext.windowsOptions.gmsaCredentialSpec", I)]),
     ],
 )  # fmt: skip
-def test_windows_options_of_a_pod(judge: Any, changes: Any, causes: Any) -> None:
+def test_windows_options_rules(judge: Any, changes: Any, causes: Any) -> None:
     assert judge(POD, {**WINDOWS, **changes}) == sorted(causes)
 
 
@@ -507,7 +511,7 @@ WHOLE = {"spec": {"containers": [{"name": "a", "image": "i"}], "resources": {}}}
         ({"spec.overhead": {"hugepages-2Mi": "2Mi"}}, [("spec.overhead", F)]),
     ],
 )  # fmt: skip
-def test_what_a_pod_asks_for_as_a_whole(judge: Any, changes: Any, causes: Any) -> None:
+def test_pod_level_resources_rules(judge: Any, changes: Any, causes: Any) -> None:
     assert judge(POD, {**WHOLE, **changes}) == causes
 
 
@@ -541,5 +545,5 @@ def test_what_a_pod_asks_for_as_a_whole(judge: Any, changes: Any, causes: Any) -
          [("spec.volumes[1].persistentVolumeClaim.claimName", I)]),
     ],
 )  # fmt: skip
-def test_a_small_pod(judge: Any, changes: Any, causes: Any) -> None:
+def test_minimal_pod_rules(judge: Any, changes: Any, causes: Any) -> None:
     assert judge(POD, {"spec": {"containers": [{"name": "a", "image": "i"}]}, **changes}) == causes

@@ -38,7 +38,7 @@ def reported(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-def test_answers_are_those_of_a_real_server(judge: Any, name: str) -> None:
+def test_results_match_kube_apiserver(judge: Any, name: str) -> None:
     found = []
     for path, value, causes, warnings in RECORDED[name]:
         tree = judge.tree(name, {_dotted(path): copy.deepcopy(value)} if path else {})

@@ -163,7 +163,7 @@ def _volume(**source: Any) -> dict[str, Any]:
         ("resource.k8s.io/v1/ResourceSlice", {"spec.driver": "Gpu.example.org"}, ["spec.driver"]),
     ],
 )  # fmt: skip
-def test_new_objects(judge: Any, name: str, changes: dict[str, Any], places: list[str]) -> None:
+def test_warnings_for_new_objects(judge: Any, name: str, changes: dict[str, Any], places: list[str]) -> None:
     assert _places(warnings_of(judge.kind(name), judge.tree(name, changes), None)) == places
 
 
@@ -183,13 +183,15 @@ def _places(texts: list[str]) -> list[str]:
         ("batch/v1/CronJob", {"spec.schedule": "TZ=UTC * * * * *"}, 2, ["spec.schedule"]),
     ],
 )
-def test_updates(judge: Any, name: str, changes: dict[str, Any], generation: int, places: list[str]) -> None:
+def test_warnings_for_updates(
+    judge: Any, name: str, changes: dict[str, Any], generation: int, places: list[str]
+) -> None:
     old, new = judge.tree(name, changes), judge.tree(name, changes)
     old["metadata"]["generation"], new["metadata"]["generation"] = 1, generation
     assert _places(warnings_of(judge.kind(name), new, old)) == places
 
 
-def test_statuses_with_unusual_addresses(judge: Any) -> None:
+def test_warnings_for_unusual_status_addresses(judge: Any) -> None:
     pod = {"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "FD00::1"}]}}
     assert _places(warnings_of(judge.kind(POD), pod, pod, "status")) == ["status.podIPs[1].ip"]
     service = {"status": {"loadBalancer": {"ingress": [{"ip": "010.0.0.1"}, {"hostname": "a"}]}}}
@@ -209,7 +211,7 @@ def _pair() -> tuple[str, str]:
     ).decode()
 
 
-def test_secrets_whose_key_is_that_of_another_certificate(judge: Any) -> None:
+def test_tls_secret_with_mismatched_key_gets_a_warning(judge: Any) -> None:
     (certificate, key), (_, other) = _pair(), _pair()
 
     def warned(first: str, second: str) -> int:

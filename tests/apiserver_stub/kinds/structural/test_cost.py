@@ -47,14 +47,12 @@ EACH, PAIRS = "self.all(x, x > 0)", "self.all(x, self.exists(y, x + y > 0))"
         (of(l=ruled(*["size(self) < 5"] * 200)), SOME, False),
     ],
 )  # fmt: skip
-def test_work_on_an_object_is_costly_by_what_its_schema_makes_of_it(
-    schema: StructuralSchema, value: Any, costly: bool
-) -> None:
+def test_object_cost_depends_on_schema(schema: StructuralSchema, value: Any, costly: bool) -> None:
     schema.derived(prepare)
     assert SchemaCost(schema).is_costly(json.dumps(value, separators=(",", ":")).encode()) is costly
 
 
-def test_the_first_object_of_a_large_schema_is_costly() -> None:
+def test_first_object_of_large_schema_is_costly() -> None:
     schema = of(spec=many(300, TEXT))
     cost = SchemaCost(schema)
     assert cost.is_costly(b"{}")

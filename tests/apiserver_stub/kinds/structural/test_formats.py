@@ -20,7 +20,7 @@ from apiserver_stub.kinds.structural.formats import format_of
         ("a", False),
     ],
 )
-def test_uris(text: str, right: bool) -> None:
+def test_uri_format(text: str, right: bool) -> None:
     check = format_of("uri")
     assert check is not None
     assert check(text) is right

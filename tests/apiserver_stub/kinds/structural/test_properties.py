@@ -70,7 +70,7 @@ SCHEMAS = st.recursive(PLAIN, above, max_leaves=6)
 
 @settings(max_examples=300, deadline=None)
 @given(SCHEMAS, VALUES)
-def test_what_the_quick_look_takes_the_closer_one_finds_nothing_in(raw: Any, value: Any) -> None:
+def test_quick_check_accepts_only_what_full_check_accepts(raw: Any, value: Any) -> None:
     schema = StructuralSchema(raw)
     if takes(schema, value):
         assert not check(value, raw)
@@ -90,7 +90,7 @@ OBJECTS = st.tuples(st.dictionaries(NAMES, SCHEMAS, max_size=3), st.booleans()).
 
 @settings(max_examples=300, deadline=None)
 @given(OBJECTS, st.dictionaries(NAMES, VALUES, max_size=4))
-def test_an_object_is_fitted_and_completed_once(raw: Any, tree: Any) -> None:
+def test_fitting_and_defaulting_are_idempotent(raw: Any, tree: Any) -> None:
     schema = StructuralSchema(raw, root=True)
     fit(tree, schema)
     again = copy.deepcopy(tree)
@@ -105,7 +105,7 @@ def test_an_object_is_fitted_and_completed_once(raw: Any, tree: Any) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(OBJECTS, st.dictionaries(NAMES, VALUES, max_size=4))
-def test_what_is_judged_to_be_whole_is_complete_when_it_is_read(raw: Any, tree: Any) -> None:
+def test_complete_object_stays_complete_after_reading(raw: Any, tree: Any) -> None:
     schema = StructuralSchema(raw, root=True)
     tree |= {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "default"}}
     if CustomRules("example.com/v1", "Thing", True, schema, None).judge(tree, None, "").whole:

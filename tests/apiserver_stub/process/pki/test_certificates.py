@@ -97,7 +97,7 @@ async def read(response: Response) -> list[Any]:
     return [json.loads(line) async for chunk in response.body for line in chunk.splitlines()]
 
 
-async def test_what_it_issues_is_renewed_while_it_runs(tmp_path: Path) -> None:
+async def test_issued_certificates_are_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         before = server.shown(), server.admin()
         await pass_by(200 * DAY)
@@ -109,7 +109,7 @@ async def test_what_it_issues_is_renewed_while_it_runs(tmp_path: Path) -> None:
             assert new.not_valid_after_utc - utc_now() > timedelta(days=200)
 
 
-async def test_one_process_of_several_renews_what_all_show(tmp_path: Path) -> None:
+async def test_one_worker_renews_shared_certificates(tmp_path: Path) -> None:
     """The others leave the files alone, and have what is renewed."""
     options = FLAGS.parse([f"--data-dir={tmp_path}", "--storage-backend=memory", "--bind-address=127.0.0.1"])
     log = Runtime("test").log("certificates")
@@ -127,7 +127,7 @@ async def test_one_process_of_several_renews_what_all_show(tmp_path: Path) -> No
     assert all(one != another for one, another in zip(before, after, strict=True))
 
 
-async def test_certificates_of_a_short_life_are_renewed_too(tmp_path: Path) -> None:
+async def test_short_lived_certificates_are_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(minutes=10)) as server:
         for _ in range(20):
             await asyncio.sleep(60)
@@ -135,7 +135,7 @@ async def test_certificates_of_a_short_life_are_renewed_too(tmp_path: Path) -> N
                 assert one.not_valid_after_utc - utc_now() > timedelta(minutes=2)
 
 
-async def test_a_certificate_is_believed_until_it_expires(tmp_path: Path) -> None:
+async def test_certificate_is_trusted_until_it_expires(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         jane = client(tmp_path, lasts=60)
         assert (await server.ask(jane)).status == 200
@@ -146,14 +146,14 @@ async def test_a_certificate_is_believed_until_it_expires(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
-async def test_no_certificate_of_the_other_authorities_is_believed(tmp_path: Path, authority: str) -> None:
+async def test_certificates_of_other_cas_are_rejected(tmp_path: Path, authority: str) -> None:
     async with serving(tmp_path) as server:
         mallory = Certificate("m", ("system:masters",), root((tmp_path / f"{authority}.crt").read_bytes()))
         assert (await server.ask(mallory)).status == 401
         assert (await server.ask(Certificate("system:apiserver", ("system:masters",)))).status == 401
 
 
-async def test_a_token_counts_beside_a_certificate_that_is_not_believed(tmp_path: Path) -> None:
+async def test_token_is_used_beside_untrusted_certificate(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("good,joe,1\n")
     async with serving(tmp_path / "data", f"--token-auth-file={tmp_path / 'tokens'}") as server:
         old = client(tmp_path / "data", lasts=-1)
@@ -166,7 +166,7 @@ async def test_a_token_counts_beside_a_certificate_that_is_not_believed(tmp_path
         assert (await read(watch), wall_seconds() - began > 60) == ([], True)
 
 
-async def test_a_watch_ends_when_the_certificate_does(tmp_path: Path) -> None:
+async def test_watch_ends_when_certificate_expires(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         long, brief = client(tmp_path, lasts=3600), client(tmp_path, lasts=90)
         lasting = await server.ask(long, f"{CONFIGS}?watch=1")
@@ -178,7 +178,7 @@ async def test_a_watch_ends_when_the_certificate_does(tmp_path: Path) -> None:
         assert wall_seconds() - began <= 3600.1
 
 
-async def test_a_replaced_client_ca_file_counts_at_once(tmp_path: Path) -> None:
+async def test_replaced_client_ca_file_takes_effect(tmp_path: Path) -> None:
     first, second = make_ca("first"), make_ca("second")
     (tmp_path / "clients.crt").write_bytes(first.certificate)
     async with serving(tmp_path / "data", FOREIGN.format(tmp_path)) as server:
@@ -193,7 +193,7 @@ async def test_a_replaced_client_ca_file_counts_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN CERT", None])
-async def test_a_broken_client_ca_file_changes_nothing(tmp_path: Path, content: bytes | None) -> None:
+async def test_broken_client_ca_file_is_ignored(tmp_path: Path, content: bytes | None) -> None:
     first = make_ca("first")
     file = tmp_path / "clients.crt"
     file.write_bytes(first.certificate)
@@ -207,14 +207,14 @@ async def test_a_broken_client_ca_file_changes_nothing(tmp_path: Path, content: 
         assert (await server.ask(client(tmp_path, ca=second))).status == 200
 
 
-async def test_a_client_ca_file_without_certificates_ends_the_start(tmp_path: Path) -> None:
+async def test_client_ca_file_without_certificates_fails_start(tmp_path: Path) -> None:
     (tmp_path / "clients.crt").write_bytes(b"nothing\n")
     with pytest.raises(ValueError, match=r"--client-ca-file: .*clients\.crt holds no certificates that can be read"):
         async with serving(tmp_path / "data", FOREIGN.format(tmp_path)):
             pass
 
 
-async def test_an_own_authority_that_is_replaced_replaces_what_it_issued(tmp_path: Path) -> None:
+async def test_replaced_own_ca_reissues_certificates(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         old, other = client(tmp_path), make_ca("other")
         other.write(tmp_path / "client-ca.crt", tmp_path / "client-ca.key")
@@ -233,7 +233,7 @@ async def published(server: Serving) -> dict[str, str]:
     return data
 
 
-async def test_other_servers_are_told_of_clients_and_proxies(tmp_path: Path) -> None:
+async def test_client_and_proxy_cas_are_published(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         data = await published(server)
         assert data["client-ca-file"] == (tmp_path / "client-ca.crt").read_text()
@@ -247,7 +247,7 @@ async def test_other_servers_are_told_of_clients_and_proxies(tmp_path: Path) -> 
         }
 
 
-async def test_data_folders_are_their_owners_alone(tmp_path: Path) -> None:
+async def test_data_folders_are_private(tmp_path: Path) -> None:
     data, certs = tmp_path / "data", tmp_path / "certs"
     certs.mkdir(mode=0o755)
     async with serving(data, f"--cert-dir={certs}"):
@@ -264,7 +264,7 @@ def flags_of_proxies(folder: Path, *more: str) -> tuple[KeyPair, tuple[str, ...]
     return proxies, tuple(flag.format(folder) for flag in (*PROXIES, *more))
 
 
-async def test_who_a_trusted_proxy_speaks_for(tmp_path: Path) -> None:
+async def test_trusted_proxy_may_name_users(tmp_path: Path) -> None:
     proxies, flags = flags_of_proxies(tmp_path)
     async with serving(tmp_path / "data", *flags) as server:
         for name, status in (("front", 200), ("other", 401)):
@@ -275,7 +275,7 @@ async def test_who_a_trusted_proxy_speaks_for(tmp_path: Path) -> None:
         assert (await server.ask(Certificate("front", root=root(proxies)))).status == 401  # speaks for nobody
 
 
-async def test_a_watch_through_a_proxy_ends_with_the_trust_in_it(tmp_path: Path) -> None:
+async def test_watch_through_proxy_ends_when_trust_ends(tmp_path: Path) -> None:
     proxies, flags = flags_of_proxies(tmp_path)
     async with serving(tmp_path / "data", *flags) as server:
         watch = await server.ask(Certificate("front", root=root(proxies)), f"{CONFIGS}?watch=1", **AS_JOE)
@@ -288,7 +288,7 @@ async def test_a_watch_through_a_proxy_ends_with_the_trust_in_it(tmp_path: Path)
         assert asked.status == 401
 
 
-async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
+async def test_proxy_cas_of_flags_are_published(tmp_path: Path) -> None:
     more = ("--requestheader-username-headers=X-User", "--requestheader-uid-headers=X-Uid,X-Remote-Uid")
     proxies, flags = flags_of_proxies(tmp_path, *more)
     async with serving(tmp_path / "data", *flags) as server:
@@ -305,7 +305,7 @@ async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
     assert proxies.certificate.decode() not in data["client-ca-file"]
 
 
-async def test_the_certificate_shown_as_a_proxy_is_renewed(tmp_path: Path) -> None:
+async def test_proxy_client_certificate_is_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(days=3)) as server:
         first = server.certificates.proxy_pair()
         await pass_by(DAY)
@@ -318,7 +318,7 @@ async def test_the_certificate_shown_as_a_proxy_is_renewed(tmp_path: Path) -> No
         x509.load_pem_x509_certificate(second.certificate).verify_directly_issued_by(authority)
 
 
-async def test_the_certificate_shown_as_a_proxy_may_be_given(tmp_path: Path) -> None:
+async def test_proxy_client_certificate_can_be_configured(tmp_path: Path) -> None:
     files = tmp_path / "proxy.crt", tmp_path / "proxy.key"
     given = issue(make_ca("proxies"), "mine", client=True)
     given.write(*files)

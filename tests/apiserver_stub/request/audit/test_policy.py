@@ -81,19 +81,19 @@ def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[st
         ({"nonResourceURLs": ["/version"], "verbs": ["post"]}, "GET", "/version", False),
     ],
 )  # fmt: skip
-def test_a_rule_is_for_requests_that_match_all_it_names(
+def test_rule_matches_requests_with_all_its_fields(
     tmp_path: Path, rule: dict[str, Any], method: str, path: str, matches: bool
 ) -> None:
     assert coverage(tmp_path, rule, method, path) is (Level.REQUEST if matches else Level.NONE)
 
 
-def test_nobody_is_no_user_and_in_no_group(tmp_path: Path) -> None:
+def test_unknown_caller_matches_no_user_or_group(tmp_path: Path) -> None:
     assert coverage(tmp_path, {"users": ["ada"]}, "GET", POD, None) is Level.NONE
     assert coverage(tmp_path, {"userGroups": ["dev"]}, "GET", POD, None) is Level.NONE
     assert coverage(tmp_path, {}, "GET", POD, None) is Level.REQUEST
 
 
-def test_the_first_rule_that_matches_counts_with_what_the_policy_says_for_all(tmp_path: Path) -> None:
+def test_first_matching_rule_decides(tmp_path: Path) -> None:
     rules = [
         {"level": "Metadata", **of("secrets"), "omitStages": ["Panic"], "omitManagedFields": False},
         {"level": "RequestResponse", "namespaces": ["a"]},
@@ -125,7 +125,7 @@ def test_the_first_rule_that_matches_counts_with_what_the_policy_says_for_all(tm
         ([{"level": "None", "resource": []}], {}, "rules[0]: Object contains unknown field `resource`"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_field(
+def test_invalid_field_is_reported(
     tmp_path: Path, rules: list[dict[str, Any]], more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigFileError) as refused:
@@ -134,6 +134,6 @@ def test_what_is_wrong_is_named_by_its_field(
     assert str(tmp_path / "policy.yaml") in str(refused.value)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigFileError, match=r"omitStages\[0\].*rules\[0\].level.*rules\[1\].nonResourceURLs\[0\]"):
         read_policy(policy_file(tmp_path, [{}, {"level": "None", "nonResourceURLs": ["x"]}], omitStages=["End"]))

@@ -71,7 +71,7 @@ async def served(api: ApiServer, request: Request) -> None:
         await response.body.aclose()
 
 
-async def test_events_are_those_that_kube_apiserver_writes(tmp_path: Path) -> None:
+async def test_events_match_kube_apiserver(tmp_path: Path) -> None:
     (tmp_path / "tokens.csv").write_text('admin-token,admin,admin,"system:masters"\njoe-token,joe,joe,""\n')
     log = tmp_path / "audit.log"
     options = FLAGS.parse([

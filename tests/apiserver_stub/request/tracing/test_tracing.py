@@ -51,7 +51,7 @@ def paths(spans: list[Span]) -> dict[tuple[str, ...], Span]:
     return found
 
 
-async def test_spans_are_those_of_a_real_server(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_spans_match_kube_apiserver(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     for at, row in enumerate(ROWS):
         url, trace = urlsplit(row["url"]), f"00-{at + 1:032x}-{PARENT}-01"
@@ -81,7 +81,7 @@ async def read(response: Response) -> None:
         await body.aclose()
 
 
-async def test_the_server_and_the_request_are_named(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_span_names_server_and_request(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     response = await front.send("GET", CONFIGMAPS, host="[::1]:443", user_agent="me", traceparent=SAMPLED)
     found = await collector[0].until(lambda spans: any(span.parent == PARENT for span in spans))
@@ -105,7 +105,7 @@ async def test_the_server_and_the_request_are_named(start: Start, collector: tup
         ({"x-forwarded-for": "nonsense"}, "nonsense", "10.1.2.3"),
     ],
 )
-async def test_the_client_is_named_as_by_a_real_server(
+async def test_client_attribute_matches_kube_apiserver(
     start: Start, collector: tuple[Collector, str], headers: dict[str, str], address: str, client: str
 ) -> None:
     front = await start()
@@ -118,9 +118,7 @@ async def test_the_client_is_named_as_by_a_real_server(
     assert verb.attributes["client"] == client
 
 
-async def test_only_what_has_a_sampled_parent_is_traced_by_default(
-    start: Start, collector: tuple[Collector, str]
-) -> None:
+async def test_only_sampled_parents_are_traced_by_default(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     for parent in ("", "nonsense", SAMPLED[:-1] + "0", "00-0-0-01"):
         assert (await front.send("GET", CONFIGMAPS, **({"traceparent": parent} if parent else {}))).status == 200
@@ -128,7 +126,7 @@ async def test_only_what_has_a_sampled_parent_is_traced_by_default(
     assert {span.trace for span in await collector[0].until(bool)} == {SAMPLED[3:35]}
 
 
-async def test_a_caller_who_is_no_operator_is_linked_and_decides_nothing(
+async def test_unprivileged_caller_gets_a_link_instead_of_parent(
     start: Start, collector: tuple[Collector, str]
 ) -> None:
     front = await start(samplingRatePerMillion=1_000_000)
@@ -142,9 +140,7 @@ async def test_a_caller_who_is_no_operator_is_linked_and_decides_nothing(
     assert not any(span.parent for span in linked)
 
 
-async def test_a_caller_who_is_no_operator_cannot_have_requests_traced(
-    start: Start, collector: tuple[Collector, str]
-) -> None:
+async def test_unprivileged_caller_cannot_force_sampling(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     joe = Certificate("joe", ())
     await front.api.handle(Request("GET", CONFIGMAPS, (), {"traceparent": SAMPLED}, b"", joe))
@@ -153,7 +149,7 @@ async def test_a_caller_who_is_no_operator_cannot_have_requests_traced(
     assert {span.attributes["url.path"] for span in found if span.kind == 2} == {"/version"}
 
 
-async def test_so_many_of_a_million_are_traced(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_sampling_ratio_is_respected(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start(samplingRatePerMillion=300_000)
     for _ in range(200):
         await front.send("GET", "/version")
@@ -162,9 +158,7 @@ async def test_so_many_of_a_million_are_traced(start: Start, collector: tuple[Co
     assert 20 < len(roots) < 110
 
 
-async def test_a_watch_is_traced_until_it_ends_and_leaves_nothing_to_others(
-    start: Start, collector: tuple[Collector, str]
-) -> None:
+async def test_watch_span_ends_with_the_watch(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     query = (("watch", "1"), ("timeoutSeconds", "1"))
     response = await front.api.handle(Request("GET", CONFIGMAPS, query, {"traceparent": SAMPLED}, b"", ADMIN))
@@ -176,7 +170,7 @@ async def test_a_watch_is_traced_until_it_ends_and_leaves_nothing_to_others(
     assert {span.trace for span in found} == {SAMPLED[3:35]}
 
 
-async def test_a_failure_inside_the_server_is_one_of_its_span(
+async def test_internal_error_marks_the_span(
     start: Start, collector: tuple[Collector, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front = await start()
@@ -192,7 +186,7 @@ async def test_a_failure_inside_the_server_is_one_of_its_span(
     assert (root.status, root.attributes["http.response.status_code"]) == (2, 500)
 
 
-async def test_other_servers_are_told_of_the_trace(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_trace_is_propagated_to_aggregated_servers(start: Start, collector: tuple[Collector, str]) -> None:
     asked: list[Request] = []
 
     async def extension(request: Request) -> Response:
@@ -209,7 +203,7 @@ async def test_other_servers_are_told_of_the_trace(start: Start, collector: tupl
     assert (call.kind, call.attributes["http.response.status_code"]) == (3, 200)
 
 
-async def test_webhooks_that_convert_are_told_of_the_trace(
+async def test_trace_is_propagated_to_conversion_webhooks(
     collector: tuple[Collector, str], write: Callable[..., str], tmp_path: Path
 ) -> None:
     tracer = request_tracer(write(endpoint=collector[1]), None, get_logger("tracing"))
@@ -246,7 +240,7 @@ async def convert_at(over: asyncio.Event, convert: Any) -> None:
 
 
 @pytest.mark.needs("tinyproxy")
-async def test_the_collector_is_reached_through_the_proxy_of_the_control_plane(
+async def test_collector_is_reached_through_egress_proxy(
     collector: tuple[Collector, str], write: Callable[..., str], tmp_path: Path
 ) -> None:
     request = Request("GET", "/x", (), {"traceparent": SAMPLED})
@@ -269,7 +263,7 @@ def lost(front: Front, reason: str) -> float:
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["not there", "hangs"])
-async def test_a_collector_that_takes_nothing_costs_spans_that_are_counted_and_holds_up_nothing(
+async def test_unavailable_collector_drops_and_counts_spans(
     collector: tuple[Collector, str], write: Callable[..., str], tmp_path: Path, hangs: bool
 ) -> None:
     collector[0].hangs = hangs
@@ -287,7 +281,7 @@ async def test_a_collector_that_takes_nothing_costs_spans_that_are_counted_and_h
     assert lost(front, "collector") + lost(front, "queue") == 5000
 
 
-async def test_a_collector_at_a_unix_socket(start: Start, tmp_path: Path) -> None:
+async def test_collector_can_listen_on_unix_socket(start: Start, tmp_path: Path) -> None:
     async with collecting(f"unix://{tmp_path}/c") as (collector, _):
         front = await start(endpoint=f"unix://{tmp_path}/c")
         await front.send("GET", "/version", traceparent=SAMPLED)

@@ -90,7 +90,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "enc.json"
 
 
-async def test_what_is_chosen_is_encrypted_and_read_again_after_a_restart(file: Path) -> None:
+async def test_selected_resources_are_encrypted_and_read_after_restart(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets", "events", "*.apps"], [aesgcm("old"), {"identity": {}}]))
     async with started(backend, file) as api:
@@ -113,7 +113,7 @@ async def test_what_is_chosen_is_encrypted_and_read_again_after_a_restart(file: 
         assert 'transformer_prefix="k8s:enc:aesgcm:v1:"' in metrics
 
 
-async def test_an_update_that_changes_nothing_writes_anew_what_an_old_key_keeps(file: Path) -> None:
+async def test_unchanged_update_reencrypts_with_new_key(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     async with started(backend, file) as api:
@@ -133,7 +133,7 @@ async def test_an_update_that_changes_nothing_writes_anew_what_an_old_key_keeps(
         assert b'"kind":"Secret"' in kept(backend, "secrets", "default/s")
 
 
-async def test_without_its_key_an_object_cannot_be_read_and_all_others_can(file: Path) -> None:
+async def test_only_objects_of_missing_key_are_unreadable(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     async with started(backend, file) as api:
@@ -147,7 +147,7 @@ async def test_without_its_key_an_object_cannot_be_read_and_all_others_can(file:
         assert (await api("GET", CONFIGS))[0] == 200
 
 
-def test_a_file_that_changes_is_used_and_one_that_is_broken_changes_nothing(file: Path) -> None:
+def test_changed_file_is_reloaded_and_broken_one_ignored(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     rules = (lambda: write(file, (["secrets"], [aesgcm("new", "old")])), lambda: file.write_text("kind: Nonsense"))
@@ -171,7 +171,7 @@ def test_a_file_that_changes_is_used_and_one_that_is_broken_changes_nothing(file
         assert re.search(rf'{family}{{[^}}]*status="{status}"[^}}]*}} 1\b', metrics)
 
 
-def test_encrypted_events_live_no_longer_than_others(file: Path) -> None:
+def test_encrypted_events_expire_like_others(file: Path) -> None:
     write(file, (["events"], [aesgcm("old")]))
     event = {
         "metadata": {"name": "e", "namespace": "default"},
@@ -192,7 +192,7 @@ def test_encrypted_events_live_no_longer_than_others(file: Path) -> None:
     run(main())
 
 
-async def test_a_service_keeps_the_key_and_tells_how_it_is(file: Path) -> None:
+async def test_kms_service_is_used_and_its_health_reported(file: Path) -> None:
     backend, service = MemoryBackend(), Service()
     with tempfile.TemporaryDirectory(prefix="kms") as folder:
         target = f"unix://{folder}/kms.sock"
@@ -218,7 +218,7 @@ async def test_a_service_keeps_the_key_and_tells_how_it_is(file: Path) -> None:
             assert (await api("POST", CONFIGS, {"metadata": {"name": "c"}}))[0] == 201
 
 
-async def test_a_key_that_is_late_holds_back_what_is_told_and_nothing_is_lost(file: Path) -> None:
+async def test_late_kms_key_delays_watch_but_loses_nothing(file: Path) -> None:
     """Two servers on one storage, each with a seed of its own: one learns of the other's when it sees an object."""
     backend, service = MemoryBackend(), Service()
     storage = embedded_storage(backend, encrypts=True)
@@ -247,7 +247,7 @@ def test_reload_needs_a_file() -> None:
         FLAGS.parse(["--encryption-provider-config-automatic-reload"])
 
 
-async def test_without_a_configuration_what_is_encrypted_says_so(file: Path) -> None:
+async def test_encrypted_object_without_configuration_is_reported(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     async with started(backend, file) as api:

@@ -34,7 +34,7 @@ async def echo(stream: DuplexStream) -> None:
 
 
 @pytest.mark.needs("tinyproxy", "haproxy")
-async def test_aggregated_apis_are_reached_through_the_proxy_of_the_cluster(egress: Egress, tmp_path: Path) -> None:
+async def test_aggregated_apis_are_reached_through_cluster_proxy(egress: Egress, tmp_path: Path) -> None:
     secured, _ = await egress.haproxy(behind=await egress.tinyproxy())
     file = egress.write(cluster=over_tcp(secured, egress.client(), "localhost"))
     async with Front(tmp_path, f"--egress-selector-config-file={file}") as front:
@@ -69,7 +69,7 @@ async def test_aggregated_apis_are_reached_through_konnectivity(egress: Egress, 
         await transport.close()
 
 
-async def test_an_aggregated_api_is_unavailable_without_its_proxy(egress: Egress, tmp_path: Path) -> None:
+async def test_aggregated_api_without_proxy_is_unavailable(egress: Egress, tmp_path: Path) -> None:
     file = egress.write(cluster=over_tcp(1))
     async with Front(tmp_path, f"--egress-selector-config-file={file}") as front:
         await front.register(await front.serve(extension))
@@ -92,7 +92,7 @@ class Dials:
         return found
 
 
-async def test_webhooks_of_services_and_of_urls_have_networks_of_their_own(tmp_path: Path) -> None:
+async def test_service_and_url_webhooks_use_different_networks(tmp_path: Path) -> None:
     control_plane, cluster, resolver = Dials(), Dials(), Resolver()
     async with Webhook(tmp_path) as hook:
         client = WebhookClient(resolver, egress=EgressSelector(control_plane, cluster))
