@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.boats import boat, definition, version
+from tests.e2e.boat_definition import boat, definition, version
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +37,7 @@ def peerings() -> dict[str, Any]:
 
 
 class Operator:
-    """The operator `harbour_master.py`, and all it has said in its lives."""
+    """The operator `boat_operator.py`, and all it has said in its lives."""
 
     def __init__(self, server: Any, group: str, folder: Path, *flags: str) -> None:
         told = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(server.kubeconfig), "GROUP": group}
@@ -49,7 +49,7 @@ class Operator:
         self.start()
 
     def start(self) -> None:
-        script = str(HERE / "harbour_master.py")
+        script = str(HERE / "boat_operator.py")
         command = [sys.executable, "-m", "kopf", "run", "--all-namespaces", "--peering=harbour", *self._flags, script]
         self.child = subprocess.Popen(
             command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

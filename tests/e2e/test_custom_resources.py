@@ -18,7 +18,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from lightkube.types import PatchType
 
-from tests.e2e.boats import boat, definition, version
+from tests.e2e.boat_definition import boat, definition, version
 
 pytestmark = pytest.mark.e2e
 
@@ -155,7 +155,7 @@ def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_pat
     (chart / "crds" / "boats.yaml").write_text(yaml.safe_dump(definition(group)))
     tree = yaml.safe_dump(boat(group, "anna", size=99)).replace("99", "{{ .Values.size }}")
     (chart / "templates" / "anna.yaml").write_text(tree)
-    command = [sys.executable, str(HERE / "helm_harbour.py"), str(server.kubeconfig), namespace, str(chart), group]
+    command = [sys.executable, str(HERE / "helm_crd_chart.py"), str(server.kubeconfig), namespace, str(chart), group]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 
 from tests.e2e.conftest import ApiProcess
-from tests.e2e.test_sudden_death import trust
+from tests.e2e.test_repeated_kills import trust
 from tests.etcd import Etcd, Partition, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("etcd")]

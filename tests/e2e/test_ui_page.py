@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.browsing import WIDTHS, Manager, chromium, opened
+from tests.e2e.browser import WIDTHS, Manager, chromium, opened
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("chromium", "kubectl")]
 

@@ -17,7 +17,7 @@ import pytest
 
 from controller_manager.common.base.random import random_source
 from tests.e2e.conftest import Admin, ApiProcess
-from tests.e2e.test_sudden_death import PATH, Attempt, State, Watcher, Writer, state_of, trust, written
+from tests.e2e.test_repeated_kills import PATH, Attempt, State, Watcher, Writer, state_of, trust, written
 from tests.etcd import running
 
 pytestmark = pytest.mark.e2e

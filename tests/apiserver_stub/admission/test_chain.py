@@ -33,7 +33,7 @@ KINDS = {kind.storage: kind for kind in built_in().all()}
 ROW = Write("configmaps", "default/a", 0, b"{}")
 
 
-def about(operation: Operation, resource: str = "pods", subresource: str = "") -> Attributes:
+def attributes_of(operation: Operation, resource: str = "pods", subresource: str = "") -> Attributes:
     return Attributes(operation, KINDS[resource], "default", "p", subresource, {}, None, User("alice"))
 
 
@@ -79,7 +79,7 @@ async def test_plugin_is_called_for_requests_its_rule_matches(
     for phase in (admission.mutate, admission.validate):
         for _ in range(2):
             log.names.clear()
-            await phase(about(operation, resource, subresource))
+            await phase(attributes_of(operation, resource, subresource))
             assert log.names == asked
 
 
@@ -87,15 +87,15 @@ async def test_rejection_ends_validation() -> None:
     log = Log()
     rules = [Rule(log.plugin(name, name == "b"), ("create",)) for name in ("a", "b", "c")]
     with pytest.raises(errors.Forbidden, match="b"):
-        await Admission.of(validating=rules).validate(about("create"))
+        await Admission.of(validating=rules).validate(attributes_of("create"))
     assert log.names == ["a", "b"]
 
 
 async def test_allocation_returns_rows_written_with_the_object() -> None:
     log = Log()
     rules = [Rule(log.plugin("a", False, ROW), ("create",)), Rule(log.plugin("b"), ("create",))]
-    assert await Admission.of(allocation=rules).allocate(about("create")) == [ROW]
-    assert await Admission().allocate(about("create")) == []
+    assert await Admission.of(allocation=rules).allocate(attributes_of("create")) == [ROW]
+    assert await Admission().allocate(attributes_of("create")) == []
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -111,7 +111,7 @@ async def test_named_plugins_are_timed_and_record_notes(refuses: bool) -> None:
     registry = CollectorRegistry()
     rules = [Rule(note, ("create",))]
     plugins = [AdmissionPlugin("", rules if not refuses else ()), AdmissionPlugin("Noter", rules)]
-    request = about("create")
+    request = attributes_of("create")
     with pytest.raises(Forbidden) if refuses else nullcontext():
         await Admission(plugins, AdmissionMetrics(registry)).mutate(request)
     assert (list(request.notes.warnings), request.notes.annotations) == (["careful"], {"a": "first"})
@@ -157,10 +157,10 @@ async def test_mutating_plugins_run_again_on_request() -> None:
 
         return AdmissionPlugin(name, mutating=[Rule(admit, ("create",))])
 
-    await Admission([plugin("a"), plugin("b")]).mutate(about("create"))
+    await Admission([plugin("a"), plugin("b")]).mutate(attributes_of("create"))
     assert seen == [("a", False), ("b", False)]
     seen.clear()
-    await Admission([plugin("a"), plugin("b", asks=True)]).mutate(about("create"))
+    await Admission([plugin("a"), plugin("b", asks=True)]).mutate(attributes_of("create"))
     assert seen == [("a", False), ("b", False), ("a", True), ("b", True)]
 
 

@@ -28,7 +28,7 @@ def event(
     return Attributes("create", kind, namespace, "e", "", tree, None, User(user), dry_run)
 
 
-async def taken(of: EventRateLimit, *events: Attributes) -> list[bool]:
+async def admitted(of: EventRateLimit, *events: Attributes) -> list[bool]:
     found = []
     for one in events:
         try:
@@ -42,11 +42,11 @@ async def taken(of: EventRateLimit, *events: Attributes) -> list[bool]:
 @pytest.mark.virtual
 async def test_bucket_refills_over_time() -> None:
     limit = plugin(Limit(type="Server", qps=2, burst=3))
-    assert await taken(limit, *[event()] * 4) == [True, True, True, False]
+    assert await admitted(limit, *[event()] * 4) == [True, True, True, False]
     await asyncio.sleep(0.5)
-    assert await taken(limit, event(), event()) == [True, False]
+    assert await admitted(limit, event(), event()) == [True, False]
     await asyncio.sleep(60)
-    assert await taken(limit, *[event()] * 4) == [True, True, True, False]
+    assert await admitted(limit, *[event()] * 4) == [True, True, True, False]
 
 
 @pytest.mark.virtual
@@ -56,27 +56,27 @@ async def test_bucket_refills_over_time() -> None:
 )
 async def test_bucket_is_shared_by_key_of_limit_type(kind: str, other: Attributes) -> None:
     limit = plugin(Limit(type=kind, qps=1, burst=1))
-    assert await taken(limit, event(), event(), other, other) == [True, False, True, False]
+    assert await admitted(limit, event(), event(), other, other) == [True, False, True, False]
 
 
 @pytest.mark.virtual
 async def test_workers_split_server_limit_but_not_user_limit() -> None:
     shared = [plugin(Limit(type="Server", qps=3, burst=5), worker=Worker(number, 2)) for number in range(2)]
-    assert [sum(await taken(one, *[event()] * 9)) for one in shared] == [3, 2]
+    assert [sum(await admitted(one, *[event()] * 9)) for one in shared] == [3, 2]
     await asyncio.sleep(10)
-    assert [sum(await taken(one, *[event()] * 9)) for one in shared] == [3, 2]
+    assert [sum(await admitted(one, *[event()] * 9)) for one in shared] == [3, 2]
     await asyncio.sleep(0.5)
-    assert [await taken(one, event()) for one in shared] == [[False], [False]]
+    assert [await admitted(one, event()) for one in shared] == [[False], [False]]
     await asyncio.sleep(0.2)
-    assert [await taken(one, event()) for one in shared] == [[True], [True]]
+    assert [await admitted(one, event()) for one in shared] == [[True], [True]]
     own = plugin(Limit(type="User", qps=3, burst=5), worker=Worker(0, 2))
-    assert sum(await taken(own, *[event()] * 9)) == 5
+    assert sum(await admitted(own, *[event()] * 9)) == 5
 
 
 @pytest.mark.virtual
 async def test_each_limit_takes_a_token_and_errors_name_exhausted() -> None:
     limit = plugin(Limit(type="User", qps=1, burst=2), Limit(type="Namespace", qps=1, burst=1))
-    assert await taken(limit, event(), event()) == [True, False]
+    assert await admitted(limit, event(), event()) == [True, False]
     with pytest.raises(TooManyRequests, match="User 'u', Namespace 'n'"):
         await limit.validate(event())
 
@@ -84,7 +84,7 @@ async def test_each_limit_takes_a_token_and_errors_name_exhausted() -> None:
 @pytest.mark.virtual
 async def test_dry_runs_and_other_group_take_no_tokens() -> None:
     limit = plugin(Limit(type="Server", qps=1, burst=1))
-    assert await taken(limit, event(dry_run=True), event(group="events.k8s.io"), event(), event()) == [
+    assert await admitted(limit, event(dry_run=True), event(group="events.k8s.io"), event(), event()) == [
         True,
         True,
         True,
@@ -96,4 +96,4 @@ async def test_dry_runs_and_other_group_take_no_tokens() -> None:
 async def test_least_recently_used_bucket_is_evicted() -> None:
     limit = plugin(Limit(type="User", qps=1, burst=1, cache_size=2))
     a, b, c = (event(user=name) for name in "abc")
-    assert await taken(limit, a, b, a, c, a, b) == [True, True, False, True, False, True]
+    assert await admitted(limit, a, b, a, c, a, b) == [True, True, False, True, False, True]

@@ -68,14 +68,14 @@ def test_claim_limits_apply_to_requests() -> None:
     assert len(list(exceeded(claim, [{**limits[0], "max": {"storage": "1Gi"}}]))) == 1
 
 
-async def limited(api: Api, **limit: Any) -> None:
+async def create_limit_range(api: Api, **limit: Any) -> None:
     limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", **limit}]}}
     assert (await api.ask("POST", f"{NAMESPACE}/limitranges", limits)).status == 201
 
 
 async def test_server_applies_limit_range_to_new_pods() -> None:
     async with started() as api:
-        await limited(api, default={"cpu": "500m"}, defaultRequest={"cpu": "100m"}, max={"cpu": "1"})
+        await create_limit_range(api, default={"cpu": "500m"}, defaultRequest={"cpu": "100m"}, max={"cpu": "1"})
         plain = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         made = await api.ask("POST", f"{NAMESPACE}/pods", plain)
         assert made.status == 201

@@ -24,14 +24,14 @@ SCHEMA = next(info.schema for info in built_in().all() if info.api_version == "v
 NAMES = ("metadata", "spec", "containers", "name", "image", "ports", "containerPort", "labels", "volumes", "x")
 
 
-def made(path: str, **fields: Any) -> PatchObject:
+def obj(path: str, **fields: Any) -> PatchObject:
     return PatchObject(PatchType(path), fields)
 
 
 def test_merge_with_non_string_list_key_is_rejected() -> None:
-    containers = [made("Object.spec.containers", name=[None]), made("Object.spec.containers", name=Uint(1))]
+    containers = [obj("Object.spec.containers", name=[None]), obj("Object.spec.containers", name=Uint(1))]
     with pytest.raises(MutationError, match="expected string"):
-        merged(POD, made("Object", spec=made("Object.spec", containers=containers)), SCHEMA, (POD,))
+        merged(POD, obj("Object", spec=obj("Object.spec", containers=containers)), SCHEMA, (POD,))
 
 
 def test_patch_uint_values_become_json_numbers() -> None:
@@ -42,17 +42,17 @@ def test_patch_uint_values_become_json_numbers() -> None:
 
 
 def test_patch_lists_may_contain_objects() -> None:
-    operation = PatchOperation({"op": "add", "path": "/spec/n", "value": [made("Object.x", a=made("Object.x.a", b=1))]})
+    operation = PatchOperation({"op": "add", "path": "/spec/n", "value": [obj("Object.x", a=obj("Object.x.a", b=1))]})
     assert patched(POD, [operation])["spec"]["n"] == [{"a": {"b": 1}}]
 
 
 def test_merge_of_original_containers_changes_nothing() -> None:
     containers = POD["spec"]["containers"]
-    same = merged(POD, made("Object", spec=made("Object.spec", containers=containers)), SCHEMA, (POD,))
+    same = merged(POD, obj("Object", spec=obj("Object.spec", containers=containers)), SCHEMA, (POD,))
     assert same == POD
     copied = [dict(containers[0])]
     with pytest.raises(MutationError, match="associative list with keys may not have non-map elements"):
-        merged(POD, made("Object", spec=made("Object.spec", containers=copied)), SCHEMA, (POD,))
+        merged(POD, obj("Object", spec=obj("Object.spec", containers=copied)), SCHEMA, (POD,))
 
 
 SCALARS = st.sampled_from(
@@ -65,7 +65,7 @@ def objects(path: str, depth: int) -> st.SearchStrategy[Any]:
 
     def fields(names: list[str]) -> st.SearchStrategy[Any]:
         return st.fixed_dictionaries({name: values(f"{path}.{name}", depth - 1) for name in names}).map(
-            lambda given: made(path, **given)
+            lambda given: obj(path, **given)
         )
 
     return st.lists(st.sampled_from(NAMES), max_size=3, unique=True).flatmap(fields)

@@ -56,7 +56,7 @@ async def put(store: WatchCache, resource: str, key: str, metadata: Mapping[str,
     await store.commit(Write(resource, key, 0, json.dumps({"metadata": named, "spec": spec or {}}).encode()))
 
 
-def about(
+def attributes_of(
     tree: Any,
     old: Any = None,
     resource: str = "pods",
@@ -83,7 +83,7 @@ async def test_pod_is_rejected_warned_and_annotated(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline", audit="restricted", warn="restricted")})
     registry = CollectorRegistry()
     admission = Admission([PodSecurity(store, registry).plugin()])
-    refused, warned = about(pod(HOST)), about(pod(PLAIN))
+    refused, warned = attributes_of(pod(HOST)), attributes_of(pod(PLAIN))
     with pytest.raises(Forbidden) as error:
         await admission.validate(refused)
     assert error.value.message == f'pods "p" is forbidden: violates PodSecurity "baseline:latest": {HOST_PID}'
@@ -131,7 +131,7 @@ async def test_pod_updates_are_checked_if_relevant_fields_change(
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline")})
     admission = Admission([PodSecurity(store).plugin()])
     try:
-        await admission.validate(about(pod(new), pod(old), subresource=subresource))
+        await admission.validate(attributes_of(pod(new), pod(old), subresource=subresource))
     except Forbidden:
         assert refused
     else:
@@ -154,11 +154,13 @@ async def test_workload_owners_get_warnings_but_are_admitted(
     tree: Any = {"spec": HOST}
     for step in reversed(path):
         tree = {step: tree}
-    attributes = about(tree, resource=resource)
+    attributes = attributes_of(tree, resource=resource)
     await Admission([PodSecurity(store).plugin()]).validate(attributes)
     assert list(attributes.notes.warnings) == [f'would violate PodSecurity "baseline:v1.20": {HOST_PID}']
     assert attributes.notes.annotations == {}, "nothing is to be audited, and of owners nothing is enforced"
-    await Admission([PodSecurity(store).plugin()]).validate(about({"spec": {}}, resource="replicationcontrollers"))
+    await Admission([PodSecurity(store).plugin()]).validate(
+        attributes_of({"spec": {}}, resource="replicationcontrollers")
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ async def test_users_namespaces_and_runtime_classes_can_be_exempt(
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline")})
     registry = CollectorRegistry()
     admission = Admission([PodSecurity(store, registry, configured(**exemptions)).plugin()])
-    attributes = about(pod({**HOST, "runtimeClassName": "sealed"}), user="robot")
+    attributes = attributes_of(pod({**HOST, "runtimeClassName": "sealed"}), user="robot")
     if not why:
         with pytest.raises(Forbidden):
             await admission.validate(attributes)
@@ -189,7 +191,7 @@ async def test_users_namespaces_and_runtime_classes_can_be_exempt(
 
 async def test_pods_of_namespaces_without_labels_are_admitted(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": {"kubernetes.io/metadata.name": "n"}})
-    attributes = about(pod(HOST))
+    attributes = attributes_of(pod(HOST))
     await Admission([PodSecurity(store).plugin()]).validate(attributes)
     assert attributes.notes.annotations == {f"{LABEL}enforce-policy": "privileged:latest"}
 
@@ -203,7 +205,7 @@ defaults: {enforce: baseline, enforce-version: v1.30, warn: restricted}
 """
     parsed = parse_config(data, Path("file"), "PodSecurityConfiguration", CONFIGURATION_TYPES)
     assert not check(parsed).causes
-    attributes = about(pod(HOST))
+    attributes = attributes_of(pod(HOST))
     with pytest.raises(Forbidden, match=r"baseline:v1\.30"):
         await Admission([PodSecurity(store, configuration=parsed).plugin()]).validate(attributes)
     with pytest.raises(ConfigFileError):
@@ -231,7 +233,7 @@ def test_configuration_is_validated() -> None:
 async def test_invalid_labels_enforce_restricted_and_are_reported(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="tight", warn="tight")})
     registry = CollectorRegistry()
-    attributes = about(pod(HOST))
+    attributes = attributes_of(pod(HOST))
     with pytest.raises(Forbidden, match="restricted:latest"):
         await Admission([PodSecurity(store, registry).plugin()]).validate(attributes)
     assert attributes.notes.annotations[f"{LABEL}error"].startswith(
@@ -243,7 +245,7 @@ async def test_invalid_labels_enforce_restricted_and_are_reported(store: WatchCa
 
 async def test_missing_namespace_rejects_pods_only(store: WatchCache) -> None:
     admission = Admission([PodSecurity(store).plugin()])
-    refused, accepted = about(pod(PLAIN)), about({"spec": {}}, resource="deployments.apps")
+    refused, accepted = attributes_of(pod(PLAIN)), attributes_of({"spec": {}}, resource="deployments.apps")
     with pytest.raises(InternalError):
         await admission.validate(refused)
     await admission.validate(accepted)
@@ -254,7 +256,7 @@ async def test_missing_namespace_rejects_pods_only(store: WatchCache) -> None:
 
 def namespace(old: dict[str, str] | None, new: dict[str, str]) -> Attributes:
     before = None if old is None else {"metadata": {"labels": labelled(**old)}}
-    return about({"metadata": {"labels": labelled(**new)}}, before, "namespaces", name="n", namespace="")
+    return attributes_of({"metadata": {"labels": labelled(**new)}}, before, "namespaces", name="n", namespace="")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_conflicting_priority_is_rejected(spec: dict[str, Any]) -> None:
         prioritized(spec, a_class("c", 5, "Never"))
 
 
-async def made(api: Api, name: str, **spec: Any) -> Any:
+async def create_pod(api: Api, name: str, **spec: Any) -> Any:
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
     return await api.ask("POST", PODS, pod)
@@ -49,23 +49,23 @@ async def made(api: Api, name: str, **spec: Any) -> Any:
 
 async def test_server_resolves_pod_priority() -> None:
     async with started() as api:
-        plain = (await made(api, "plain")).tree["spec"]
+        plain = (await create_pod(api, "plain")).tree["spec"]
         assert (plain["priority"], plain["preemptionPolicy"], plain.get("priorityClassName")) == (
             0,
             "PreemptLowerPriority",
             None,
         )
-        critical = (await made(api, "critical", priorityClassName="system-node-critical")).tree["spec"]
+        critical = (await create_pod(api, "critical", priorityClassName="system-node-critical")).tree["spec"]
         assert critical["priority"] == 2_000_001_000
         default = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
         assert (await api.ask("POST", CLASSES, default)).status == 201
-        usual = (await made(api, "usual")).tree["spec"]
+        usual = (await create_pod(api, "usual")).tree["spec"]
         assert (usual["priority"], usual["priorityClassName"]) == (7, "usual")
 
 
 async def test_missing_class_or_second_default_is_rejected() -> None:
     async with started() as api:
-        refused = await made(api, "p", priorityClassName="missing")
+        refused = await create_pod(api, "p", priorityClassName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         for name, status in (("one", 201), ("two", 403)):
             default = {"metadata": {"name": name}, "value": 7, "globalDefault": True}
@@ -76,7 +76,7 @@ async def test_missing_class_or_second_default_is_rejected() -> None:
 
 async def test_update_without_priority_keeps_it() -> None:
     async with started() as api:
-        pod = (await made(api, "p")).tree
+        pod = (await create_pod(api, "p")).tree
         del pod["spec"]["priority"], pod["spec"]["preemptionPolicy"]
         pod["metadata"]["labels"] = {"a": "b"}
         answer = await api.ask("PUT", f"{PODS}/p", pod)

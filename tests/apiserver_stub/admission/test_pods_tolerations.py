@@ -16,7 +16,7 @@ KINDS = {kind.storage: kind for kind in built_in().all()}
 Tolerations = list[dict[str, Any]]
 
 
-def given(sign: str) -> dict[str, Any]:
+def toleration(sign: str) -> dict[str, Any]:
     return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 
 
@@ -47,7 +47,7 @@ def admitted(admission: Admission) -> Any:
     ],
 )
 async def test_missing_tolerations_are_added(admitted, own: Tolerations, added: list[str]) -> None:
-    expected = [*own, *map(given, added)]
+    expected = [*own, *map(toleration, added)]
     for operation in ("create", "update"):
         assert await admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
 
@@ -55,7 +55,7 @@ async def test_missing_tolerations_are_added(admitted, own: Tolerations, added: 
 async def test_shared_spec_is_not_modified(admitted) -> None:
     shared: dict[str, Any] = {"nodeName": "n"}
     tree = {"spec": shared}
-    assert await admitted(tree) == [given(READY), given(REACH)]
+    assert await admitted(tree) == [toleration(READY), toleration(REACH)]
     assert shared == {"nodeName": "n"}
 
 

@@ -58,7 +58,7 @@ def request(name: str = "one", **data: str) -> Attributes:
     return Attributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("alice"))
 
 
-class Remembering:
+class RecordingAuthorizer:
     """An authorizer that remembers what it was asked, and fails about paths."""
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ async def test_authorizer_answers_are_cached_per_request(store: WatchCache) -> N
     texts = (pods, f"{pods} && {account}.allowed()", own, failed)
     await apply(store, "p", validations=[{"expression": text} for text in texts])
     await apply(store, "q", validations=[{"expression": pods}])
-    authorizer = Remembering()
+    authorizer = RecordingAuthorizer()
     policies = Policies(store, authorizer)
     assert not await policies.refusal(request())
     asked = [(one.user.name, one.verb, one.resource, one.name, one.path) for one in authorizer.asked]

@@ -28,7 +28,7 @@ async def quota(api: Api, hard: dict[str, str], used: dict[str, str], **spec: An
     assert (await api.patch(f"{QUOTAS}/q/status", status)).status == 200
 
 
-async def used(api: Api) -> dict[str, str]:
+async def used_quota(api: Api) -> dict[str, str]:
     found: dict[str, str] = (await api.get(f"{QUOTAS}/q")).tree["status"]["used"]
     return found
 
@@ -38,14 +38,14 @@ async def test_creates_are_counted_until_quota_is_exhausted() -> None:
         await quota(api, {"count/configmaps": "2", "secrets": "1"}, {"count/configmaps": "0", "secrets": "0"})
         await api.config("one")
         assert (await api.ask("POST", f"{CONFIGS}?dryRun=All", {"metadata": {"name": "dry"}})).status == 201
-        assert await used(api) == {"count/configmaps": "1", "secrets": "0"}
+        assert await used_quota(api) == {"count/configmaps": "1", "secrets": "0"}
         await api.config("two")
         refused = await api.ask("POST", CONFIGS, {"metadata": {"name": "three"}})
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         why = "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=2, limited: count/configmaps=2"
         assert why in refused.tree["message"]
         assert (await api.ask("POST", CONFIGS, {"metadata": {"name": "two"}})).status in (403, 409)
-        assert await used(api) == {"count/configmaps": "2", "secrets": "0"}
+        assert await used_quota(api) == {"count/configmaps": "2", "secrets": "0"}
 
 
 async def test_failed_create_of_existing_name_is_not_counted() -> None:
@@ -53,7 +53,7 @@ async def test_failed_create_of_existing_name_is_not_counted() -> None:
         await quota(api, {"count/configmaps": "5"}, {"count/configmaps": "0"})
         await api.config("one")
         assert (await api.ask("POST", CONFIGS, {"metadata": {"name": "one"}})).status == 409
-        assert await used(api) == {"count/configmaps": "1"}
+        assert await used_quota(api) == {"count/configmaps": "1"}
 
 
 async def test_quota_without_status_rejects_requests() -> None:
@@ -88,7 +88,7 @@ async def test_concurrent_writes_do_not_exceed_quota() -> None:
         answers = [api.ask("POST", CONFIGS, {"metadata": {"name": f"c-{n}"}}) for n in range(8)]
         statuses = sorted([answer.status for answer in await asyncio.gather(*answers)])
         assert statuses == [201] * 3 + [403] * 5
-        assert await used(api) == {"count/configmaps": "3"}
+        assert await used_quota(api) == {"count/configmaps": "3"}
 
 
 async def test_service_type_change_is_charged_the_difference() -> None:
@@ -100,7 +100,7 @@ async def test_service_type_change_is_charged_the_difference() -> None:
         change = {"spec": {"type": "NodePort"}}
         assert (await api.patch(f"{NAMESPACE}/services/a", change)).status == 200
         assert (await api.patch(f"{NAMESPACE}/services/b", change)).status == 403
-        assert await used(api) == {"services": "2", "services.nodeports": "1"}
+        assert await used_quota(api) == {"services": "2", "services.nodeports": "1"}
 
 
 async def test_rejection_by_quota_includes_warnings() -> None:

@@ -14,13 +14,15 @@ NAMESPACE = "/api/v1/namespaces/default"
 ACCOUNT: dict[str, Any] = {"metadata": {"name": "builder"}}
 
 
-def given(spec: dict[str, Any], **account: Any) -> Any:
+def mutated_spec(spec: dict[str, Any], **account: Any) -> Any:
     return with_account({"containers": [{"name": "c"}], **spec}, {**ACCOUNT, **account}, lambda: "abcde")
 
 
 def test_every_container_mounts_a_token_unless_path_is_used() -> None:
     own = [{"name": "own", "mountPath": PATH}]
-    spec = given({"initContainers": [{"name": "i"}], "containers": [{"name": "c"}, {"name": "d", "volumeMounts": own}]})
+    spec = mutated_spec(
+        {"initContainers": [{"name": "i"}], "containers": [{"name": "c"}, {"name": "d", "volumeMounts": own}]}
+    )
     mount = {"name": "kube-api-access-abcde", "readOnly": True, "mountPath": PATH}
     assert spec["initContainers"][0]["volumeMounts"] == spec["containers"][0]["volumeMounts"] == [mount]
     assert spec["containers"][1]["volumeMounts"] == own
@@ -34,7 +36,7 @@ def test_every_container_mounts_a_token_unless_path_is_used() -> None:
 
 
 def test_existing_token_volume_is_reused() -> None:
-    spec = given({"volumes": [{"name": "kube-api-access-there"}]})
+    spec = mutated_spec({"volumes": [{"name": "kube-api-access-there"}]})
     assert [volume["name"] for volume in spec["volumes"]] == ["kube-api-access-there"]
     assert spec["containers"][0]["volumeMounts"][0]["name"] == "kube-api-access-there"
 
@@ -45,19 +47,19 @@ def test_existing_token_volume_is_reused() -> None:
 )
 def test_automount_of_pod_overrides_account(pod: bool | None, account: bool | None, mounted: bool) -> None:
     fields = {} if pod is None else {"automountServiceAccountToken": pod}
-    spec = given(fields, **({} if account is None else {"automountServiceAccountToken": account}))
+    spec = mutated_spec(fields, **({} if account is None else {"automountServiceAccountToken": account}))
     assert ("volumes" in spec) is mounted
 
 
 def test_pull_secrets_of_account_apply_if_pod_lacks_own() -> None:
     secrets = [{"name": "s"}]
-    assert given({}, imagePullSecrets=secrets)["imagePullSecrets"] == secrets
-    assert given({"imagePullSecrets": [{"name": "own"}]}, imagePullSecrets=secrets)["imagePullSecrets"] == [
+    assert mutated_spec({}, imagePullSecrets=secrets)["imagePullSecrets"] == secrets
+    assert mutated_spec({"imagePullSecrets": [{"name": "own"}]}, imagePullSecrets=secrets)["imagePullSecrets"] == [
         {"name": "own"}
     ]
 
 
-async def made(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any:
+async def create_pod(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any:
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": name, "annotations": annotations or {}}, "spec": {"containers": containers, **spec}}
     return await api.ask("POST", f"{NAMESPACE}/pods", pod)
@@ -65,36 +67,36 @@ async def made(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any
 
 async def test_server_sets_service_account_of_new_pods() -> None:
     async with started() as api:
-        early = (await made(api, "early")).tree["spec"]
+        early = (await create_pod(api, "early")).tree["spec"]
         assert (early["serviceAccountName"], early.get("volumes")) == ("default", None)
         for name in ("default", "builder"):
             account = {"metadata": {"name": name}}
             assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", account)).status == 201
         for asked, name in ((None, "default"), ("builder", "builder")):
-            answer = await made(api, f"of-{name}", **({"serviceAccountName": asked} if asked else {}))
+            answer = await create_pod(api, f"of-{name}", **({"serviceAccountName": asked} if asked else {}))
             spec = answer.tree["spec"]
             assert (spec["serviceAccountName"], spec["volumes"][0]["name"][:16]) == (name, "kube-api-access-")
 
 
 async def test_pod_with_missing_account_is_rejected() -> None:
     async with started() as api:
-        refused = await made(api, "p", serviceAccountName="missing")
+        refused = await create_pod(api, "p", serviceAccountName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         mirror = {"kubernetes.io/config.mirror": "hash"}
-        assert "serviceAccountName" not in (await made(api, "m", mirror)).tree.get("spec", {})
-        assert (await made(api, "n", mirror, serviceAccountName="default")).status == 403
+        assert "serviceAccountName" not in (await create_pod(api, "m", mirror)).tree.get("spec", {})
+        assert (await create_pod(api, "n", mirror, serviceAccountName="default")).status == 403
 
 
 @pytest.mark.virtual
 async def test_pod_creation_waits_for_its_service_account() -> None:
     async with started("--enable-admission-plugins=ServiceAccount") as api:
         began = monotonic()
-        refused = await made(api, "early")
+        refused = await create_pod(api, "early")
         why = 'error looking up service account default/default: serviceaccount "default" not found'
         assert (refused.status, refused.tree["message"]) == (403, f'pods "early" is forbidden: {why}')
         assert 1 < monotonic() - began < 2
-        waiting = asyncio.ensure_future(made(api, "p"))
+        waiting = asyncio.ensure_future(create_pod(api, "p"))
         await asyncio.sleep(0.3)
         assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})).status == 201
         assert (await waiting).status == 201
-        assert (await made(api, "q", serviceAccountName="missing")).status == 403
+        assert (await create_pod(api, "q", serviceAccountName="missing")).status == 403

@@ -124,7 +124,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await store.close()
 
 
-def about(operation: Operation = "create", *, dry_run: bool = False, **metadata: Any) -> Attributes:
+def attributes_of(operation: Operation = "create", *, dry_run: bool = False, **metadata: Any) -> Attributes:
     info = KINDS.find("", "v1", "configmaps")
     assert info is not None
     tree = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "n", **metadata}}
@@ -142,7 +142,7 @@ def annotate(key: str, value: str = "1") -> Tree:
 
 
 async def test_without_configurations_no_webhook_is_called(bench: Bench) -> None:
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     await bench.admission.validate(attributes)
     assert bench.asked == []
@@ -151,10 +151,10 @@ async def test_without_configurations_no_webhook_is_called(bench: Bench) -> None
 async def test_webhooks_run_by_configuration_name_then_order(bench: Bench) -> None:
     await bench.configure(MUTATING, "b", [bench.webhook("three")])
     await bench.configure(MUTATING, "a", [bench.webhook("two"), bench.webhook("one")])
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.asked == ["two", "one", "three"]
     await bench.configure(MUTATING, "a", [bench.webhook("four")])
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.asked[3:] == ["four", "three"]
 
 
@@ -165,7 +165,7 @@ async def test_webhook_sees_changes_of_earlier_webhooks(bench: Bench) -> None:
         "two": lambda review: seen.append(review["request"]["object"]["metadata"].get("annotations")) or {},
     }
     await bench.configure(MUTATING, "a", [bench.webhook("one"), bench.webhook("two")])
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert seen == [{"x": "1"}]
     assert attributes.tree["metadata"]["annotations"] == {"x": "1"}
@@ -186,7 +186,7 @@ async def test_webhook_is_reinvoked_after_later_change(
     bench.answers = {"two": annotate("x")}
     webhooks = [bench.webhook(name, reinvocationPolicy=policies.get(name, "Never")) for name in ("one", "two")]
     await bench.configure(MUTATING, "a", webhooks)
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.asked == asked
 
 
@@ -198,7 +198,7 @@ async def test_conflicting_webhooks_stop_after_second_round(bench: Bench) -> Non
     bench.answers = {"one": toggled, "two": toggled}
     webhooks = [bench.webhook(name, reinvocationPolicy="IfNeeded") for name in ("one", "two")]
     await bench.configure(MUTATING, "a", webhooks)
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert bench.asked == ["one", "two", "one", "two"]
     assert attributes.tree["metadata"]["annotations"] == {"n": "4"}
@@ -213,7 +213,7 @@ async def test_webhook_is_reinvoked_after_plugin_change(bench: Bench) -> None:
             tree["data"] = {"seen": "yes"}
 
     bench.patches = [change]
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert bench.asked == ["one", "one"]
     assert attributes.tree["data"] == {"seen": "yes"}
@@ -227,7 +227,7 @@ async def test_webhook_audit_annotations_are_recorded(bench: Bench) -> None:
     }
     await bench.configure(MUTATING, "a", [bench.webhook("one"), bench.webhook("two", failurePolicy="Ignore")])
     await bench.configure(VALIDATING, "v", [bench.webhook("three", failurePolicy="Ignore")])
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     await bench.admission.validate(attributes)
     annotations = attributes.notes.annotations
@@ -254,9 +254,9 @@ async def test_webhook_calls_are_counted(bench: Bench) -> None:
     for name in bench.answers:
         await bench.configure(MUTATING, "a", [bench.webhook(name)])
         with pytest.raises(ApiError):
-            await bench.admission.mutate(about())
+            await bench.admission.mutate(attributes_of())
     await bench.configure(MUTATING, "a", [bench.webhook("fails", failurePolicy="Ignore"), bench.webhook("fine")])
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.counted("apiserver_admission_webhook_request_total") == {
         ("600", "denies.h.test", "CREATE", "true", "admit"): 1,
         ("500", "fails.h.test", "CREATE", "true", "admit"): 1,
@@ -286,7 +286,7 @@ async def test_validating_webhooks_run_in_parallel(bench: Bench) -> None:
     bench.answers = {"slow": slow, "quick": quick}
     await bench.configure(VALIDATING, "v", [bench.webhook("slow"), bench.webhook("quick")])
     with pytest.raises(ApiError) as refused:
-        await bench.admission.validate(about())
+        await bench.admission.validate(attributes_of())
     assert refused.value.message == 'admission webhook "quick.h.test" denied the request: quick'
     assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
     assert sorted(bench.asked) == ["quick", "slow"]
@@ -316,7 +316,7 @@ async def test_malformed_webhook_answer_fails_by_policy(
 ) -> None:
     bench.answers = {"liar": answer}
     await bench.configure(MUTATING, "a", [bench.webhook("liar", failurePolicy="Ignore" if ignored else "Fail")])
-    attributes = about()
+    attributes = attributes_of()
     if ignored:
         await bench.admission.mutate(attributes)
     else:
@@ -331,7 +331,7 @@ async def test_patch_without_object_is_rejected(bench: Bench, operation: Operati
     bench.answers = {"one": annotate("x")}
     await bench.configure(MUTATING, "a", [bench.webhook("one", failurePolicy="Ignore")])
     with pytest.raises(InternalError, match="attempted to modify the object, which is not supported"):
-        await bench.admission.mutate(about(operation))
+        await bench.admission.mutate(attributes_of(operation))
 
 
 async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> None:
@@ -346,9 +346,9 @@ async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> No
     chosen = {"matchLabels": {"slow": "yes"}}
     await bench.configure(MUTATING, "a", [bench.webhook("hangs", objectSelector=chosen, timeoutSeconds=30)])
     await bench.configure(MUTATING, "b", [bench.webhook("other")])
-    slow = asyncio.ensure_future(bench.admission.mutate(about(labels={"slow": "yes"})))
+    slow = asyncio.ensure_future(bench.admission.mutate(attributes_of(labels={"slow": "yes"})))
     await asked.wait()
-    await asyncio.gather(*(bench.admission.mutate(about()) for _ in range(40)))
+    await asyncio.gather(*(bench.admission.mutate(attributes_of()) for _ in range(40)))
     assert bench.asked[1:] == ["other"] * 40
     assert not slow.done()
     slow.cancel()
@@ -361,9 +361,9 @@ async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> No
 async def test_dry_run_calls_only_webhooks_without_side_effects(bench: Bench) -> None:
     await bench.configure(VALIDATING, "v", [bench.webhook("some", sideEffects="Some", failurePolicy="Ignore")])
     with pytest.raises(ApiError, match="does not support dry run"):
-        await bench.admission.validate(about(dry_run=True))
+        await bench.admission.validate(attributes_of(dry_run=True))
     await bench.configure(VALIDATING, "v", [bench.webhook("some", sideEffects="NoneOnDryRun")])
-    await bench.admission.validate(about(dry_run=True))
+    await bench.admission.validate(attributes_of(dry_run=True))
     assert bench.asked == ["some"]
 
 
@@ -377,13 +377,13 @@ async def test_v1beta1_reviews_are_supported(bench: Bench) -> None:
 
     bench.answers = {"old": answer}
     await bench.configure(MUTATING, "a", [bench.webhook("old", admissionReviewVersions=["v0", "v1beta1", "v1"])])
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert seen == ["admission.k8s.io/v1beta1"]
     assert attributes.tree["data"] == {"k": "v"}
     await bench.configure(MUTATING, "a", [bench.webhook("old", admissionReviewVersions=["v0"])])
     with pytest.raises(InternalError, match="does not accept known AdmissionReview versions"):
-        await bench.admission.mutate(about())
+        await bench.admission.mutate(attributes_of())
 
 
 @pytest.mark.parametrize(
@@ -406,10 +406,10 @@ async def test_match_conditions(bench: Bench, expressions: list[str], policy: st
     await bench.configure(VALIDATING, "v", [webhook])
     if isinstance(outcome, str):
         with pytest.raises(Forbidden) as refused:
-            await bench.admission.validate(about())
+            await bench.admission.validate(attributes_of())
         assert refused.value.message == f'configmaps "a" is forbidden: {outcome}'
     else:
-        await bench.admission.validate(about())
+        await bench.admission.validate(attributes_of())
     assert bench.asked == (["one"] if outcome is True else [])
     excluded = bench.counted("apiserver_admission_match_condition_exclusions_total")
     assert excluded == ({("webhook", "one.h.test", "CREATE", "validate"): 1} if outcome is False else {})

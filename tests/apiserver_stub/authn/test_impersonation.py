@@ -61,7 +61,7 @@ class ByRules:
         )
 
 
-def asks(method: str, path: str, headers: list[tuple[str, str]]) -> RequestContext:
+def request_of(method: str, path: str, headers: list[tuple[str, str]]) -> RequestContext:
     items = [(name, value.strip()) for name, value in headers]
     request = Request(method, path, headers=http.fold_headers(items), repeated=http.repeated_headers(items))
     return RequestContext(request, {}, RequestInfo.of(method, path, {}), "1", 0.0)
@@ -71,7 +71,7 @@ async def outcome(
     impersonation: Impersonation, step: dict[str, Any], user: User = ACCOUNT
 ) -> Impersonated | ApiError | None:
     try:
-        return await impersonation.impersonate(asks(step["method"], step["path"], step["headers"]), user)
+        return await impersonation.impersonate(request_of(step["method"], step["path"], step["headers"]), user)
     except ApiError as error:
         return error
 

@@ -47,7 +47,7 @@ class Store(dict[tuple[str, str], Row]):
         return self.get((resource, key))
 
 
-def known(
+def make_tokens(
     *keys: SigningKey, issuers: Sequence[str] = (ISSUER,), get: Callable[[str, str], Row | None] | None = None
 ) -> ServiceAccountTokens:
     metrics = TokenMetrics(CollectorRegistry())
@@ -74,7 +74,7 @@ def store() -> Store:
 
 @pytest.fixture
 def tokens(store: Store) -> ServiceAccountTokens:
-    return known(KEY, RSA, issuers=[ISSUER, OTHER], get=store.read)
+    return make_tokens(KEY, RSA, issuers=[ISSUER, OTHER], get=store.read)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_deleted_account_is_valid_for_one_minute(store: Store, tokens: Ser
 
 
 async def test_without_lookup_account_need_not_exist(token: str) -> None:
-    assert await known(KEY).find(token, [ISSUER])
+    assert await make_tokens(KEY).find(token, [ISSUER])
 
 
 @pytest.mark.parametrize(("age", "why"), [(-100, "not valid yet"), (-50, ""), (3650, ""), (3670, "has expired")])
@@ -266,7 +266,7 @@ async def test_deeply_nested_token_is_rejected(tokens: ServiceAccountTokens, pla
 @settings(max_examples=200)
 @given(at=st.integers(0, 400), byte=st.characters(max_codepoint=255))
 async def test_altered_token_is_rejected(at: int, byte: str) -> None:
-    tokens = known(KEY)
+    tokens = make_tokens(KEY)
     token = Signer(KEY).sign(claims(wall_seconds()))
     at %= len(token)
     changed = token[:at] + byte + token[at + 1 :]
@@ -280,7 +280,7 @@ async def test_altered_token_is_rejected(at: int, byte: str) -> None:
 
 async def test_cache_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_accounts, "MOST_REMEMBERED", 3)
-    tokens = known(KEY)
+    tokens = make_tokens(KEY)
     some = [Signer(KEY).sign(claims(wall_seconds())) for _ in range(5)]
     assert all([await tokens.find(one, [ISSUER]) for one in [*some, *some]])
     assert len(tokens._remembered) == 3

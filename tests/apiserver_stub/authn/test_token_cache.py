@@ -18,7 +18,7 @@ pytestmark = pytest.mark.virtual
 US = ("us",)
 
 
-class Elsewhere:
+class RemoteAuthenticator:
     """Knows `good` for any audience, refuses `old`, and takes `delay` seconds for each question."""
 
     def __init__(self, delay: float = 1.0) -> None:
@@ -33,22 +33,22 @@ class Elsewhere:
         return Recognized(User("jane"), tuple(audiences)) if token == "good" else None
 
 
-def cache(elsewhere: Elsewhere, refused: float = 0.0) -> tuple[TokenCache, CollectorRegistry]:
+def cache(remote: RemoteAuthenticator, refused: float = 0.0) -> tuple[TokenCache, CollectorRegistry]:
     registry = CollectorRegistry()
-    return TokenCache(elsewhere.find, TokenCacheMetrics(registry), 10.0, refused), registry
+    return TokenCache(remote.find, TokenCacheMetrics(registry), 10.0, refused), registry
 
 
 async def test_user_is_cached_for_10_seconds_per_audiences() -> None:
-    elsewhere = Elsewhere()
-    tokens, registry = cache(elsewhere)
+    remote = RemoteAuthenticator()
+    tokens, registry = cache(remote)
     for _ in range(3):
         assert await tokens.find("good", US) == Recognized(User("jane"), US)
     await tokens.find("good", ("us", "you"))
     await tokens.find("good", ("usyou",))
-    assert elsewhere.asked == [("good", US), ("good", ("us", "you")), ("good", ("usyou",))]
+    assert remote.asked == [("good", US), ("good", ("us", "you")), ("good", ("usyou",))]
     await asyncio.sleep(10)
     await tokens.find("good", US)
-    assert len(elsewhere.asked) == 4
+    assert len(remote.asked) == 4
     assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "hit"}) == 2
     assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "miss"}) == 4
     assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "ok"}) == 4
@@ -72,39 +72,39 @@ async def test_user_is_cached_no_longer_than_token_is_valid() -> None:
 
 
 async def test_rejections_are_not_cached() -> None:
-    elsewhere = Elsewhere()
-    tokens, _ = cache(elsewhere)
+    remote = RemoteAuthenticator()
+    tokens, _ = cache(remote)
     for _ in range(2):
         assert await tokens.find("bad", US) is None
         with pytest.raises(TokenRefused, match="too old"):
             await tokens.find("old", US)
-    assert [token for token, _ in elsewhere.asked] == ["bad", "old"] * 2
+    assert [token for token, _ in remote.asked] == ["bad", "old"] * 2
 
 
 async def test_unknown_tokens_may_be_cached_but_not_rejections() -> None:
-    elsewhere = Elsewhere()
-    tokens, _ = cache(elsewhere, refused=5.0)
+    remote = RemoteAuthenticator()
+    tokens, _ = cache(remote, refused=5.0)
     for _ in range(2):
         assert await tokens.find("bad", US) is None
         with pytest.raises(TokenRefused):
             await tokens.find("old", US)
-    assert [token for token, _ in elsewhere.asked] == ["bad", "old", "old"]
+    assert [token for token, _ in remote.asked] == ["bad", "old", "old"]
 
 
 async def test_concurrent_lookups_of_a_token_are_joined() -> None:
-    elsewhere = Elsewhere()
-    tokens, registry = cache(elsewhere)
+    remote = RemoteAuthenticator()
+    tokens, registry = cache(remote)
     found = await asyncio.gather(*(tokens.find("good", US) for _ in range(50)))
-    assert len(elsewhere.asked) == 1
+    assert len(remote.asked) == 1
     assert found == [Recognized(User("jane"), US)] * 50
     refused = await asyncio.gather(*(tokens.find("old", US) for _ in range(50)), return_exceptions=True)
-    assert len(elsewhere.asked) == 2
+    assert len(remote.asked) == 2
     assert {str(one) for one in refused} == {"it is too old"}
     assert registry.get_sample_value("authentication_token_cache_active_fetch_count", {"status": "blocked"}) == 0
 
 
 async def test_lookup_without_answer_times_out() -> None:
-    tokens, registry = cache(Elsewhere(delay=1000.0))
+    tokens, registry = cache(RemoteAuthenticator(delay=1000.0))
     began = asyncio.get_running_loop().time()
     with pytest.raises(TokenRefused, match="timed out"):
         await tokens.find("good", US)
@@ -113,10 +113,10 @@ async def test_lookup_without_answer_times_out() -> None:
 
 
 async def test_too_many_concurrent_lookups_are_rejected() -> None:
-    elsewhere = Elsewhere()
-    tokens, _ = cache(elsewhere)
+    remote = RemoteAuthenticator()
+    tokens, _ = cache(remote)
     found = await asyncio.gather(*(tokens.find(f"t{number}", US) for number in range(300)), return_exceptions=True)
-    assert len(elsewhere.asked) == 256
+    assert len(remote.asked) == 256
     assert sum(isinstance(one, TokenRefused) for one in found) == 44
 
 

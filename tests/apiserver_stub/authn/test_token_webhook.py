@@ -22,13 +22,13 @@ LIMITS = ReviewLimits(attempt=0.5, question=1.0, answer=100_000)
 JANE = {"username": "jane", "uid": "7", "groups": ["dev"], "extra": {"scope": ["a", "b"]}}
 
 
-def saying(**status: Any) -> Callable[[Tree], Tree]:
+def status_answer(**status: Any) -> Callable[[Tree], Tree]:
     return lambda review: {**review, "status": status}
 
 
 @pytest.fixture
 async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
-    async with Webhook(tmp_path, saying(authenticated=True, user=JANE)) as found:
+    async with Webhook(tmp_path, status_answer(authenticated=True, user=JANE)) as found:
         yield found
 
 
@@ -81,7 +81,7 @@ async def test_audiences_are_intersected(
     meant: tuple[str, ...] | None,
 ) -> None:
     more = {} if audiences is None else {"audiences": audiences}
-    hook.answer = saying(authenticated=True, user=JANE, **more)
+    hook.answer = status_answer(authenticated=True, user=JANE, **more)
     found = await tokens.find("secret", wanted)
     assert (found.audiences if found else None) == meant
 
@@ -118,16 +118,16 @@ BROKEN: dict[str, Any] = {
         "apiVersion": "authentication.k8s.io/v2",
         "status": {"authenticated": True, **USER},
     },
-    "authenticated without a user": saying(authenticated=True),
-    "it accepts a user without a name": saying(authenticated=True, user={"groups": ["system:masters"]}),
-    "authenticated is a string": saying(authenticated="true", **USER),
-    "authenticated is a number": saying(authenticated=1, **USER),
-    "its user is a list": saying(authenticated=True, user=["jane"]),
-    "its groups are text": saying(authenticated=True, user={"username": "jane", "groups": "system:masters"}),
+    "authenticated without a user": status_answer(authenticated=True),
+    "it accepts a user without a name": status_answer(authenticated=True, user={"groups": ["system:masters"]}),
+    "authenticated is a string": status_answer(authenticated="true", **USER),
+    "authenticated is a number": status_answer(authenticated=1, **USER),
+    "its user is a list": status_answer(authenticated=True, user=["jane"]),
+    "its groups are text": status_answer(authenticated=True, user={"username": "jane", "groups": "system:masters"}),
     "its status is text": lambda r: {**r, "status": "authenticated"},
-    "it has a reason": saying(authenticated=False, error="expired", **USER),
-    "not authenticated but with a user": saying(authenticated=False, **USER),
-    "authenticated is missing": saying(**USER),
+    "it has a reason": status_answer(authenticated=False, error="expired", **USER),
+    "not authenticated but with a user": status_answer(authenticated=False, **USER),
+    "authenticated is missing": status_answer(**USER),
     "it has no status": lambda r: {name: value for name, value in r.items() if name != "status"},
     "it hands the question back": lambda r: r,
 }
@@ -157,7 +157,7 @@ async def test_answers_are_cached_but_not_failures(hook: Webhook, tokens: Webhoo
     cache = TokenCache(tokens.find, TokenCacheMetrics(CollectorRegistry()), 120.0, 120.0)
     for _ in range(2):
         assert await cache.find("secret", US) is not None
-    hook.answer = saying(authenticated=False)
+    hook.answer = status_answer(authenticated=False)
     for _ in range(2):
         assert await cache.find("forged", US) is None
     assert len(hook.take()) == 2

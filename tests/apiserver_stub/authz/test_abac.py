@@ -26,7 +26,7 @@ def authorizer(tmp_path: Path, *lines: str) -> ABACAuthorizer:
     return ABACAuthorizer(read_policies(file))
 
 
-def asked(user: User, verb: str, what: str, namespace: str = "ns") -> AuthorizerAttributes:
+def attributes_of(user: User, verb: str, what: str, namespace: str = "ns") -> AuthorizerAttributes:
     """A question about `group/resource`, or about a path."""
     if what.startswith("/"):
         return AuthorizerAttributes(user, verb, what)
@@ -71,7 +71,7 @@ def asked(user: User, verb: str, what: str, namespace: str = "ns") -> Authorizer
 async def test_policy_allows_matching_requests(
     tmp_path: Path, line: str, user: User, verb: str, what: str, allowed: bool
 ) -> None:
-    authorization = await authorizer(tmp_path, line).authorize(asked(user, verb, what))
+    authorization = await authorizer(tmp_path, line).authorize(attributes_of(user, verb, what))
     assert authorization.decision is (Decision.ALLOW if allowed else Decision.NO_OPINION)
     assert authorization.reason == ("" if allowed else "No policy matched.")
 

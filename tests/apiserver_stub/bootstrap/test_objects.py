@@ -17,7 +17,7 @@ from controller_manager.common.base.runtime import Runtime
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
-class Rival:
+class CompetingServer:
     """Another server whose writes come just before those of this one, so many times."""
 
     def __init__(self, api: ApiServer, wins: int) -> None:
@@ -44,14 +44,14 @@ async def api() -> AsyncIterator[ApiServer]:
     await server.stop()
 
 
-def wanted() -> dict[str, Any]:
+def desired() -> dict[str, Any]:
     return {"metadata": {"name": "facts"}, "data": {"of": "server"}}
 
 
 @pytest.mark.parametrize("wins", range(4))
 async def test_concurrent_write_by_another_server_is_corrected(api: ApiServer, wins: int) -> None:
-    objects = Objects(Rival(api, wins).handle)
-    await objects.ensure(CONFIGS, wanted())
+    objects = Objects(CompetingServer(api, wins).handle)
+    await objects.ensure(CONFIGS, desired())
     answer = await api.handle(Request("GET", f"{CONFIGS}/facts", certificate=Certificate("test")))
     assert isinstance(answer.body, bytes)
     found: Any = msgspec.json.decode(answer.body)
@@ -61,4 +61,4 @@ async def test_concurrent_write_by_another_server_is_corrected(api: ApiServer, w
 
 async def test_repeated_conflicts_are_reported(api: ApiServer) -> None:
     with pytest.raises(Conflict):
-        await Objects(Rival(api, 100).handle).ensure(CONFIGS, wanted())
+        await Objects(CompetingServer(api, 100).handle).ensure(CONFIGS, desired())

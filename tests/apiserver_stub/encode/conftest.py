@@ -255,7 +255,7 @@ def can_i() -> bytes:
     return CAN_I
 
 
-class KeptRows(dict[Row, bytes]):
+class CachedRows(dict[Row, bytes]):
     """Rows as they were encoded before, as the cache of representations hands them out."""
 
     def add(self, row: Row, encoded: bytes) -> None:
@@ -263,6 +263,6 @@ class KeptRows(dict[Row, bytes]):
 
 
 @pytest.fixture
-def kept() -> KeptRows:
+def cached_rows() -> CachedRows:
     """Nothing at first, and whatever is encoded."""
-    return KeptRows()
+    return CachedRows()

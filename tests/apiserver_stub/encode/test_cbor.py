@@ -140,13 +140,13 @@ def test_base64_fields_are_written_as_bytes(api_version: str, kind: str, path: t
 
 
 @pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 70_000])
-def test_list_is_one_cbor_value(count: int, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_is_one_cbor_value(count: int, cached_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_json, "MOST_VALUES", 3 * count + 10)
     pods = built_in().find("", "v1", "pods")
     assert pods is not None
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
     objects = [b'{"n":%d}' % number for number in range(count)]
-    pieces = list(cbor.pieces(ListDocument(head, pods, (), objects, kept)))
+    pieces = list(cbor.pieces(ListDocument(head, pods, (), objects, cached_rows)))
     assert len(pieces) == count + 2
     assert cbor.load(b"".join(pieces))[0] == {**head, "items": [{"n": number} for number in range(count)]}
 

@@ -26,7 +26,7 @@ from controller_manager.common.api.errors import (
     UnsupportedMediaType,
 )
 from controller_manager.common.api.wire import Request, Response
-from tests.apiserver_stub.encode.answers import (
+from tests.apiserver_stub.encode.negotiation import (
     AS_PARTIAL,
     AS_TABLE,
     CBOR,
@@ -36,7 +36,7 @@ from tests.apiserver_stub.encode.answers import (
     PROTOBUF,
     WITH_CBOR,
     YAML,
-    Represents,
+    RecordedRepresentation,
     call,
     from_protobuf,
     pod,
@@ -68,7 +68,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-async def shown(asked: APIRequest, body: Item | Items) -> Any:
+async def decoded_answer(asked: APIRequest, body: Item | Items) -> Any:
     chunks, headers = await answer(asked, Reply(body))
     return READ[headers["content-type"]](b"".join(chunks))
 
@@ -111,7 +111,7 @@ async def test_accept_header_decides_content_type(of: tuple[str, str, str], acce
             WITH_CBOR.check(asked)
         return
     status = Item(b'{"kind":"Status","apiVersion":"v1"}')
-    reply = Reply(ResponseStream(Represents().open) if verb == "watch" else status)
+    reply = Reply(ResponseStream(RecordedRepresentation().open) if verb == "watch" else status)
     assert (await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply)).headers["content-type"] == media
 
 
@@ -186,7 +186,7 @@ async def test_object_is_returned_unchanged() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 60])
 async def test_list_is_equal_in_every_media_type(accept: str, count: int) -> None:
     items = collection([pod(str(n)) for n in range(count)], "token", 4)
-    tree = await shown(call(accept), items)
+    tree = await decoded_answer(call(accept), items)
     assert (tree["kind"], tree["apiVersion"]) == ("PodList", "v1")
     assert tree["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
     items_of = tree.get("items", [])
@@ -271,11 +271,11 @@ async def test_browsers_and_pretty_parameter_get_indented_json(query: dict[str, 
 
 @pytest.mark.parametrize("accept", [AS_TABLE, AS_TABLE.replace("json", "yaml")])
 async def test_objects_and_lists_are_shown_as_tables(accept: str) -> None:
-    table = await shown(call(accept), collection([pod("a"), pod("b")], "token", 4))
+    table = await decoded_answer(call(accept), collection([pod("a"), pod("b")], "token", 4))
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
     assert [row["cells"][0] for row in table["rows"]] == ["a", "b"]
-    one = await shown(call(accept, "get"), Item(pod("a")))
+    one = await decoded_answer(call(accept, "get"), Item(pod("a")))
     assert (one["metadata"], len(one["rows"])) == ({"resourceVersion": "7"}, 1)
     assert one["rows"][0]["object"] == {
         "kind": "PartialObjectMetadata",
@@ -285,8 +285,8 @@ async def test_objects_and_lists_are_shown_as_tables(accept: str) -> None:
 
 
 async def test_v1beta1_tables_have_the_same_fields() -> None:
-    old = await shown(call(AS_TABLE + "beta1"), collection([pod("a")]))
-    new = await shown(call(AS_TABLE), collection([pod("a")]))
+    old = await decoded_answer(call(AS_TABLE + "beta1"), collection([pod("a")]))
+    new = await decoded_answer(call(AS_TABLE), collection([pod("a")]))
     assert old["apiVersion"] == old["rows"][0]["object"]["apiVersion"] == "meta.k8s.io/v1beta1"
     assert old["columnDefinitions"] == new["columnDefinitions"]
     assert old["rows"][0]["cells"] == new["rows"][0]["cells"]
@@ -300,8 +300,8 @@ async def test_objects_and_lists_are_shown_as_metadata(media_type: str) -> None:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": {"name": "a", "resourceVersion": "7"},
     }
-    assert await shown(call(accept, "get"), Item(pod("a"))) == partial
-    listed = await shown(call(accept.replace("Metadata;", "MetadataList;")), collection([pod("a")]))
+    assert await decoded_answer(call(accept, "get"), Item(pod("a"))) == partial
+    listed = await decoded_answer(call(accept.replace("Metadata;", "MetadataList;")), collection([pod("a")]))
     assert (listed["kind"], listed["metadata"]) == ("PartialObjectMetadataList", {"resourceVersion": "9"})
     assert [item["metadata"] for item in listed["items"]] == [partial["metadata"]]
 
@@ -309,7 +309,7 @@ async def test_objects_and_lists_are_shown_as_metadata(media_type: str) -> None:
 @pytest.mark.parametrize("accept", [AS_TABLE, f"{PROTOBUF},{JSON}", YAML, CBOR])
 async def test_status_is_never_converted(accept: str) -> None:
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200}
-    found = await shown(call(accept, "delete"), Item(msgspec.json.encode(status)))
+    found = await decoded_answer(call(accept, "delete"), Item(msgspec.json.encode(status)))
     assert {key: found[key] for key in ("kind", "apiVersion", "status", "code")} == {
         key: status[key] for key in ("kind", "apiVersion", "status", "code")
     }
@@ -341,9 +341,9 @@ def test_errors_use_the_requested_media_type(accept: str, media: str) -> None:
 
 
 async def test_include_object_is_checked_for_tables() -> None:
-    tree = await shown(call(AS_TABLE, includeObject="Object"), collection([pod("a")]))
+    tree = await decoded_answer(call(AS_TABLE, includeObject="Object"), collection([pod("a")]))
     assert tree["rows"][0]["object"]["spec"]
-    tree = await shown(call(AS_TABLE, includeObject="None"), collection([pod("a")]))
+    tree = await decoded_answer(call(AS_TABLE, includeObject="None"), collection([pod("a")]))
     assert tree["rows"][0]["object"] is None
     with pytest.raises(BadRequest, match="must be 'Metadata', 'Object', 'None', or empty"):
         FORMS.check(call(AS_TABLE, includeObject="Everything"))

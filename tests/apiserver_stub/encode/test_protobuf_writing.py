@@ -23,7 +23,7 @@ def body(tree: Any, api_version: str, kind: str) -> bytes:
     return envelope(api_version, kind, raw(json.dumps(tree).encode(), api_version, kind))
 
 
-def again(tree: Any, api_version: str, kind: str) -> Any:
+def round_trip(tree: Any, api_version: str, kind: str) -> Any:
     """The object after a journey through protobuf, without its type."""
     found = decode(body(tree, api_version, kind), "v1", "Anything")
     assert (found.pop("apiVersion"), found.pop("kind")) == (api_version, kind)
@@ -38,21 +38,21 @@ def without_head(field: bytes) -> bytes:
     return content
 
 
-def hollow(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
     """Whether nothing is said."""
     if isinstance(value, dict):
-        return all(map(hollow, value.values()))
+        return all(map(is_empty, value.values()))
     return value in ("", "0", 0, False, None, [])
 
 
-def within(tree: Any, found: Any) -> bool:
+def is_contained(tree: Any, found: Any) -> bool:
     """Whether all of an object is there; what is there beyond it says nothing."""
     if isinstance(tree, list) and isinstance(found, list) and len(tree) == len(found):
-        return all(map(within, tree, found))
+        return all(map(is_contained, tree, found))
     if not isinstance(tree, dict) or not isinstance(found, dict):
         return bool(tree == found)
-    kept = (within(value, found[name]) if name in found else hollow(value) for name, value in tree.items())
-    return all(kept) and all(hollow(found[name]) for name in found.keys() - tree.keys())
+    kept = (is_contained(value, found[name]) if name in found else is_empty(value) for name, value in tree.items())
+    return all(kept) and all(is_empty(found[name]) for name in found.keys() - tree.keys())
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -63,8 +63,8 @@ def test_any_object_is_encoded_like_protobuf_package(whole_writer: Any, objects:
     tree = data.draw(objects(whole_writer.kinds[kind]))
     written = raw(json.dumps(tree).encode(), api_version, name)
     assert without_head(written) == whole_writer.raw(whole_writer.kinds[kind], tree)
-    found = again(tree, api_version, name)
-    assert within(tree, found)
+    found = round_trip(tree, api_version, name)
+    assert is_contained(tree, found)
     assert raw(json.dumps(found).encode(), api_version, name) == written
 
 
@@ -113,7 +113,7 @@ def test_handwritten_bytes_are_encoded(spec: Any, written: str) -> None:
     ],
 )  # fmt: skip
 def test_every_field_type_is_encoded(api_version: str, kind: str, field: str, value: Any) -> None:
-    assert again({field: value}, api_version, kind)[field] == value
+    assert round_trip({field: value}, api_version, kind)[field] == value
 
 
 def test_maps_are_written_sorted_by_key() -> None:
@@ -138,7 +138,7 @@ def test_custom_resource_schemas_are_encoded() -> None:
         "dependencies": {"a": ["b"], "c": {"items": [{"type": "string"}]}},
         "x-kubernetes-preserve-unknown-fields": False,
     }
-    [version] = again({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}, *CRD)["spec"]["versions"]
+    [version] = round_trip({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}, *CRD)["spec"]["versions"]
     assert version["schema"]["openAPIV3Schema"] == schema
 
 
@@ -173,7 +173,7 @@ def test_collection_is_encoded_as_list(size: int) -> None:
     assert max(map(len, pieces)) < 1 << 20
     tree = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items}
     assert b"".join(pieces) == body(tree, "v1", "ConfigMapList")
-    assert within(tree, decode(b"".join(pieces), "v1", "Anything"))
+    assert is_contained(tree, decode(b"".join(pieces), "v1", "Anything"))
 
 
 def test_watch_event_contains_object_envelope(whole_writer: Any) -> None:
@@ -191,34 +191,34 @@ def rows_of(count: int) -> list[Row]:
     return [Row("configmaps", tree["metadata"]["name"], 1, json.dumps(tree).encode()) for tree in named]
 
 
-def test_rows_are_encoded_whole_or_as_metadata(kept: Any) -> None:
+def test_rows_are_encoded_whole_or_as_metadata(cached_rows: Any) -> None:
     kind = built_in().find("", "v1", "configmaps")
     assert kind is not None
     [row] = rows_of(1)
     tree = json.loads(row.data)
     for partial, expected in ((False, tree), (True, {"metadata": tree["metadata"]})):
         encoder = row_encoder(kind, partial)
-        kept.clear()
-        found = decode(encoder.whole(row, kept), "v1", "Anything")
+        cached_rows.clear()
+        found = decode(encoder.whole(row, cached_rows), "v1", "Anything")
         assert found == {"apiVersion": encoder.api_version, "kind": encoder.kind, **expected}
 
 
-def test_row_is_encoded_once(kept: Any) -> None:
+def test_row_is_encoded_once(cached_rows: Any) -> None:
     made: list[bytes] = []
     encoder = RowEncoder("v1", "ConfigMap", "a", lambda data: made.append(data) or data[:4])
     [row] = rows_of(1)
-    assert [encoder.raw(row, kept) for _ in range(2)] == [row.data[:4]] * 2
-    assert encoder.whole(row, kept) == envelope("v1", "ConfigMap", row.data[:4])
-    assert encoder.event("ADDED", row, kept) == frame("ADDED", envelope("v1", "ConfigMap", row.data[:4]))
+    assert [encoder.raw(row, cached_rows) for _ in range(2)] == [row.data[:4]] * 2
+    assert encoder.whole(row, cached_rows) == envelope("v1", "ConfigMap", row.data[:4])
+    assert encoder.event("ADDED", row, cached_rows) == frame("ADDED", envelope("v1", "ConfigMap", row.data[:4]))
     assert made == [row.data]
 
 
-def test_rows_are_encoded_in_requested_version(kept: Any) -> None:
+def test_rows_are_encoded_in_requested_version(cached_rows: Any) -> None:
     """What is stored in one version is written in another."""
     kind = built_in().find("events.k8s.io", "v1", "events")
     assert kind is not None
     assert kind.from_storage is not None
     stored = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "boo", "reason": "R"}
     row = Row("events", "default/e", 1, json.dumps(stored).encode())
-    found = decode(row_encoder(kind, partial=False).whole(row, kept), "v1", "Anything")
+    found = decode(row_encoder(kind, partial=False).whole(row, cached_rows), "v1", "Anything")
     assert (found["apiVersion"], found["kind"], found["note"]) == ("events.k8s.io/v1", "Event", "boo")

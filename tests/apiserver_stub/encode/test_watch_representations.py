@@ -13,7 +13,7 @@ from controller_manager.common.api.errors import (
     Expired,
 )
 from controller_manager.common.api.protobuf.wire import fields
-from tests.apiserver_stub.encode.answers import (
+from tests.apiserver_stub.encode.negotiation import (
     AS_PARTIAL,
     AS_TABLE,
     CBOR,
@@ -21,7 +21,7 @@ from tests.apiserver_stub.encode.answers import (
     KINDS,
     PROTOBUF,
     WITH_CBOR,
-    Represents,
+    RecordedRepresentation,
     call,
     from_protobuf,
     pod,
@@ -30,7 +30,7 @@ from tests.apiserver_stub.encode.answers import (
 
 async def opened(asked: APIRequest) -> EventEncoder:
     """How a watch would tell its events."""
-    found = Represents()
+    found = RecordedRepresentation()
     await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(ResponseStream(found.open)))
     return found.last
 

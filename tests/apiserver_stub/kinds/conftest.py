@@ -12,7 +12,7 @@ from apiserver_stub.kinds.validate import validate
 from controller_manager.common.api.tree import Tree
 
 
-class Judged:
+class ObjectValidator:
     """Judges objects that are given a name and a namespace, their normal form and their defaults."""
 
     def __init__(self) -> None:
@@ -43,5 +43,5 @@ class Judged:
 
 
 @pytest.fixture(scope="session")
-def judged() -> Judged:
-    return Judged()
+def validator() -> ObjectValidator:
+    return ObjectValidator()

@@ -66,7 +66,7 @@ JUDGED: dict[str, Any] = {
 }
 
 
-def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
+def spec_with(field: str = "containers", **texts: Any) -> dict[str, Any]:
     """Return a spec with another container that has these fields."""
     fields = {"name": "more", "image": "i:1", "command": ["a"], "args": ["b"], "env": [{"name": "A", "value": "y"}]}
     container = {name: value for name, value in (fields | texts).items() if value is not None}
@@ -77,15 +77,15 @@ def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("field", ["containers", "initContainers", "ephemeralContainers"])
 def test_free_text_fields_are_ignored(field: str) -> None:
     specs = SoundSpecs()
-    specs.find(saying(field)).sound = True
-    assert specs.find(saying(field, **FREE)).sound
-    assert [name for name, texts in JUDGED.items() if specs.find(saying(field, **texts)).sound] == []
+    specs.find(spec_with(field)).sound = True
+    assert specs.find(spec_with(field, **FREE)).sound
+    assert [name for name, texts in JUDGED.items() if specs.find(spec_with(field, **texts)).sound] == []
 
 
 def test_free_text_is_removed_from_a_copy() -> None:
-    tree = saying(**FREE)
+    tree = spec_with(**FREE)
     data = without_free_text(tree)
-    assert tree == saying(**FREE)
+    assert tree == spec_with(**FREE)
     assert all(text not in data for text in (b"other:2", b"-v", b"$(A)", b"z"))
 
 
@@ -118,10 +118,10 @@ def test_findings_do_not_depend_on_free_text(one: dict[str, Any], data: st.DataO
         for variable in container["env"]:
             variable["value"] = data.draw(VALUES)
     if without_free_text(one) == without_free_text(other):
-        assert found_of(one) == found_of(other)
+        assert findings_of(one) == findings_of(other)
 
 
-def found_of(tree: dict[str, Any]) -> Any:
+def findings_of(tree: dict[str, Any]) -> Any:
     """Return what is wrong with a spec, what is warned of and what is owned of it; nothing is known of it before."""
     assert POD is not None
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": deep_copy(tree)}

@@ -29,7 +29,7 @@ def _reached(node: Schema, seen: set[int]) -> None:
             _reached(inner, seen)
 
 
-def _at(node: Schema, *path: str) -> Schema | None:
+def _node_at(node: Schema, *path: str) -> Schema | None:
     """The node at a path of field names; arrays and maps are passed through to their elements."""
     found: Schema | None = node
     for name in path:
@@ -57,16 +57,16 @@ def test_every_required_field_exists(kinds: ResourceRegistry) -> None:
 def test_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> None:
     definition = kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert definition is not None
-    schema = _at(definition.schema, "spec", "versions", "schema", "openAPIV3Schema")
+    schema = _node_at(definition.schema, "spec", "versions", "schema", "openAPIV3Schema")
     assert schema is not None
     assert schema.fields["not"] is schema
-    assert _at(schema, "properties", "anything") is schema
+    assert _node_at(schema, "properties", "anything") is schema
 
 
 def test_keys_beside_reference_extend_the_definition(kinds: ResourceRegistry) -> None:
     deployments = kinds.find("apps", "v1", "deployments")
     assert deployments is not None
-    strategy = _at(deployments.schema, "spec", "strategy")
+    strategy = _node_at(deployments.schema, "spec", "strategy")
     assert strategy is not None
     assert strategy.patch_strategy == {"retainKeys"}
     assert "rollingUpdate" in strategy.fields
@@ -75,11 +75,11 @@ def test_keys_beside_reference_extend_the_definition(kinds: ResourceRegistry) ->
 def test_list_types_and_patch_strategies_are_loaded(kinds: ResourceRegistry) -> None:
     pods = kinds.find("", "v1", "pods")
     assert pods is not None
-    containers = _at(pods.schema, "spec", "containers")
+    containers = _node_at(pods.schema, "spec", "containers")
     assert containers is not None
     assert (containers.list_type, containers.list_map_keys) == ("map", ("name",))
     assert (containers.patch_strategy, containers.patch_merge_key) == ({"merge"}, "name")
-    volumes = _at(pods.schema, "spec", "volumes")
+    volumes = _node_at(pods.schema, "spec", "volumes")
     assert volumes is not None
     assert volumes.patch_strategy == {"merge", "retainKeys"}
 
@@ -140,7 +140,7 @@ def test_subscribers_can_track_served_kinds(steps: list[tuple[bool, tuple[str, s
 
     own = ResourceRegistry()
     own.subscribe(follow)
-    infos = {(*names, edition): _named(*names) for _, names, edition in steps}
+    infos = {(*names, edition): _resource(*names) for _, names, edition in steps}
     for added, names, edition in steps:
         info = infos[*names, edition]
         if added:
@@ -155,7 +155,7 @@ def test_subscribers_can_track_served_kinds(steps: list[tuple[bool, tuple[str, s
     assert {(group.name, version) for group in own.groups() for version in group.versions} == {key[:2] for key in known}
 
 
-def _named(group: str, version: str, plural: str) -> ResourceInfo:
+def _resource(group: str, version: str, plural: str) -> ResourceInfo:
     return ResourceInfo(group, version, "X", plural, "x", True, frozenset(), plural, ANYTHING)
 
 
@@ -204,7 +204,7 @@ def test_selectable_fields_exist_in_schema(kinds: ResourceRegistry) -> None:
         kind = by_name[name]
         stored = by_name[kind.storage]
         for field in kind.fields.values():
-            assert _at(stored.schema, *field.path.split(".")) is not None, field.path
+            assert _node_at(stored.schema, *field.path.split(".")) is not None, field.path
 
 
 def test_every_table_row_names_an_existing_kind(kinds: ResourceRegistry) -> None:

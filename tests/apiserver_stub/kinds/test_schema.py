@@ -59,7 +59,7 @@ def test_failed_derivation_is_retried() -> None:
 
 
 def test_derived_values_are_garbage_collected() -> None:
-    references = _used()
+    references = _used_references()
     gc.collect()
     assert [reference() for reference in references if reference() is not None] == []
 
@@ -68,7 +68,7 @@ def _schema() -> Schema:
     return Schema(RAW, published.schemas().node)
 
 
-def _used() -> list[Any]:
+def _used_references() -> list[Any]:
     schema = _schema()
     assert takes(fitting(schema), TREE)
     assert takes(complete(schema), TREE)

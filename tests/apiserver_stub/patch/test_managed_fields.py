@@ -20,7 +20,7 @@ def entry(
     return {**author.entry(fields, f"2026-01-01T00:00:{time:02}Z"), **more}
 
 
-def owned(entries: list[ManagedFieldsEntry]) -> dict[str, Any]:
+def fields_by_manager(entries: list[ManagedFieldsEntry]) -> dict[str, Any]:
     return {found["manager"]: fields_of(found) for found in entries}
 
 
@@ -70,12 +70,12 @@ def test_unchanged_update_records_nothing() -> None:
 
 def test_changed_fields_move_to_the_writer() -> None:
     after = write([entry("one", union(A, B)), entry("three", C, "Apply")], "two", union(A, C))
-    assert owned(after) == {"one": B, "two": union(A, C)}
+    assert fields_by_manager(after) == {"one": B, "two": union(A, C)}
     assert [found["time"] for found in after] == ["2026-01-01T00:00:00Z", NOW]
 
 
 def test_removed_fields_have_no_owner() -> None:
-    assert owned(write([entry("one", union(A, B)), entry("two", A)], "two", removed=A)) == {"one": B}
+    assert fields_by_manager(write([entry("one", union(A, B)), entry("two", A)], "two", removed=A)) == {"one": B}
 
 
 def test_entry_per_manager_version_operation_and_subresource() -> None:
@@ -95,7 +95,7 @@ def test_entry_per_manager_version_operation_and_subresource() -> None:
 
 
 def test_entries_of_unknown_versions_are_dropped() -> None:
-    assert owned(write([entry("old", A, version="v0"), entry("one", A)], "two", B)) == {"one": A, "two": B}
+    assert fields_by_manager(write([entry("old", A, version="v0"), entry("one", A)], "two", B)) == {"one": A, "two": B}
 
 
 def test_updates_beyond_ten_are_merged() -> None:
@@ -105,10 +105,10 @@ def test_updates_beyond_ten_are_merged() -> None:
     entries += [entry(f"m{number}", fields[number], time=number) for number in range(10)]
     after = write(entries, "m10", fields[10])
     assert len(after) == 11
-    assert owned(after)["ancient-changes"] == union(fields[0], fields[1])
-    assert {"m2", "m9", "m10", "applier"} < owned(after).keys()
+    assert fields_by_manager(after)["ancient-changes"] == union(fields[0], fields[1])
+    assert {"m2", "m9", "m10", "applier"} < fields_by_manager(after).keys()
     after = write(after, "m11", fields[11])
-    assert owned(after)["ancient-changes"] == union(union(fields[0], fields[1]), fields[2])
+    assert fields_by_manager(after)["ancient-changes"] == union(union(fields[0], fields[1]), fields[2])
     assert len(after) == 11
 
 
@@ -125,4 +125,4 @@ def test_entries_are_sorted_by_operation_then_time() -> None:
     entries = [entry("b", A, time=3), entry("a", B, time=5), entry("z", C, "Apply", time=7)]
     after = write(entries, "y", of(("f:y",)))
     assert [found["manager"] for found in after] == ["z", "b", "a", "y"]
-    assert difference(owned(after)["b"], A) == {}
+    assert difference(fields_by_manager(after)["b"], A) == {}

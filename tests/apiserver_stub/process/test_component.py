@@ -40,7 +40,7 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
-class Shown(NamedTuple):
+class Handshake(NamedTuple):
     certificate: x509.Certificate
     suite: str
     protocol: str | None
@@ -60,7 +60,7 @@ class Running:
 
     async def visit(
         self, version: ssl.TLSVersion | None = None, name: str = "", host: str = "127.0.0.1", ciphers: str = ""
-    ) -> Shown:
+    ) -> Handshake:
         """What it shows and agrees to."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -73,7 +73,7 @@ class Running:
         inner = writer.get_extra_info("ssl_object")
         shown = x509.load_der_x509_certificate(inner.getpeercert(binary_form=True))
         writer.close()
-        return Shown(shown, inner.cipher()[0], inner.selected_alpn_protocol())
+        return Handshake(shown, inner.cipher()[0], inner.selected_alpn_protocol())
 
     async def get(self, path: str, token: str = TOKEN, **headers: str) -> Answer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -115,7 +115,7 @@ async def running(folder: Path, *flags: str) -> AsyncIterator[Running]:
     try:
         async with Tasks() as tasks:
             life = tasks.start(serve(options, server.runtime), name="server")
-            if await begun(server, life):
+            if await wait_until_ready(server, life):
                 yield server
                 signal.raise_signal(signal.SIGTERM)
             assert await life == 0
@@ -126,7 +126,7 @@ async def running(folder: Path, *flags: str) -> AsyncIterator[Running]:
             loop.remove_signal_handler(one)
 
 
-async def begun(server: Running, life: asyncio.Task[int]) -> bool:
+async def wait_until_ready(server: Running, life: asyncio.Task[int]) -> bool:
     """Wait until the server is ready, or has ended."""
     for _ in range(1000):
         with suppress(OSError):
@@ -264,14 +264,14 @@ async def test_profiles_show_loop_blockers_if_enabled(tmp_path: Path) -> None:
         assert (await server.get("/debug/pprof/goroutine")).headers["content-type"] == "application/octet-stream"
         assert "start with --contention-profiling" in (await server.get("/debug/pprof/block?debug=1")).text
     async with running(tmp_path, "--contention-profiling") as server:
-        hold_the_loop()
+        block_loop()
         await asyncio.sleep(0.1)
         text = (await server.get("/debug/pprof/block?debug=1")).text
     assert "hold_the_loop" in text
     assert "start with --contention-profiling" not in text
 
 
-def hold_the_loop() -> None:
+def block_loop() -> None:
     time.sleep(0.3)
 
 

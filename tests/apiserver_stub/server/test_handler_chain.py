@@ -162,7 +162,7 @@ class Stages:
         policy = AuditPolicy(api_version="", kind="", rules=(PolicyRule(level="Metadata"),))
         return Auditor(PolicyEvaluator(policy), [self], AuditMetrics(CollectorRegistry(), get_logger("test")))
 
-    def told(self) -> list[tuple[str, int]]:
+    def audited(self) -> list[tuple[str, int]]:
         """The stages and codes of all events."""
         return [(event["stage"], event.get("responseStatus", {}).get("code", 0)) for event in self.events]
 
@@ -176,7 +176,7 @@ class Stages:
             get_logger("test"),
         )
 
-    def under_way(self) -> float:
+    def inflight(self) -> float:
         kinds = ("readOnly", "mutating")
         found = (
             self.registry.get_sample_value("apiserver_current_inflight_requests", {"request_kind": k}) for k in kinds
@@ -241,10 +241,10 @@ async def test_error_stops_the_chain_and_is_answered(stages: Stages, stage: str,
     passed = [note.partition(":")[0] for note in stages.notes if note.partition(":")[0] in ORDER]
     assert passed == ORDER[: ORDER.index(stage) + 1]
     assert ("seat released" in stages.notes) is (ORDER.index(stage) > 2), "whoever got a seat gives it back"
-    assert stages.under_way() == 0
+    assert stages.inflight() == 0
     last = ("ResponseComplete" if isinstance(error, ApiError) else "Panic", status)
     unknown = stage == "authenticate"
-    assert stages.told() == ([("ResponseStarted", status)] if unknown else [("RequestReceived", 0), last])
+    assert stages.audited() == ([("ResponseStarted", status)] if unknown else [("RequestReceived", 0), last])
 
 
 async def test_failing_authorizer_is_an_internal_error(stages: Stages) -> None:
@@ -328,16 +328,16 @@ async def test_canceled_request_is_counted_and_audited(stages: Stages, seconds: 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(stages.server().handle(get(POD, impersonate_user="bob")))
         await asyncio.sleep(seconds)
-        assert stages.under_way() == 1
+        assert stages.inflight() == 1
         task.cancel()
     assert task.cancelled()
-    assert (stages.under_way(), sum(stages.aborted().values())) == (0, 1)
-    assert stages.told() == ([] if seconds < 1 else [("RequestReceived", 0), ("ResponseComplete", 200)])
+    assert (stages.inflight(), sum(stages.aborted().values())) == (0, 1)
+    assert stages.audited() == ([] if seconds < 1 else [("RequestReceived", 0), ("ResponseComplete", 200)])
     had_seat = any(note.startswith("priority") for note in stages.notes)
     assert ("seat released" in stages.notes) is had_seat
 
 
-async def numbers(_encoder: EventEncoder) -> AsyncIterator[bytes]:
+async def number_stream(_encoder: EventEncoder) -> AsyncIterator[bytes]:
     for number in range(3):
         await asyncio.sleep(1)
         yield b"%d\n" % number
@@ -349,24 +349,24 @@ async def read_all(body: Any) -> None:
     await body.aclose()
 
 
-async def break_off(body: Any) -> None:
+async def close_early(body: Any) -> None:
     await anext(aiter(body))
     await body.aclose()
     await body.aclose()
 
 
-@pytest.mark.parametrize("read", [read_all, break_off])
+@pytest.mark.parametrize("read", [read_all, close_early])
 @pytest.mark.parametrize(("path", "verb"), [("/api/v1/watch/pods", "WATCH"), (f"{POD}/log", "CONNECT")])
 async def test_stream_is_counted_and_audited_until_its_end(
     stages: Stages, path: str, verb: str, read: Callable[[Any], Any]
 ) -> None:
-    stages.answer_with = Reply(ResponseStream(numbers))
+    stages.answer_with = Reply(ResponseStream(number_stream))
     response = await stages.server().handle(get(path))
-    assert (stages.under_way(), stages.streams()) == (0, {verb: 1})
-    assert stages.told() == [("RequestReceived", 0), ("ResponseStarted", 200)]
+    assert (stages.inflight(), stages.streams()) == (0, {verb: 1})
+    assert stages.audited() == [("RequestReceived", 0), ("ResponseStarted", 200)]
     await read(response.body)
     assert stages.streams() == {verb: 0}
-    assert stages.told()[1:] == [("ResponseStarted", 200), ("ResponseComplete", 200)]
+    assert stages.audited()[1:] == [("ResponseStarted", 200), ("ResponseComplete", 200)]
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -381,18 +381,18 @@ async def test_upgrade_is_counted_and_audited_until_its_end(stages: Stages, canc
         await ours.write(b"hello")
         assert await ours.read(100) == b"hello"
         assert stages.streams() == {"CONNECT": 1}
-        assert stages.told()[-1] == ("ResponseStarted", 101)
+        assert stages.audited()[-1] == ("ResponseStarted", 101)
         if cancelled:
             talk.cancel()
     assert stages.streams() == {"CONNECT": 0}
-    assert stages.told()[-1] == ("ResponseComplete", 101)
+    assert stages.audited()[-1] == ("ResponseComplete", 101)
 
 
 async def test_upgrade_without_request_is_an_internal_error(stages: Stages) -> None:
     stages.answer_with = Upgrade
     response = await stages.server().handle(get(f"{POD}/log"))
     assert response.status == 500
-    assert stages.told()[-1] == ("Panic", 500)
+    assert stages.audited()[-1] == ("Panic", 500)
     assert stages.streams() == {}
 
 
@@ -429,10 +429,10 @@ async def test_long_list_is_complete_once_sent(stages: Stages) -> None:
 
     stages.page = page
     response = await stages.server().handle(get("/metrics"))
-    assert stages.told() == [("RequestReceived", 0)]
+    assert stages.audited() == [("RequestReceived", 0)]
     with suppress(StopAsyncIteration):
         await read_all(response.body)
-    assert stages.told() == [("RequestReceived", 0), ("ResponseComplete", 200)]
+    assert stages.audited() == [("RequestReceived", 0), ("ResponseComplete", 200)]
     assert stages.streams() == {}, "it has an end of its own"
 
 

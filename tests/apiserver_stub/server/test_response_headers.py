@@ -20,7 +20,7 @@ async def handle(request: Request) -> Response:
     return Response(200, {"a": "b"}, b"answered")
 
 
-async def asked(options: ServingOptions, method: str = "GET", **headers: str) -> Response:
+async def send(options: ServingOptions, method: str = "GET", **headers: str) -> Response:
     return await with_headers(handle, options)(Request(method, "/api", (), headers))
 
 
@@ -30,7 +30,7 @@ def test_handler_is_unchanged_without_flags() -> None:
 
 async def test_hsts_header_is_added_to_every_response() -> None:
     options = ServingOptions(strict_transport_security_directives=("max-age=31536000", "includeSubDomains", "preload"))
-    response = await asked(options)
+    response = await send(options)
     assert response.headers == {
         "strict-transport-security": "max-age=31536000; includeSubDomains; preload",
         "a": "b",
@@ -49,17 +49,17 @@ async def test_hsts_header_is_added_to_every_response() -> None:
 )
 async def test_allowed_origins_get_cors_headers(origin: str, allowed: bool) -> None:
     options = ServingOptions(cors_allowed_origins=("^https://other$", r"//shop\.example(:|$)"))
-    response = await asked(options, origin=origin)
+    response = await send(options, origin=origin)
     added = {"access-control-allow-origin": origin, **CORS} if allowed else {}
     assert response.headers == {**added, "a": "b"}
-    before = await asked(options, "OPTIONS", origin=origin)
+    before = await send(options, "OPTIONS", origin=origin)
     assert (before.status, before.body) == ((204, b"") if allowed else (200, b"answered"))
 
 
 @pytest.mark.virtual(seed=3)
 async def test_some_responses_close_their_connection() -> None:
     options = ServingOptions(goaway_chance=0.02)
-    ended = sum([(await asked(options)).headers.get("connection") == "close" for _ in range(5000)])
+    ended = sum([(await send(options)).headers.get("connection") == "close" for _ in range(5000)])
     assert 60 < ended < 140
 
 

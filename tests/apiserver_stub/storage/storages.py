@@ -18,7 +18,7 @@ from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.common.base.log import get_logger
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.owned import OwnedStorage
+from tests.apiserver_stub.storage_owner import OwnedStorage
 from tests.etcd import Etcd
 
 LOCAL = ("memory", "rows", "sqlite", "encrypted", "shared")  # in this process, where time may be virtual

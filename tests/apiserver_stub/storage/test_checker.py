@@ -14,7 +14,7 @@ from apiserver_stub.storage.interface import Inspect, Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow
-from tests.apiserver_stub.storage.damaged import BODY
+from tests.apiserver_stub.storage.store_files import BODY
 
 ROWS = PORTION + 100
 INSPECTED: list[bytes] = []  # by this process; the other one has a list of its own

@@ -20,7 +20,7 @@ from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.storage.witness import Witness, parse, witness_path
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow, Record, decode_error_of
-from tests.apiserver_stub.storage.damaged import BODY, FILES, backend_of, crash, flip, opened, truncate, write
+from tests.apiserver_stub.storage.store_files import BODY, FILES, backend_of, crash, flip, opened, truncate, write
 
 
 def files(path: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from apiserver_stub.storage.integrity import JUMP
 from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.watch_cache.row import CorruptRow
-from tests.apiserver_stub.storage.damaged import BODY, FILES, backend_of, crash, flip, opened, truncate, write
+from tests.apiserver_stub.storage.store_files import BODY, FILES, backend_of, crash, flip, opened, truncate, write
 
 
 class Recovery(RuleBasedStateMachine):

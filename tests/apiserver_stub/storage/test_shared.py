@@ -16,7 +16,7 @@ from apiserver_stub.watch_cache.row import Change
 from controller_manager.common.api.errors import ServiceUnavailable, Timeout
 from controller_manager.common.base.random import random_source
 from tests.apiserver_stub.conftest import Disk
-from tests.apiserver_stub.owned import Owner
+from tests.apiserver_stub.storage_owner import Owner
 
 pytestmark = pytest.mark.virtual
 

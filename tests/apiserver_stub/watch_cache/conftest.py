@@ -17,7 +17,7 @@ from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.commits import WriteLimits
 from apiserver_stub.watch_cache.hub import Hub
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.watch_cache.watches import Cluster
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster
 
 
 def body(text: str = "") -> bytes:

@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.joint_commits import Amend
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.common.api.errors import Forbidden, ServiceUnavailable
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.watch_cache.conftest import HeldBackend, body, content, ready
 

@@ -18,7 +18,7 @@ from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import Change
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.errors import ServiceUnavailable
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual

@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, Seen
 
 pytestmark = pytest.mark.virtual
 

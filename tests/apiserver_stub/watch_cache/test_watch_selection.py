@@ -8,7 +8,7 @@ import pytest
 from apiserver_stub.storage.interface import Record
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, Seen
 
 pytestmark = pytest.mark.virtual
 

@@ -15,9 +15,9 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
+from tests.apiserver_stub.etcd_storage import new_prefix, note_start, storage_as_after_start, storage_at
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start, storage_at
-from tests.apiserver_stub.several import new_log, server_on
+from tests.apiserver_stub.multi_worker_server import new_log, server_on
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"

@@ -26,7 +26,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.authn.jwt.issuer import RSA_KEYS, Issuer, jwk
-from tests.apiserver_stub.whole_server.endpoint import FAULTS, WELL, Endpoint, Tree
+from tests.apiserver_stub.whole_server.faulty_endpoint import FAULTS, WELL, Endpoint, Tree
 
 ADMIN = Certificate("admin", ("system:masters",))
 ISSUER, TOKENS, STRICT, LENIENT, AUDIT = "issuer", "tokens", "strict", "lenient", "audit"

@@ -12,7 +12,7 @@ import pytest
 from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, substituted
 
 DATA = Path(__file__).parent / "data" / "admission_plugins.jsonl"
 ROWS = [json.loads(line) for line in DATA.read_text().splitlines()]

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.apiserver_stub.webhooks.webhook_server import Webhook
-from tests.apiserver_stub.whole_server.recorded import difference, normal, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, normal, outcome, substituted
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "webhooks.jsonl").read_text().splitlines()]
 

@@ -14,7 +14,7 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 SERVICES = "/api/v1/namespaces/default/services"

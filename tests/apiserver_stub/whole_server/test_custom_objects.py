@@ -14,7 +14,7 @@ from apiserver_stub.apis.apiextensions.conversion import Converters
 from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.common.offload import Offload
 from apiserver_stub.patch.json_patch import apply
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, put, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, put, substituted
 
 DATA = Path(__file__).with_name("data")
 # Where it is told otherwise: an object with a list called `items` can be read.

@@ -13,7 +13,7 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Write
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.on_etcd import new_prefix, storage_at
+from tests.apiserver_stub.etcd_storage import new_prefix, storage_at
 from tests.etcd import Etcd
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"

@@ -13,7 +13,7 @@ from apiserver_stub.request.api_request import RequestContext
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, substituted
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"
 CONFIGS = "/api/v1/namespaces/default/configmaps"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller_manager.common.api.wire import Certificate, Request
-from tests.apiserver_stub.whole_server.victims import (
+from tests.apiserver_stub.whole_server.forgery import (
     AS_ADMIN,
     CLIENT_CA,
     FOREVER,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller_manager.common.api.wire import Request
-from tests.apiserver_stub.whole_server.victims import AS_ADMIN, NS, POWERLESS, Victim, asks, attacked, named
+from tests.apiserver_stub.whole_server.forgery import AS_ADMIN, NS, POWERLESS, Victim, asks, attacked, named
 
 JOE = ("Authorization", f"Bearer {POWERLESS}")
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from controller_manager.common.api.wire import Request
-from tests.apiserver_stub.whole_server.victims import (
+from tests.apiserver_stub.whole_server.forgery import (
     ISSUER,
     KID,
     NS,

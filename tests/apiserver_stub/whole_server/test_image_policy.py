@@ -21,7 +21,7 @@ from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 SETUPS = [json.loads(line) for line in (Path(__file__).parent / "data" / "image_policy.jsonl").read_text().splitlines()]
 # Redirects are not followed, and who hung up on a kept connection is asked once more.
@@ -132,7 +132,7 @@ LIMITS = ReviewLimits(attempt=10.0, question=30.0, calls=4, waiting=8, answer=10
 IMPATIENT = msgspec.structs.replace(LIMITS, attempt=0.1, question=0.3)
 
 
-def about(image: str = "i", name: str = "p") -> Attributes:
+def attributes_of(image: str = "i", name: str = "p") -> Attributes:
     assert PODS is not None
     tree = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": image}]}}
     return Attributes("create", PODS, "n", name, "", tree, None, User("u"))
@@ -170,10 +170,10 @@ async def test_hanging_server_delays_pod_at_most_its_timeout(hook: Webhook, open
     hook.answer_request = hang
     closed, opens = opened(IMPATIENT), opened(IMPATIENT, default_allow=True)
     with refused("failed: no response within 0.1 seconds"):
-        await closed.check_pod(about("slow"))
-    await opens.check_pod(attributes := about("slow"))
+        await closed.check_pod(attributes_of("slow"))
+    await opens.check_pod(attributes := attributes_of("slow"))
     assert attributes.notes.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
-    await opened().check_pod(about("quick"))
+    await opened().check_pod(attributes_of("quick"))
 
 
 async def test_pods_beyond_waiting_limit_are_rejected(hook: Webhook, opened: Make) -> None:
@@ -185,7 +185,7 @@ async def test_pods_beyond_waiting_limit_are_rejected(hook: Webhook, opened: Mak
 
     hook.answer_request = wait
     plugin = opened(IMPATIENT)
-    checks = [asyncio.ensure_future(plugin.check_pod(about(f"i{number}"))) for number in range(20)]
+    checks = [asyncio.ensure_future(plugin.check_pod(attributes_of(f"i{number}"))) for number in range(20)]
     outcomes = await asyncio.gather(*checks, return_exceptions=True)
     assert sum("too many reviews are waiting" in str(one) for one in outcomes) == 8
     assert all(isinstance(one, Forbidden) for one in outcomes)
@@ -193,12 +193,12 @@ async def test_pods_beyond_waiting_limit_are_rejected(hook: Webhook, opened: Mak
 
 async def test_server_going_down_and_up_is_handled(hook: Webhook, opened: Make) -> None:
     plugin = opened(allow_ttl=-1)
-    await plugin.check_pod(about())
+    await plugin.check_pod(attributes_of())
     await hook.stop()
     with refused("image policy webhook failed"):
-        await plugin.check_pod(about())
+        await plugin.check_pod(attributes_of())
     await hook.start()
-    await plugin.check_pod(about())
+    await plugin.check_pod(attributes_of())
 
 
 @pytest.mark.parametrize(
@@ -209,16 +209,16 @@ async def test_malformed_answer_allows_nothing(answer: bytes, hook: Webhook, ope
     hook.answer = lambda _: answer
     plugin = opened()
     with refused("image policy webhook failed"):
-        await plugin.check_pod(about())
+        await plugin.check_pod(attributes_of())
     hook.answer = lambda review: {**review, "status": {"allowed": True}}
-    await plugin.check_pod(about())
+    await plugin.check_pod(attributes_of())
 
 
 async def test_concurrent_equal_questions_are_joined(hook: Webhook, opened: Make) -> None:
     plugin = opened()
-    await asyncio.gather(*(plugin.check_pod(about(name=f"p{number}")) for number in range(20)))
+    await asyncio.gather(*(plugin.check_pod(attributes_of(name=f"p{number}")) for number in range(20)))
     assert len(hook.take()) == 1
     hook.answer = lambda review: {**review, "status": {"allowed": True, "auditAnnotations": {"a": "x" * 20_000}}}
     for _ in range(2):  # an answer of that size is not kept
-        await plugin.check_pod(about("long"))
+        await plugin.check_pod(attributes_of("long"))
     assert len(hook.take()) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "impersonation.jsonl").read_text().splitlines()]
 ADMIN = Certificate("admin", ("system:masters",))

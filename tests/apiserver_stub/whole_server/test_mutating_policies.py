@@ -9,7 +9,7 @@ import pytest
 from apiserver_stub.apis.apiextensions.conversion import Converters
 from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.common.offload import Offload
-from tests.apiserver_stub.whole_server.recorded import played, rows
+from tests.apiserver_stub.whole_server.recorded_requests import played, rows
 
 NAMES = ("policies", "configurations", "patches", "policy_rules")
 

@@ -21,7 +21,7 @@ from apiserver_stub.kinds.rules.pod_certificates import RULES
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from tests.apiserver_stub.whole_server.conftest import Started
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, substituted
 
 DATA = Path(__file__).parent / "data"
 ROWS = [

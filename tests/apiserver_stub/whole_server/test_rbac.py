@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller_manager.common.api.wire import Certificate, Request
-from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted
 
 DATA = Path(__file__).with_name("data")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver_stub.whole_server.obstacles import add_webhook, deny
+from tests.apiserver_stub.whole_server.denying_admission import add_webhook, deny
 
 NAMESPACE = "/api/v1/namespaces/default"
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"

@@ -14,9 +14,9 @@ from apiserver_stub.process.build import build
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 LINES = (Path(__file__).parent / "data" / "resource_quotas.jsonl").read_text().splitlines()
 ROWS = [json.loads(line.replace("${RUN}", "x1")) for line in LINES]
@@ -61,14 +61,14 @@ async def test_answers_match_kube_apiserver(started: Any, tmp_path: Path, limite
                     assert found["status"]["message"] == step["status"]["message"]
 
 
-async def limit(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
+async def create_quota(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
     """Have a quota that is counted already."""
     await api("POST", f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     status = {"status": {"hard": hard, "used": used or dict.fromkeys(hard, "0")}}
     assert (await api("PATCH", f"{QUOTA}/status", status, **MERGE))[0] == 200
 
 
-async def used(api: Any) -> dict[str, str]:
+async def used_quota(api: Any) -> dict[str, str]:
     found: dict[str, str] = (await api("GET", QUOTA))[1]["status"]["used"]
     return found
 
@@ -101,10 +101,10 @@ async def test_stale_first_count_is_rejected(started: Any) -> None:
 
 async def test_failed_create_of_existing_name_is_not_counted(started: Any) -> None:
     async with started() as api:
-        await limit(api, {"configmaps": "5"})
+        await create_quota(api, {"configmaps": "5"})
         codes = [(await api("POST", f"{NAMESPACE}/configmaps", config(1)))[0] for _ in range(3)]
         assert codes == [201, 409, 409]
-        assert await used(api) == {"configmaps": "1"}
+        assert await used_quota(api) == {"configmaps": "1"}
 
 
 def config(number: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
     """Names are taken twice, and one server hears late of the other: what fails is not counted."""
     one, other, late = two
     hard = int(random_source().uniform(5, 60))
-    await limit(one, {"configmaps": str(hard), "count/configmaps": "100"})
+    await create_quota(one, {"configmaps": str(hard), "count/configmaps": "100"})
     answers: Counter[int] = Counter()
 
     async def create(number: int) -> None:
@@ -140,6 +140,6 @@ async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
         lagging.cancel()
     late.release()
     there = len((await one("GET", f"{NAMESPACE}/configmaps"))[1]["items"])
-    assert await used(one) == {"configmaps": str(there), "count/configmaps": str(there)}
+    assert await used_quota(one) == {"configmaps": str(there), "count/configmaps": str(there)}
     assert answers.keys() <= {201, 403, 409}
     assert answers[201] == there == min(hard, 48)

@@ -10,7 +10,7 @@ from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.process.build import build
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"

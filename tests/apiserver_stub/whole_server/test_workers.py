@@ -13,9 +13,9 @@ from apiserver_stub.storage.worker import Worker
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.owned import Owner
+from tests.apiserver_stub.storage_owner import Owner
 
 pytestmark = pytest.mark.virtual
 

@@ -105,7 +105,7 @@ class Front:
         found = next(iter(status.get("conditions") or ()), {})
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
-    async def until(self, reason: str, name: str = "v1.x.example.com") -> str:
+    async def wait_for_reason(self, reason: str, name: str = "v1.x.example.com") -> str:
         """Wait for a reason of the condition; return the message."""
         await self.eventually(lambda: self.condition(name), lambda found: found[1] == reason)
         return (await self.condition(name))[2]

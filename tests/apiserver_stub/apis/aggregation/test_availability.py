@@ -68,13 +68,13 @@ async def test_availability_follows_server_going_down_and_up(front: Any, reply: 
 
     assert await front.condition("v1.apps") == ("True", "Local", "Local APIServices are always available")
     await front.register(1)
-    message = await front.until("FailedDiscoveryCheck")
+    message = await front.wait_for_reason("FailedDiscoveryCheck")
     assert message.startswith("failing or missing response from https://localhost:1/apis/x.example.com/v1: ")
     port = await front.serve(handle)
     found = (await front("GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com"))[1]
     found["spec"]["service"]["port"] = port
     await front("PUT", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com", found)
-    assert await front.until("Passed") == "all checks passed"
+    assert await front.wait_for_reason("Passed") == "all checks passed"
     seen = asked[0]
     assert (seen.path, seen.headers["x-remote-user"]) == ("/apis/x.example.com/v1", "system:kube-aggregator")
     assert (seen.headers["x-remote-group"], seen.certificate.common_name) == ("system:masters", "front-proxy-client")
@@ -83,7 +83,7 @@ async def test_availability_follows_server_going_down_and_up(front: Any, reply: 
     found["spec"]["versionPriority"] = 11
     await front("PUT", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com", found)
     url = f"https://localhost:{port}/apis/x.example.com/v1"
-    message = await front.until("FailedDiscoveryCheck")
+    message = await front.wait_for_reason("FailedDiscoveryCheck")
     assert message == f"failing or missing response from {url}: bad status from {url}: 403"
     told = (await front("GET", "/metrics"))[1]
     assert 'aggregator_unavailable_apiservice{name="v1.x.example.com"} 1' in told
@@ -97,10 +97,10 @@ async def test_server_with_wrong_certificate_is_unavailable(front: Any, reply: A
         return reply(200, resources)
 
     await front.register(await front.serve(handle, name="other.default.svc"))
-    assert "ext.default.svc" in await front.until("FailedDiscoveryCheck")
+    assert "ext.default.svc" in await front.wait_for_reason("FailedDiscoveryCheck")
     unverified = {"caBundle": None, "insecureSkipTLSVerify": True}
     await front.register(await front.serve(handle, name="other.default.svc"), group="y.example.com", **unverified)
-    await front.until("Passed", "v1.y.example.com")
+    await front.wait_for_reason("Passed", "v1.y.example.com")
 
 
 async def test_hanging_servers_do_not_delay_other_checks(front: Any, reply: Any, resources: Any) -> None:
@@ -119,12 +119,12 @@ async def test_hanging_servers_do_not_delay_other_checks(front: Any, reply: Any,
     await front.aggregate(handle)
     assert time.monotonic() - begun < 4.5  # they are given up after five
     assert await front.condition("v1.h0.example.com") == ("", "", "")
-    assert "no answer within 5 seconds" in await front.until("FailedDiscoveryCheck", "v1.h9.example.com")
+    assert "no answer within 5 seconds" in await front.wait_for_reason("FailedDiscoveryCheck", "v1.h9.example.com")
 
 
 async def test_unusable_ca_bundle_is_reported(front: Any) -> None:
     await front.register(1, caBundle="eA==")
-    assert "holds no usable PEM certificate" in await front.until("FailedDiscoveryCheck")
+    assert "holds no usable PEM certificate" in await front.wait_for_reason("FailedDiscoveryCheck")
 
 
 async def test_endless_answer_counts_as_available(front: Any) -> None:
@@ -157,4 +157,4 @@ async def test_endpoint_routing_flag_connects_to_endpoints(make_front: Any) -> N
     async with make_front("--enable-aggregator-routing=true") as front:
         await front("POST", "/api/v1/namespaces/default/services", body)
         await front.register(1)
-        assert await front.until("FailedDiscoveryCheck") == 'unsupported service type "ExternalName"'
+        assert await front.wait_for_reason("FailedDiscoveryCheck") == 'unsupported service type "ExternalName"'

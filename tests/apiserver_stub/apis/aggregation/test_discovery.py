@@ -20,7 +20,7 @@ async def groups(front: Any) -> dict[str, Any]:
     return {group["metadata"]["name"]: group["versions"] for group in found}
 
 
-async def until(front: Any, group: str, versions: Any) -> None:
+async def wait_for_versions(front: Any, group: str, versions: Any) -> None:
     await front.eventually(lambda: groups(front), lambda found: found.get(group) == versions)
 
 
@@ -29,11 +29,11 @@ async def test_server_with_legacy_discovery_only(front: Any, reply: Any, resourc
         return reply(200, resources) if request.path == "/apis/x.example.com/v1" else reply(404, {})
 
     await front.register(1)
-    await until(front, "x.example.com", [STALE])
+    await wait_for_versions(front, "x.example.com", [STALE])
     found = (await front("GET", f"{SERVICES}/v1.x.example.com"))[1]
     found["spec"]["service"]["port"] = await front.serve(handle)
     assert (await front("PUT", f"{SERVICES}/v1.x.example.com", found))[0] == 200
-    await until(front, "x.example.com", [CURRENT])
+    await wait_for_versions(front, "x.example.com", [CURRENT])
     assert (await front("DELETE", f"{SERVICES}/v1.x.example.com"))[0] == 200
     assert "x.example.com" not in await groups(front)
     assert (await front("GET", "/apis/x.example.com"))[0] == 404
@@ -57,7 +57,7 @@ async def test_aggregated_discovery_is_cached_by_etag(front: Any, reply: Any) ->
     await front.aggregate(handle)
     subresource = {"subresource": "status", "responseKind": {"group": "", "version": "", "kind": ""}, "verbs": ["get"]}
     entry = {**FOO, "subresources": [subresource], "shortNames": ["f"]}
-    await until(front, "x.example.com", [{"version": "v1", "freshness": "Current", "resources": [entry]}])
+    await wait_for_versions(front, "x.example.com", [{"version": "v1", "freshness": "Current", "resources": [entry]}])
     found = (await front("GET", f"{SERVICES}/v1.x.example.com"))[1]
     found["spec"]["versionPriority"] = 11
     await front("PUT", f"{SERVICES}/v1.x.example.com", found)
@@ -106,7 +106,7 @@ async def test_malformed_or_oversized_discovery_is_stale(front: Any, reply: Any,
         return reply(404, {})
 
     await front.aggregate(handle)
-    await until(front, "x.example.com", [STALE])
+    await wait_for_versions(front, "x.example.com", [STALE])
 
 
 async def test_group_can_be_taken_over_by_another_server(front: Any, reply: Any, resources: Any) -> None:
@@ -120,5 +120,5 @@ async def test_group_can_be_taken_over_by_another_server(front: Any, reply: Any,
         "metadata": {"name": "ext"}, "spec": {"type": "ExternalName", "externalName": "localhost"},
     })  # fmt: skip
     assert (await front("PUT", f"{SERVICES}/v1.batch", {**batch, "spec": wanted["spec"]}))[0] == 200
-    await until(front, "batch", [CURRENT])
+    await wait_for_versions(front, "batch", [CURRENT])
     assert (await front("GET", "/apis/batch/v1"))[1] == resources

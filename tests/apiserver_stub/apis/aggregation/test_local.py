@@ -55,14 +55,14 @@ def definition(*versions: str) -> dict[str, Any]:
     return {"metadata": {"name": "toys.toys.example.com"}, "spec": spec}
 
 
-async def appears(front: Any, name: str, *, there: bool = True) -> dict[str, Any]:
+async def wait_for_api_service(front: Any, name: str, *, there: bool = True) -> dict[str, Any]:
     path = f"{SERVICES}/{name}"
     return (await front.eventually(lambda: front("GET", path), lambda found: (found[0] == 200) is there))[1]
 
 
 async def test_api_services_follow_versions_of_definitions(front: Any) -> None:
     assert (await front("POST", DEFINITIONS, definition("v1", "v1beta1")))[0] == 201
-    found = await appears(front, "v1beta1.toys.example.com")
+    found = await wait_for_api_service(front, "v1beta1.toys.example.com")
     assert found["metadata"]["labels"] == {LABEL: "true"}
     assert found["spec"] == {
         "group": "toys.example.com", "version": "v1beta1", "groupPriorityMinimum": 1000, "versionPriority": 100,
@@ -71,36 +71,36 @@ async def test_api_services_follow_versions_of_definitions(front: Any) -> None:
     made = (await front("GET", f"{DEFINITIONS}/toys.toys.example.com"))[1]
     made["spec"]["versions"][1]["served"] = False
     assert (await front("PUT", f"{DEFINITIONS}/toys.toys.example.com", made))[0] == 200
-    await appears(front, "v1beta1.toys.example.com", there=False)
-    await appears(front, "v1.toys.example.com")
+    await wait_for_api_service(front, "v1beta1.toys.example.com", there=False)
+    await wait_for_api_service(front, "v1.toys.example.com")
     assert (await front("DELETE", f"{DEFINITIONS}/toys.toys.example.com"))[0] == 200
-    await appears(front, "v1.toys.example.com", there=False)
+    await wait_for_api_service(front, "v1.toys.example.com", there=False)
 
 
 async def test_edited_or_deleted_api_service_is_restored(front: Any) -> None:
-    found = await appears(front, "v1.apps")
+    found = await wait_for_api_service(front, "v1.apps")
     spec = dict(found["spec"])
     found["spec"]["groupPriorityMinimum"] = 1
     assert (await front("PUT", f"{SERVICES}/v1.apps", found))[0] == 200
     path = f"{SERVICES}/v1.apps"
     await front.eventually(lambda: front("GET", path), lambda found: found[1]["spec"] == spec)
     assert (await front("DELETE", f"{SERVICES}/v1.apps"))[0] == 200
-    assert (await appears(front, "v1.apps"))["metadata"]["uid"] != found["metadata"]["uid"]
+    assert (await wait_for_api_service(front, "v1.apps"))["metadata"]["uid"] != found["metadata"]["uid"]
 
 
 async def test_api_service_without_our_label_is_left_alone(front: Any) -> None:
-    found = await appears(front, "v1.batch")
+    found = await wait_for_api_service(front, "v1.batch")
     del found["metadata"]["labels"]
     found["spec"]["versionPriority"] = 7
     assert (await front("PUT", f"{SERVICES}/v1.batch", found))[0] == 200
     await front.api.settle(6443)
-    assert (await appears(front, "v1.batch"))["spec"]["versionPriority"] == 7
+    assert (await wait_for_api_service(front, "v1.batch"))["spec"]["versionPriority"] == 7
 
 
 async def test_stray_api_service_with_our_label_is_deleted(front: Any) -> None:
     stray = local_api_service("stray.example.com", "v1", "true")
     assert (await front("POST", SERVICES, stray))[0] == 201
-    await appears(front, "v1.stray.example.com", there=False)
+    await wait_for_api_service(front, "v1.stray.example.com", there=False)
 
 
 async def test_apiregistration_group_cannot_be_taken_over(front: Any) -> None:

@@ -14,7 +14,7 @@ from controller_manager.common.base.tasks import Tasks
 pytestmark = pytest.mark.virtual
 
 
-class Notes:
+class RecordingWorker:
     """Notes when which key is worked on; what comes of it is said by `outcome`."""
 
     def __init__(self, outcome: Callable[[str], float], lasts: float = 0.0) -> None:
@@ -29,7 +29,7 @@ class Notes:
 
 
 @asynccontextmanager
-async def running(notes: Notes, *keys: str) -> AsyncIterator[KeyedWork]:
+async def running(notes: RecordingWorker, *keys: str) -> AsyncIterator[KeyedWork]:
     found = KeyedWork(notes.work, Pauses(1.0, 10.0), get_logger("test"), "work")
     for key in keys:
         found.add(key)
@@ -39,7 +39,7 @@ async def running(notes: Notes, *keys: str) -> AsyncIterator[KeyedWork]:
 
 
 async def test_retry_pauses_double_up_to_the_maximum() -> None:
-    notes = Notes(lambda _: FAILED)
+    notes = RecordingWorker(lambda _: FAILED)
     async with running(notes, "a"):
         await asyncio.sleep(40)
     assert notes.times["a"] == [0, 1, 3, 7, 15, 25, 35]
@@ -47,14 +47,14 @@ async def test_retry_pauses_double_up_to_the_maximum() -> None:
 
 async def test_success_resets_retry_pause() -> None:
     outcomes = iter([FAILED, FAILED, FAILED, 5.0, FAILED, FAILED, DONE])
-    notes = Notes(lambda _: next(outcomes))
+    notes = RecordingWorker(lambda _: next(outcomes))
     async with running(notes, "a"):
         await asyncio.sleep(100)
     assert notes.times["a"] == [0, 1, 3, 7, 12, 13, 15]
 
 
 async def test_key_is_processed_at_once_and_never_concurrently() -> None:
-    notes = Notes(lambda _: 60.0, lasts=2.0)
+    notes = RecordingWorker(lambda _: 60.0, lasts=2.0)
     async with running(notes, "a") as work:
         await asyncio.sleep(1)
         for _ in range(5):
@@ -67,7 +67,7 @@ async def test_key_is_processed_at_once_and_never_concurrently() -> None:
 
 
 async def test_finished_key_is_processed_again_only_if_added() -> None:
-    notes = Notes(lambda _: DONE)
+    notes = RecordingWorker(lambda _: DONE)
     async with running(notes, "a", "b") as work:
         await asyncio.sleep(100)
         work.add("b")
@@ -76,7 +76,7 @@ async def test_finished_key_is_processed_again_only_if_added() -> None:
 
 
 async def test_slow_keys_run_concurrently_up_to_a_limit() -> None:
-    notes = Notes(lambda _: DONE, lasts=10.0)
+    notes = RecordingWorker(lambda _: DONE, lasts=10.0)
     keys = [f"k{number}" for number in range(AT_ONCE + 1)]
     async with running(notes, *keys):
         await asyncio.sleep(30)
@@ -89,7 +89,7 @@ async def test_exception_is_retried_and_affects_no_other_key() -> None:
             raise RuntimeError("a defect")
         return 10.0
 
-    notes = Notes(outcome)
+    notes = RecordingWorker(outcome)
     async with running(notes, "bad", "good"):
         await asyncio.sleep(25)
     assert notes.times == {"bad": [0, 1, 3, 13, 23], "good": [0, 10, 20]}

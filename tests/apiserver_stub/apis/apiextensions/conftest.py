@@ -39,7 +39,7 @@ class Administrator:
         assert isinstance(content, bytes)
         return response.status, msgspec.json.decode(content)
 
-    async def watched(self, path: str) -> list[tuple[str, str]]:
+    async def watch_events(self, path: str) -> list[tuple[str, str]]:
         """Watch until the server ends it; return the type and name of each event."""
         request = Request("GET", path, (("watch", "true"),), {"accept": "application/json"}, b"", ADMIN)
         stream = (await self.api.handle(request)).body

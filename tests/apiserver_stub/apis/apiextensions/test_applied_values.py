@@ -23,17 +23,17 @@ async def test_applied_values_match_kube_apiserver() -> None:
         await admin("POST", DEFINITIONS, RECORDED["definition"])
         await asyncio.sleep(0.1)
         for name, steps in CASES.items():
-            assert [await answered(admin, step) for step in steps] == [wanted(step) for step in steps], name
+            assert [await actual(admin, step) for step in steps] == [expected(step) for step in steps], name
             await admin("DELETE", THING)
 
 
-def wanted(step: dict[str, Any]) -> Any:
+def expected(step: dict[str, Any]) -> Any:
     if "owners" in step:
         return step["code"], step["owners"], step["spec"]
     return step["code"], step["reason"], step["causes"]
 
 
-async def answered(admin: Administrator, step: dict[str, Any]) -> Any:
+async def actual(admin: Administrator, step: dict[str, Any]) -> Any:
     metadata = {"name": "a", **step["applied"].get("metadata", {})}
     tree = {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": metadata, "spec": step["applied"]["spec"]}
     code, found = await admin("PATCH", f"{THING}?fieldManager={step['manager']}", tree, "application/apply-patch+yaml")

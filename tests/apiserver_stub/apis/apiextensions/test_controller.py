@@ -167,7 +167,7 @@ class TestEnd:
         await make(admin)
         assert (await admin("POST", THINGS, thing("a")))[0] == 201
         async with asyncio.timeout(10), Tasks() as tasks:
-            watch = tasks.start(admin.watched(THINGS), name="watch")
+            watch = tasks.start(admin.watch_events(THINGS), name="watch")
             await asyncio.sleep(0.1)
             assert (await admin("DELETE", f"{DEFINITIONS}/things.example.org"))[0] == 200
             assert await watch == [("ADDED", "a"), ("DELETED", "a")]

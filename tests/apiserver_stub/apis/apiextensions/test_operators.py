@@ -16,7 +16,7 @@ import pytest
 
 from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apis.apiextensions.conftest import ADMIN, DEFINITIONS
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 pytestmark = pytest.mark.virtual
 
@@ -38,7 +38,7 @@ async def play(admin: Any, step: Any) -> str:
     return difference(step, outcome(step, response.status, msgspec.json.decode(response.body), warnings))
 
 
-async def described(admin: Any, row: Any) -> Any:
+async def explained_schema(admin: Any, row: Any) -> Any:
     """What `kubectl explain` reads: the schema in OpenAPI v3."""
     spec = row["definition"]["spec"]
     code, document = await admin("GET", f"/openapi/v3/apis/{spec['group']}/{spec['versions'][0]['name']}")
@@ -57,7 +57,7 @@ async def test_operator_definitions_match_kube_apiserver(admin: Any, row: Any) -
     await asyncio.sleep(0.1)
     conditions = (await admin.definition(name))["status"]["conditions"]
     assert {one["type"]: [one["status"], one["reason"]] for one in conditions} == row["conditions"]
-    assert await described(admin, row) == row["openapi"]
+    assert await explained_schema(admin, row) == row["openapi"]
     told = [await play(admin, step) for step in row["steps"]]
     assert [f"step {number}: {one}" for number, one in enumerate(told) if one] == []
 

@@ -14,7 +14,7 @@ from apiserver_stub.kinds.schema.clean import clean
 from apiserver_stub.kinds.validate import validate
 from controller_manager.common.api.errors import Cause
 from controller_manager.common.api.tree import Tree
-from tests.apiserver_stub.apis.apiextensions.rows import MANIFESTS, stored_spec
+from tests.apiserver_stub.apis.apiextensions.recorded_definitions import MANIFESTS, stored_spec
 
 found = built_in().find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 assert found is not None
@@ -23,7 +23,7 @@ KIND: ResourceInfo = found
 OWN_WORDS = ("DNS-1035", "RFC 1123")
 
 
-def made(manifest: Tree) -> Tree:
+def new_definition(manifest: Tree) -> Tree:
     tree = copy.deepcopy(manifest)
     assert clean(tree, KIND).wrong == ()
     apply_defaults(tree, KIND)
@@ -32,7 +32,7 @@ def made(manifest: Tree) -> Tree:
     return tree
 
 
-def changed(old: Tree, change: Callable[[Tree], Any]) -> list[Cause]:
+def causes_of_change(old: Tree, change: Callable[[Tree], Any]) -> list[Cause]:
     new = copy.deepcopy(old)
     change(new)
     apply_defaults(new, KIND)
@@ -42,7 +42,7 @@ def changed(old: Tree, change: Callable[[Tree], Any]) -> list[Cause]:
 
 @pytest.mark.parametrize("row", MANIFESTS, ids=lambda row: row["id"])
 def test_causes_match_kube_apiserver(row: Any) -> None:
-    tree = made(row["manifest"])
+    tree = new_definition(row["manifest"])
     told = [[cause.field, cause.reason, cause.message] for cause in validate(KIND, tree, None)]
     wanted = row.get("causes", [])
     assert [cause[:2] for cause in told] == [cause[:2] for cause in wanted]
@@ -69,7 +69,7 @@ def open_object(**more: Any) -> Tree:
 
 
 def established(manifest: Tree) -> Tree:
-    tree = made(manifest)
+    tree = new_definition(manifest)
     tree["status"]["conditions"] = [{"type": "Established", "status": "True"}]
     return tree
 
@@ -87,18 +87,18 @@ class TestChanges:
             tree["spec"]["group"] = "example.com"
             tree["spec"]["names"] |= {"kind": "Other", "plural": "others"}
 
-        assert fields(changed(old, change)) == [
+        assert fields(causes_of_change(old, change)) == [
             ("spec.scope", "Invalid"), ("spec.names.kind", "Invalid"), ("spec.group", "Invalid"),
             ("spec.names.plural", "Invalid"),
         ]  # fmt: skip
 
     def test_kind_may_change_before_it_is_served(self) -> None:
-        old = made(definition(open_object()))
-        assert changed(old, lambda tree: tree["spec"]["names"].update(kind="Other")) == []
+        old = new_definition(definition(open_object()))
+        assert causes_of_change(old, lambda tree: tree["spec"]["names"].update(kind="Other")) == []
 
     def test_stored_version_must_not_be_removed(self) -> None:
-        old = made(definition(open_object()))
-        causes = changed(old, lambda tree: tree["spec"]["versions"][0].update(name="v2"))
+        old = new_definition(definition(open_object()))
+        causes = causes_of_change(old, lambda tree: tree["spec"]["versions"][0].update(name="v2"))
         assert fields(causes) == [("status.storedVersions[0]", "Invalid")]
 
     @pytest.mark.parametrize(
@@ -117,30 +117,30 @@ class TestChanges:
     )  # fmt: skip
     def test_existing_invalid_schema_is_tolerated(self, wrong: Tree) -> None:
         manifest = definition(open_object(properties={"spec": open_object(properties={"a": wrong})}))
-        tree = made(manifest)
+        tree = new_definition(manifest)
         assert validate(KIND, tree, None)
-        assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
+        assert causes_of_change(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
 
     def test_existing_excess_selectable_fields_are_tolerated(self) -> None:
         named = {f"f{index}": {"type": "string"} for index in range(9)}
         manifest = definition(open_object(properties={"spec": open_object(properties=named)}))
         manifest["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": f".spec.{name}"} for name in named]
-        tree = made(manifest)
+        tree = new_definition(manifest)
         assert fields(validate(KIND, tree, None)) == [("spec.selectableFields", "TooMany")]
-        assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
-        causes = changed(tree, lambda tree: tree["spec"]["versions"][0]["selectableFields"].reverse())
+        assert causes_of_change(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
+        causes = causes_of_change(tree, lambda tree: tree["spec"]["versions"][0]["selectableFields"].reverse())
         assert fields(causes) == [("spec.selectableFields", "TooMany")]
 
     def test_ca_bundle_is_validated_once_used(self) -> None:
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://h/", "caBundle": "bm8="}}
         bad = {"strategy": "Webhook", "webhook": webhook}
-        assert validate(KIND, made(definition(open_object(), conversion=bad)), None) == []
+        assert validate(KIND, new_definition(definition(open_object(), conversion=bad)), None) == []
         old = established(definition(open_object()))
-        causes = changed(old, lambda tree: tree["spec"].update(conversion=copy.deepcopy(bad)))
+        causes = causes_of_change(old, lambda tree: tree["spec"].update(conversion=copy.deepcopy(bad)))
         assert fields(causes) == [("spec.conversion.webhookClientConfig.caBundle", "Invalid")]
 
 
-def schema_of_a(schema: Tree) -> Tree:
+def definition_with_field(schema: Tree) -> Tree:
     return definition(open_object(properties={"spec": open_object(properties={"a": schema})}))
 
 
@@ -166,7 +166,7 @@ class TestFit:
         ],
     )  # fmt: skip
     def test_valid_schema_is_preserved(self, schema: Tree, kept: Tree) -> None:
-        tree = schema_of_a(copy.deepcopy(schema))
+        tree = definition_with_field(copy.deepcopy(schema))
         assert clean(tree, KIND).wrong == ()
         (version,) = tree["spec"]["versions"]
         assert version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["a"] == kept
@@ -185,7 +185,7 @@ class TestFit:
         ],
     )
     def test_schema_field_of_wrong_type_is_reported(self, schema: Tree, where: str) -> None:
-        (wrong,) = clean(schema_of_a(schema), KIND).wrong
+        (wrong,) = clean(definition_with_field(schema), KIND).wrong
         assert wrong.startswith(f"spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.a.{where}: ")
 
 
@@ -196,9 +196,11 @@ class TestVersions:
         (first,) = manifest["spec"]["versions"]
         first["selectableFields"] = [{"jsonPath": ".spec.a"}]
         manifest["spec"]["versions"].append({**copy.deepcopy(first), "name": "v2", "storage": False})
-        assert validate(KIND, made(manifest), None) == []
+        assert validate(KIND, new_definition(manifest), None) == []
         del manifest["spec"]["versions"][1]["selectableFields"]
-        assert fields(validate(KIND, made(manifest), None)) == [("spec.versions[0].selectableFields", "Invalid")]
+        assert fields(validate(KIND, new_definition(manifest), None)) == [
+            ("spec.versions[0].selectableFields", "Invalid")
+        ]
 
     @pytest.mark.parametrize(
         ("url", "reason"),
@@ -207,14 +209,14 @@ class TestVersions:
     )  # fmt: skip
     def test_webhook_urls_are_validated(self, url: str, reason: str) -> None:
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}
-        tree = made(definition(open_object(), conversion={"strategy": "Webhook", "webhook": webhook}))
+        tree = new_definition(definition(open_object(), conversion={"strategy": "Webhook", "webhook": webhook}))
         told = {cause.reason.removeprefix("FieldValue") for cause in validate(KIND, tree, None)}
         assert told == ({reason} if reason else set())
 
     def test_malformed_version_name_is_rejected(self) -> None:
         manifest = definition(open_object())
         manifest["spec"]["versions"][0]["name"] = "V1"
-        told = fields(validate(KIND, made(manifest), None))
+        told = fields(validate(KIND, new_definition(manifest), None))
         assert told == [("spec.versions[0].name", "Invalid"), ("spec.version", "Invalid")]
 
 
@@ -244,33 +246,33 @@ class TestDefaults:
         ],
     )  # fmt: skip
     def test_defaults_must_match_their_schema(self, schema: Tree, causes: list[tuple[str, str]]) -> None:
-        tree = made(definition(open_object(properties={"spec": open_object(properties={"a": schema})})))
+        tree = new_definition(definition(open_object(properties={"spec": open_object(properties={"a": schema})})))
         assert fields(validate(KIND, tree, None)) == [(f"{AT}.default{where}", reason) for where, reason in causes]
 
     def test_defaults_of_embedded_metadata_are_validated(self) -> None:
         named = {"type": "object", "properties": {"name": {"type": "string", "default": "a/b"}}}
         inner = open_object(properties={"metadata": named}, **{"x-kubernetes-embedded-resource": True})
-        tree = made(definition(open_object(properties={"spec": open_object(properties={"a": inner})})))
+        tree = new_definition(definition(open_object(properties={"spec": open_object(properties={"a": inner})})))
         (cause,) = validate(KIND, tree, None)
         assert cause.field == f"{AT}.properties[metadata].properties[name].default"
         assert "must result in valid metadata" in cause.message
 
     def test_existing_default_with_unknown_fields_is_tolerated(self) -> None:
         schema = {"type": "object", "properties": {"x": {"type": "string"}}, "default": {"y": 1}}
-        tree = made(definition(open_object(properties={"spec": open_object(properties={"a": schema})})))
-        assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
+        tree = new_definition(definition(open_object(properties={"spec": open_object(properties={"a": schema})})))
+        assert causes_of_change(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
 
 
 class TestRules:
     def test_rules_are_not_compiled_if_schema_is_invalid(self) -> None:
-        tree = made(definition(ruled({"rule": "nonsense ("}, uniqueItems=True)))
+        tree = new_definition(definition(ruled({"rule": "nonsense ("}, uniqueItems=True)))
         assert fields(validate(KIND, tree, None)) == [(f"{AT}.uniqueItems", "Forbidden")]
 
     def test_rules_on_values_without_type_are_rejected(self) -> None:
         schema = ruled({"rule": "true"})
         del schema["properties"]["spec"]["properties"]["a"]["type"]
         schema["properties"]["spec"]["properties"]["a"]["x-kubernetes-preserve-unknown-fields"] = True
-        (cause,) = validate(KIND, made(definition(schema)), None)
+        (cause,) = validate(KIND, new_definition(definition(schema)), None)
         assert (cause.field, cause.reason) == (f"{AT}.x-kubernetes-validations", "InternalError")
 
     def test_existing_costly_rules_are_tolerated(self) -> None:
@@ -279,11 +281,11 @@ class TestRules:
         schema = open_object(properties={"spec": open_object(properties={
             "a": {**items, "x-kubernetes-validations": costly},
         })})  # fmt: skip
-        tree = made(definition(schema))
+        tree = new_definition(definition(schema))
         told = validate(KIND, tree, None)
         assert fields(told)[0] == (f"{AT}.x-kubernetes-validations[0].rule", "Forbidden")
         assert len(told) == 1
-        assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
+        assert causes_of_change(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
 
 
 def nested(levels: int) -> Tree:
@@ -293,14 +295,14 @@ def nested(levels: int) -> Tree:
     return open_object(properties={"spec": schema})
 
 
-def juncted(levels: int) -> Tree:
+def nested_junctions(levels: int) -> Tree:
     schema: Tree = {"minLength": 1}
     for level in range(levels):
         schema = {("allOf", "anyOf", "oneOf")[level % 3]: [schema, {"not": {"maxLength": 3}}]}
     return open_object(properties={"a": {"type": "string", **schema}})
 
 
-def wide(**more: Any) -> Tree:
+def wide_schema(**more: Any) -> Tree:
     return open_object(properties={f"p{index}": {"type": "string", **more} for index in range(30_000)})
 
 
@@ -309,14 +311,14 @@ def wide(**more: Any) -> Tree:
     [
         (nested(98), 0),
         (nested(120), 1),
-        (juncted(60), 0),
-        (wide(), 0),
-        (wide(uniqueItems=True), 1000),
+        (nested_junctions(60), 0),
+        (wide_schema(), 0),
+        (wide_schema(uniqueItems=True), 1000),
         (open_object(properties={"e": {"type": "string", "enum": [str(index) for index in range(90_000)]}}), 0),
         (open_object(properties={"s": {"type": "string", "pattern": "(a+)+$" * 1000}}), 0),
         (open_object(properties={"s": {"type": "string", "pattern": "((((((a{1000}){1000}){1000}){1000}))))"}}), 1),
         (open_object(required=["x"] * 90_000), 0),
-        (wide(default="x" * 10), 0),
+        (wide_schema(default="x" * 10), 0),
         (ruled(*({"rule": f"self != {index}"} for index in range(2000))), 0),
         (ruled({"rule": " || ".join(["self == 1"] * 5000)}), 0),
         (ruled({"rule": "(" * 5000 + "true" + ")" * 5000}), 1),
@@ -338,7 +340,7 @@ def wide(**more: Any) -> Tree:
     ],
 )
 def test_hostile_schema_is_rejected_cheaply(schema: Tree, causes: int) -> None:
-    tree = made(definition(schema))
+    tree = new_definition(definition(schema))
     begun = process_time()
     assert len(validate(KIND, tree, None)) == causes
     assert process_time() - begun < 10

@@ -16,7 +16,7 @@ from apiserver_stub.encode.protobuf import decode
 from controller_manager.common.api.protobuf.wire import fields
 from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apis.apiextensions.conftest import ADMIN, DEFINITIONS
-from tests.apiserver_stub.whole_server.recorded import normal
+from tests.apiserver_stub.whole_server.recorded_requests import normal
 
 pytestmark = pytest.mark.virtual
 
@@ -76,7 +76,7 @@ async def ask(admin: Any, step: Any) -> Any:
 
 
 @pytest.fixture
-async def stocked(admin: Any) -> Any:
+async def populated(admin: Any) -> Any:
     """A server with the definitions and objects of the recording."""
     for definition in MADE["definitions"]:
         assert (await admin("POST", DEFINITIONS, definition))[0] == 201
@@ -86,21 +86,21 @@ async def stocked(admin: Any) -> Any:
     return admin
 
 
-async def test_views_match_kube_apiserver(stocked: Any) -> None:
+async def test_views_match_kube_apiserver(populated: Any) -> None:
     wrong = []
     for number, step in enumerate(STEPS):
-        found = await ask(stocked, step)
+        found = await ask(populated, step)
         expected = {name: step[name] for name in ("code", "type", "answer", "events") if name in step}
         if found != expected:
             wrong.append((number, step["verb"], step["path"], step.get("query"), step["accept"], found, expected))
     assert wrong == []
 
 
-async def test_columns_have_descriptions(stocked: Any) -> None:
+async def test_columns_have_descriptions(populated: Any) -> None:
     """By the words of the definition where it has any."""
 
     async def described(path: str) -> list[tuple[str, str]]:
-        response = await stocked.api.handle(Request("GET", path, (), {"accept": TABLE}, b"", ADMIN))
+        response = await populated.api.handle(Request("GET", path, (), {"accept": TABLE}, b"", ADMIN))
         return [(one["name"], one["description"]) for one in json.loads(response.body)["columnDefinitions"]]
 
     found = await described(WHATS)
@@ -113,7 +113,7 @@ async def test_columns_have_descriptions(stocked: Any) -> None:
     assert [name for name, told in await described("/apis/views.example.com/v1/plains") if told] == ["Name", "Age"]
 
 
-async def test_invalid_scale_value_is_reported_as_by_go(stocked: Any) -> None:
+async def test_invalid_scale_value_is_reported_as_by_go(populated: Any) -> None:
     for value, printed in (
         (2.5, "2.5 is of the type float64"),
         (True, "true is of the type bool"),
@@ -121,6 +121,6 @@ async def test_invalid_scale_value_is_reported_as_by_go(stocked: Any) -> None:
         ({"b": 1.0, "a": False}, "map[a:false b:1] is of the type map[string]interface {}"),
     ):
         tree = {"apiVersion": "views.example.com/v1", "kind": "What", "metadata": {"name": "n"}, "spec": {"int": value}}
-        code, status = await stocked("POST", WHATS, tree)
+        code, status = await populated("POST", WHATS, tree)
         assert code == 422
         assert f".spec.int accessor error: {printed}, expected int64" in status["message"]

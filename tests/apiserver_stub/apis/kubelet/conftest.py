@@ -37,7 +37,7 @@ CLUSTER = "192.0.2.7"
 Handle = Callable[[Request], Awaitable[Response]]
 
 
-async def everything(response: Response) -> bytes:
+async def read_body(response: Response) -> bytes:
     """Return the whole body of an answer."""
     body = response.body
     assert not isinstance(body, Upgrade)
@@ -130,7 +130,7 @@ class Cluster:
 
     async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         response = await self.send(method, url, body, **headers)
-        data = await everything(response)
+        data = await read_body(response)
         try:
             return response.status, json.loads(data)
         except ValueError:

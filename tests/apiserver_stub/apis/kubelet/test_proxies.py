@@ -13,7 +13,7 @@ CLUSTER = "192.0.2.7"
 PAGE = b'<html><a href="/x">x</a><a href="https://example.com/x">y</a></html>'
 
 
-async def tell(request: Request) -> Response:
+async def echo_request(request: Request) -> Response:
     """Answer with what was asked."""
     if "upgrade" in request.headers:
         return Response(101, {}, Upgrade(request.headers["upgrade"], _echo))
@@ -29,7 +29,7 @@ async def _echo(stream: DuplexStream) -> None:
         await stream.write(piece.upper())
 
 
-async def made(cluster: Any, answer: Any = tell, *, secure: bool = False) -> tuple[Any, int]:
+async def serve_pod(cluster: Any, answer: Any = echo_request, *, secure: bool = False) -> tuple[Any, int]:
     """Serve as a pod `p` of a service `s`; return the server and its port."""
     found, server = await cluster.serve(answer, secure=secure)
     await cluster.pod("p", ip=CLUSTER, port=server.port)
@@ -45,7 +45,7 @@ NAMES = ("pods/p", "pods/http:p:{port}", "pods/p:{port}", "services/s:web", "ser
 
 
 async def test_request_is_forwarded_unchanged(cluster: Any) -> None:
-    _, port = await made(cluster)
+    _, port = await serve_pod(cluster)
     for name in NAMES:
         at = f"{ROOT}/{name.format(port=port)}/proxy"
         response = await cluster.send(
@@ -61,7 +61,7 @@ async def test_request_is_forwarded_unchanged(cluster: Any) -> None:
 
 
 async def test_every_method_is_forwarded(cluster: Any) -> None:
-    pod, _ = await made(cluster)
+    pod, _ = await serve_pod(cluster)
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"):
         response = await cluster.send(method, f"{ROOT}/pods/p/proxy/")
         assert (response.status, pod.asked[-1].method) == (418, method)
@@ -82,28 +82,28 @@ PATHS = {
 
 
 async def test_path_after_proxy_is_forwarded(cluster: Any) -> None:
-    _, port = await made(cluster)
+    _, port = await serve_pod(cluster)
     for asked, target in PATHS.items():
         code, told = await cluster("POST", f"{ROOT}/pods/p:{port}/{asked}")
         assert (code, told["target"]) == (418, target)
 
 
 async def test_pod_may_be_named_like_the_subresource(cluster: Any) -> None:
-    _, server = await cluster.serve(tell, secure=False)
+    _, server = await cluster.serve(echo_request, secure=False)
     await cluster.pod("proxy", ip=CLUSTER, port=server.port)
     assert (await cluster("GET", f"{ROOT}/pods/proxy/proxy/proxy/a"))[1]["target"] == "/proxy/a"
 
 
 async def test_https_pod_gets_no_credentials(cluster: Any) -> None:
-    pod, port = await made(cluster, secure=True)
+    pod, port = await serve_pod(cluster, secure=True)
     for name in (f"pods/https:p:{port}", "services/https:s:web"):
         assert (await cluster("GET", f"{ROOT}/{name}/proxy/x"))[0] == 401
     assert pod.asked == []
 
 
 async def test_node_proxy_reaches_kubelet_or_other_port(cluster: Any) -> None:
-    kubelet, server = await cluster.kubelet(tell)
-    other, elsewhere = await cluster.serve(tell, secure=False)
+    kubelet, server = await cluster.kubelet(echo_request)
+    other, elsewhere = await cluster.serve(echo_request, secure=False)
     for name in ("n", f"n:{server.port}", f"http:n:{server.port}", "https:n:"):
         assert (await cluster("GET", f"/api/v1/nodes/{name}/proxy/metrics?x=y"))[1]["target"] == "/metrics?x=y"
     assert {asked.certificate.common_name for asked in kubelet.asked} == {"kube-apiserver"}
@@ -128,7 +128,7 @@ async def test_redirects_are_rewritten_to_the_proxy(cluster: Any) -> None:
     async def away(request: Request) -> Response:
         return Response(302, given)
 
-    _, port = await made(cluster, away)
+    _, port = await serve_pod(cluster, away)
     words = {"at": f"{ROOT}/pods/p/proxy", "host": f"{CLUSTER}:{port}"}
     for location, seen in LOCATIONS.items():
         given["location"] = location.format(**words)
@@ -146,7 +146,7 @@ async def test_links_in_pages_are_rewritten_to_the_proxy(cluster: Any) -> None:
         body = gzip.compress(PAGE) if encoding == "gzip" else PAGE
         return Response(200, {"content-type": "text/html; charset=utf-8", **named}, body)
 
-    await made(cluster, page)
+    await serve_pod(cluster, page)
     for encoding in ("", "gzip", "br"):
         response = await cluster.send("GET", f"{ROOT}/pods/p/proxy/")
         found = b"".join([chunk async for chunk in response.body])
@@ -156,7 +156,7 @@ async def test_links_in_pages_are_rewritten_to_the_proxy(cluster: Any) -> None:
 
 
 async def test_protocol_upgrade_is_forwarded(cluster: Any) -> None:
-    await made(cluster)
+    await serve_pod(cluster)
     port = await cluster.listen()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     offer = "host: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n"
@@ -177,7 +177,7 @@ async def test_large_bodies_are_streamed_both_ways(cluster: Any) -> None:
 
         return Response(200, {"x-size": str(size)}, body())
 
-    await made(cluster, back)
+    await serve_pod(cluster, back)
     port = await cluster.listen()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     size = 2_000_000
@@ -189,7 +189,7 @@ async def test_large_bodies_are_streamed_both_ways(cluster: Any) -> None:
 
 
 async def test_service_proxy_picks_any_endpoint_backed_by_a_pod(cluster: Any) -> None:
-    _, server = await cluster.serve(tell, secure=False)
+    _, server = await cluster.serve(echo_request, secure=False)
     await cluster.pod("p", ip=CLUSTER, port=server.port)
     await cluster.create(f"{ROOT}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     pod = {"kind": "Pod", "name": "p", "namespace": "default"}

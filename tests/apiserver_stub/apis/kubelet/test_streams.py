@@ -205,14 +205,14 @@ async def test_audit_logs_start_and_end_of_stream(make_cluster: Any, tmp_path: P
         await cluster.kubelet(switch)
         client = Client()
         await client.ask(await cluster.listen(), f"{POD}/exec?command=x")
-        assert [event["stage"] for event in told(log)] == ["RequestReceived", "ResponseStarted"]
+        assert [event["stage"] for event in audit_events(log)] == ["RequestReceived", "ResponseStarted"]
         client.writer.close()
-        await cluster.eventually(lambda: len(told(log)) == 3)
-        last = told(log)[-1]
+        await cluster.eventually(lambda: len(audit_events(log)) == 3)
+        last = audit_events(log)[-1]
         assert (last["stage"], last["verb"], last["responseStatus"]["code"]) == ("ResponseComplete", "create", 101)
         assert last["objectRef"]["subresource"] == "exec"
         assert last["requestURI"].endswith("/exec?command=x")
 
 
-def told(log: Path) -> list[Any]:
+def audit_events(log: Path) -> list[Any]:
     return [json.loads(line) for line in log.read_text().splitlines()]

@@ -19,17 +19,17 @@ LITERALS = re.compile(r"def _(\w+)_serialize\(.*?method='(\w+)',\s+resource_path
 
 
 @pytest.fixture(scope="module")
-def told(kinds: ResourceRegistry) -> dict[str, OpenAPIOperation]:
+def operation_of(kinds: ResourceRegistry) -> dict[str, OpenAPIOperation]:
     found = [one for kind in kinds.all() for one in operations(kind, DEFINITIONS)]
     by_name = {one.name: one for one in found}
     assert len(by_name) == len(found), "the name of an operation is unique"
     return by_name
 
 
-def test_operations_match_the_generated_client(told: dict[str, OpenAPIOperation]) -> None:
+def test_operations_match_the_generated_client(operation_of: dict[str, OpenAPIOperation]) -> None:
     """The functions of the official Python client are generated from the names of operations."""
     checked = 0
-    for one in (one for one in told.values() if one.action not in ("watch", "watchlist")):
+    for one in (one for one in operation_of.values() if one.action not in ("watch", "watchlist")):
         group, version = one.tag.split("_")
         words = group[:1].upper() + group[1:] + version.capitalize()
         function = _snake(one.name.replace(words, "", 1))
@@ -38,9 +38,9 @@ def test_operations_match_the_generated_client(told: dict[str, OpenAPIOperation]
     assert checked > 400
 
 
-def test_every_listed_path_can_be_routed(told: dict[str, OpenAPIOperation], kinds: ResourceRegistry) -> None:
+def test_every_listed_path_can_be_routed(operation_of: dict[str, OpenAPIOperation], kinds: ResourceRegistry) -> None:
     """API concepts, Resource URI shapes."""
-    for one in told.values():
+    for one in operation_of.values():
         path = one.path.format(name="some", namespace="any", path="there")
         kind, part = resolve(RequestInfo.of(one.method.upper(), path, last_values(())), kinds)
         body = part or kind
@@ -65,9 +65,13 @@ def test_every_listed_path_can_be_routed(told: dict[str, OpenAPIOperation], kind
     ],
 )  # fmt: skip
 def test_operation_has_action_kind_and_codes(
-    told: dict[str, OpenAPIOperation], name: str, action: str, about: tuple[str, str, str], codes: tuple[str, ...]
+    operation_of: dict[str, OpenAPIOperation],
+    name: str,
+    action: str,
+    about: tuple[str, str, str],
+    codes: tuple[str, ...],
 ) -> None:
-    assert (told[name].action, told[name].about, told[name].codes) == (action, about, codes)
+    assert (operation_of[name].action, operation_of[name].about, operation_of[name].codes) == (action, about, codes)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +86,8 @@ def test_operation_has_action_kind_and_codes(
         ("listCoreV1Node", "io.k8s.api.core.v1.NodeList"),
     ],
 )
-def test_operation_returns_kind(told: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
-    assert told[name].answer == answer
+def test_operation_returns_kind(operation_of: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
+    assert operation_of[name].answer == answer
 
 
 @pytest.mark.parametrize(
@@ -115,8 +119,10 @@ def test_page_operation(path: str, name: str, tag: str) -> None:
         ("readCoreV1NamespacedPod", ["pretty"]),
     ],
 )  # fmt: skip
-def test_operation_query_parameters(told: dict[str, OpenAPIOperation], name: str, parameters: list[str]) -> None:
-    assert [found for found, place in told[name].parameters if place == "query"] == parameters
+def test_operation_query_parameters(
+    operation_of: dict[str, OpenAPIOperation], name: str, parameters: list[str]
+) -> None:
+    assert [found for found, place in operation_of[name].parameters if place == "query"] == parameters
 
 
 @cache

@@ -45,7 +45,7 @@ def document(*authenticators: Tree, **more: Any) -> str:
     )
 
 
-class Judge:
+class RunningAuthenticators:
     """The authenticators that a file describes, which are running."""
 
     def __init__(self, file: Path, runtime: Runtime, algorithms: Sequence[str] = tuple(ALGORITHMS)) -> None:
@@ -77,7 +77,7 @@ class Judge:
         return sum(found) if found else None
 
 
-Judging = Callable[..., AbstractAsyncContextManager[Judge]]
+RunAuthenticators = Callable[..., AbstractAsyncContextManager[RunningAuthenticators]]
 
 
 @pytest.fixture
@@ -89,19 +89,21 @@ def issuer(monkeypatch: pytest.MonkeyPatch) -> Issuer:
 
 
 @pytest.fixture
-def judging(tmp_path: Path, issuer: Issuer) -> Judging:
+def run_authenticators(tmp_path: Path, issuer: Issuer) -> RunAuthenticators:
     """Run the authenticators of a document."""
 
     @asynccontextmanager
-    async def run(text: str = "", algorithms: Sequence[str] = tuple(ALGORITHMS)) -> AsyncIterator[Judge]:
+    async def run(
+        text: str = "", algorithms: Sequence[str] = tuple(ALGORITHMS)
+    ) -> AsyncIterator[RunningAuthenticators]:
         file = tmp_path / "authentication.json"
         file.write_text(text or document(rules()))
-        judge = Judge(file, Runtime("test"), algorithms)
+        authn = RunningAuthenticators(file, Runtime("test"), algorithms)
         async with Tasks() as tasks:
-            tasks.start(judge.authentication.run(), name="authentication")
-            for connection in judge.authentication.authenticators.connections.values():
+            tasks.start(authn.authentication.run(), name="authentication")
+            for connection in authn.authentication.authenticators.connections.values():
                 await connection.provider.discovered(5)
-            yield judge
-        judge.offload.close()
+            yield authn
+        authn.offload.close()
 
     return run

@@ -95,32 +95,32 @@ def test_incomplete_flag_combinations_are_rejected(arguments: tuple[str, ...]) -
         FLAGS.parse(arguments)
 
 
-def refused(*arguments: str) -> str:
+def flag_error(*arguments: str) -> str:
     with pytest.raises(ValueError) as caught:
         build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
     return str(caught.value)
 
 
 def test_flags_are_validated_like_files(tmp_path: Path) -> None:
-    assert "jwt[0].issuer.url" in refused("--oidc-issuer-url=http://issuer.example", "--oidc-client-id=cluster")
-    own = refused(
+    assert "jwt[0].issuer.url" in flag_error("--oidc-issuer-url=http://issuer.example", "--oidc-client-id=cluster")
+    own = flag_error(
         "--oidc-issuer-url=https://own.example", "--oidc-client-id=c", "--service-account-issuer=https://own.example"
     )
     assert "jwt[0].issuer.url" in own
-    assert str(tmp_path / "none") in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'none'}")
+    assert str(tmp_path / "none") in flag_error(*GIVEN, f"--oidc-ca-file={tmp_path / 'none'}")
     (tmp_path / "ca.pem").write_text("no certificate")
-    assert "certificateAuthority" in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'ca.pem'}")
+    assert "certificateAuthority" in flag_error(*GIVEN, f"--oidc-ca-file={tmp_path / 'ca.pem'}")
 
 
 def test_unusable_file_fails_the_start(tmp_path: Path) -> None:
     file = tmp_path / "authentication.yaml"
-    assert "can't be read" in refused(f"--authentication-config={file}")
+    assert "can't be read" in flag_error(f"--authentication-config={file}")
     file.write_text(document({}, rules(issuer__url="http://a.b")))
-    message = refused(f"--authentication-config={file}")
+    message = flag_error(f"--authentication-config={file}")
     for field in ("jwt[0].issuer.url", "jwt[0].issuer.audiences", "jwt[0].claimMappings.username", "jwt[1].issuer.url"):
         assert f"{field}: " in message
     file.write_text(document(rules(issuer__egressSelectorType="controlplane")))
-    assert "jwt[0].issuer.egressSelectorType" in refused(f"--authentication-config={file}")
+    assert "jwt[0].issuer.egressSelectorType" in flag_error(f"--authentication-config={file}")
     direct = [{"name": "controlplane", "connection": {"proxyProtocol": "Direct"}}]
     kind = {"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration"}
     (tmp_path / "egress.yaml").write_text(json.dumps({**kind, "egressSelections": direct}))
@@ -128,7 +128,7 @@ def test_unusable_file_fails_the_start(tmp_path: Path) -> None:
     build(FLAGS.parse(("--storage-backend=memory", *flags)), Runtime("test"))
 
 
-async def who(path: str, *arguments: str) -> int:
+async def anonymous_status(path: str, *arguments: str) -> int:
     """The status that a caller without credentials gets."""
     server = build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
     await server.start()
@@ -162,12 +162,12 @@ async def test_anonymous_access_follows_flags_and_file(
     tmp_path: Path, given: Any, flags: tuple[str, ...], statuses: tuple[int, ...]
 ) -> None:
     more = (*flags, "--authorization-mode=RBAC", *([anonymous(tmp_path, given)] if given is not None else []))
-    assert tuple([await who(path, *more) for path in ("/livez", "/readyz", "/api")]) == statuses
+    assert tuple([await anonymous_status(path, *more) for path in ("/livez", "/readyz", "/api")]) == statuses
 
 
 def test_anonymous_in_flag_and_file_is_rejected(tmp_path: Path) -> None:
     for value in ({"enabled": False}, {"enabled": True}, {}):
-        assert "--anonymous-auth" in refused(anonymous(tmp_path, value), "--anonymous-auth=true")
+        assert "--anonymous-auth" in flag_error(anonymous(tmp_path, value), "--anonymous-auth=true")
     file = tmp_path / "authentication.yaml"
     file.write_text(document())
     build(

@@ -8,7 +8,7 @@ from apiserver_stub.authz.rbac.rules import RoleRules, compact, count_parts, par
 from controller_manager.common.api.rbac import RoleRule
 
 
-def on(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
+def allow(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
     """A rule of words; `core` is the group without a name."""
     return RoleRule(
         verbs=tuple(verbs.split()),
@@ -18,28 +18,28 @@ def on(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
     )
 
 
-def at(verbs: str, urls: str) -> RoleRule:
+def path_rule(verbs: str, urls: str) -> RoleRule:
     return RoleRule(verbs=tuple(verbs.split()), non_resource_urls=tuple(urls.split()))
 
 
 @pytest.mark.parametrize(
     ("rule", "verb", "group", "resource", "name", "allowed"),
     [
-        (on("get list", "core", "pods"), "get", "", "pods", "a", True),
-        (on("get list", "core", "pods"), "watch", "", "pods", "a", False),
-        (on("get", "core", "pods"), "get", "apps", "pods", "a", False),
-        (on("get", "core", "pods"), "get", "", "pods/log", "a", False),
-        (on("get", "core", "pods/log"), "get", "", "pods/log", "a", True),
-        (on("get", "core", "pods/log"), "get", "", "pods", "a", False),
-        (on("get", "core", "*/status"), "get", "", "pods/status", "a", True),
-        (on("get", "core", "*/status"), "get", "", "pods", "a", False),
-        (on("get", "core", "*/status"), "get", "", "status", "a", False),
-        (on("get", "core", "*"), "get", "", "pods/status", "a", True),
-        (on("get", "*", "pods"), "get", "x.io", "pods", "a", True),
-        (on("*", "*", "*"), "impersonate", "x.io", "anything/below", "", True),
-        (on("get", "core", "pods", "a b"), "get", "", "pods", "b", True),
-        (on("get", "core", "pods", "a b"), "get", "", "pods", "c", False),
-        (on("list", "core", "pods", "a b"), "list", "", "pods", "", False),
+        (allow("get list", "core", "pods"), "get", "", "pods", "a", True),
+        (allow("get list", "core", "pods"), "watch", "", "pods", "a", False),
+        (allow("get", "core", "pods"), "get", "apps", "pods", "a", False),
+        (allow("get", "core", "pods"), "get", "", "pods/log", "a", False),
+        (allow("get", "core", "pods/log"), "get", "", "pods/log", "a", True),
+        (allow("get", "core", "pods/log"), "get", "", "pods", "a", False),
+        (allow("get", "core", "*/status"), "get", "", "pods/status", "a", True),
+        (allow("get", "core", "*/status"), "get", "", "pods", "a", False),
+        (allow("get", "core", "*/status"), "get", "", "status", "a", False),
+        (allow("get", "core", "*"), "get", "", "pods/status", "a", True),
+        (allow("get", "*", "pods"), "get", "x.io", "pods", "a", True),
+        (allow("*", "*", "*"), "impersonate", "x.io", "anything/below", "", True),
+        (allow("get", "core", "pods", "a b"), "get", "", "pods", "b", True),
+        (allow("get", "core", "pods", "a b"), "get", "", "pods", "c", False),
+        (allow("list", "core", "pods", "a b"), "list", "", "pods", "", False),
     ],
 )
 def test_rule_allows_verb_group_resource_and_name(
@@ -66,7 +66,7 @@ def test_rule_allows_verb_group_resource_and_name(
     ],
 )
 def test_rule_allows_paths(pattern: str, path: str, allowed: bool) -> None:
-    role = RoleRules([at("get", pattern)])
+    role = RoleRules([path_rule("get", pattern)])
     assert role.has_paths
     assert role.allows_path("get", path) == allowed
     assert not role.allows_path("post", path)
@@ -75,29 +75,42 @@ def test_rule_allows_paths(pattern: str, path: str, allowed: bool) -> None:
 @pytest.mark.parametrize(
     ("held", "wanted", "lacking"),
     [
-        ([on("get", "v1", "builds")], [on("get", "v1", "builds")], []),
-        ([on("get", "v1", "*/scale")], [on("get", "v1", "foo/scale")], []),
-        ([on("get", "v1", "foo/scale")], [on("get", "v1", "*/scale")], [on("get", "v1", "*/scale")]),
+        ([allow("get", "v1", "builds")], [allow("get", "v1", "builds")], []),
+        ([allow("get", "v1", "*/scale")], [allow("get", "v1", "foo/scale")], []),
+        ([allow("get", "v1", "foo/scale")], [allow("get", "v1", "*/scale")], [allow("get", "v1", "*/scale")]),
         (
-            [on("delete", "v1", "deployments"), on("delete", "v1", "builds"), on("update", "v1", "builds deployments")],
-            [on("update delete", "v1", "builds deployments")],
+            [
+                allow("delete", "v1", "deployments"),
+                allow("delete", "v1", "builds"),
+                allow("update", "v1", "builds deployments"),
+            ],
+            [allow("update delete", "v1", "builds deployments")],
             [],
         ),
         (
-            [on("get", "a b", "x")],
-            [on("get list", "a b", "x y")],
-            [on("list", "a", "x"), on("get list", "a", "y"), on("list", "b", "x"), on("get list", "b", "y")],
+            [allow("get", "a b", "x")],
+            [allow("get list", "a b", "x y")],
+            [
+                allow("list", "a", "x"),
+                allow("get list", "a", "y"),
+                allow("list", "b", "x"),
+                allow("get list", "b", "y"),
+            ],
         ),
-        ([on("get", "core", "pods", "a")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
-        ([on("get", "core", "pods")], [on("get", "core", "pods", "a b")], []),
-        ([on("get", "core", "pods", "a")], [on("get", "core", "pods", "a b")], [on("get", "core", "pods", "b")]),
-        ([on("*", "*", "*")], [on("get", "core", "pods")], []),
-        ([on("get", "core", "pods")], [on("*", "core", "pods")], [on("*", "core", "pods")]),
-        ([on("get", "core", "pods")], [on("get", "core", "*")], [on("get", "core", "*")]),
-        ([at("*", "*")], [at("get", "/apis /apis/v1 /")], []),
-        ([at("*", "/apis/*")], [at("get", "/apis /apis/v1")], [at("get", "/apis")]),
-        ([on("*", "*", "*")], [at("get", "/apis")], [at("get", "/apis")]),
-        ([at("*", "*")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
+        ([allow("get", "core", "pods", "a")], [allow("get", "core", "pods")], [allow("get", "core", "pods")]),
+        ([allow("get", "core", "pods")], [allow("get", "core", "pods", "a b")], []),
+        (
+            [allow("get", "core", "pods", "a")],
+            [allow("get", "core", "pods", "a b")],
+            [allow("get", "core", "pods", "b")],
+        ),
+        ([allow("*", "*", "*")], [allow("get", "core", "pods")], []),
+        ([allow("get", "core", "pods")], [allow("*", "core", "pods")], [allow("*", "core", "pods")]),
+        ([allow("get", "core", "pods")], [allow("get", "core", "*")], [allow("get", "core", "*")]),
+        ([path_rule("*", "*")], [path_rule("get", "/apis /apis/v1 /")], []),
+        ([path_rule("*", "/apis/*")], [path_rule("get", "/apis /apis/v1")], [path_rule("get", "/apis")]),
+        ([allow("*", "*", "*")], [path_rule("get", "/apis")], [path_rule("get", "/apis")]),
+        ([path_rule("*", "*")], [allow("get", "core", "pods")], [allow("get", "core", "pods")]),
     ],
 )
 def test_missing_rules_are_compacted(held: list[RoleRule], wanted: list[RoleRule], lacking: list[RoleRule]) -> None:

@@ -19,7 +19,7 @@ Reported = list[tuple[str, str]]
 GONE = "<gone>"
 
 
-class Judge:
+class Validator:
     """Judges good objects in which paths such as `spec.containers.0.image` were set; `<gone>` takes away."""
 
     def __init__(self) -> None:
@@ -73,5 +73,5 @@ def reported(causes: list[Any]) -> Reported:
 
 
 @pytest.fixture(scope="session")
-def judge() -> Callable[..., Reported]:
-    return Judge()
+def validator() -> Callable[..., Reported]:
+    return Validator()

@@ -27,15 +27,15 @@ LINES = Path(__file__).with_name("device_claim_status.jsonl").read_text().splitl
 
 
 @pytest.mark.parametrize("row", [json.loads(line) for line in LINES], ids=lambda row: str(row["patch"])[:80])
-def test_status_changes_match_kube_apiserver(judge: Any, row: Any) -> None:
-    before: Tree = judge.tree(CLAIM, {"spec": {"devices": {"requests": REQUESTS}}})
+def test_status_changes_match_kube_apiserver(validator: Any, row: Any) -> None:
+    before: Tree = validator.tree(CLAIM, {"spec": {"devices": {"requests": REQUESTS}}})
     before["status"] = copy.deepcopy(row["old"])
     if row["deleted"]:
         before["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.org/held"]}
     after = copy.deepcopy(before)
     status = copy.deepcopy({**row["old"], **row["patch"]})
     after["status"] = {name: value for name, value in status.items() if value is not None}
-    kind = judge.kind(CLAIM)
+    kind = validator.kind(CLAIM)
     assert not clean(after, kind).wrong
     kind.strategy.prepare_subresource("status", after, before)
     causes = sorted(

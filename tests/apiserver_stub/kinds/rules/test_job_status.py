@@ -21,14 +21,14 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("job_status.jsonl"
 
 @pytest.mark.parametrize(("spec", "old", "patch", "code", "causes"), ROWS, ids=[str(row[:3]) for row in ROWS])
 def test_status_changes_match_kube_apiserver(
-    judge: Any, spec: Tree, old: Tree, patch: Tree, code: int, causes: list[list[str]]
+    validator: Any, spec: Tree, old: Tree, patch: Tree, code: int, causes: list[list[str]]
 ) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    before = judge.tree(JOB, {"spec": {"template": template, "managedBy": "example.org/x", **spec}})
+    before = validator.tree(JOB, {"spec": {"template": template, "managedBy": "example.org/x", **spec}})
     before["status"] = old
     after = copy.deepcopy(before)
     after["status"] = {name: value for name, value in {**old, **patch}.items() if value is not None}
-    kind = judge.kind(JOB)
+    kind = validator.kind(JOB)
     if clean(after, kind).wrong:
         assert code == 422
         return

@@ -105,8 +105,8 @@ PLAIN = {
         ("networking.k8s.io/v1/ServiceCIDR", {"spec.cidrs.1": "10.97.0.0/16"}, [("spec.cidrs", I)]),
     ],
 )  # fmt: skip
-def test_violated_rules_are_reported(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(kind, changes) == sorted(causes)
+def test_violated_rules_are_reported(validator: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(kind, changes) == sorted(causes)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_violated_rules_are_reported(judge: Any, kind: str, changes: Any, causes
     ],
 )
 def test_invalid_changes_are_reported(
-    judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+    validator: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
 ) -> None:
-    assert judge.change(kind, before, after) == causes
+    assert validator.change(kind, before, after) == causes
 
 
 @pytest.mark.parametrize(
@@ -140,5 +140,7 @@ def test_invalid_changes_are_reported(
         (INGRESS, {"hostname": "A b"}, [("status.loadBalancer.ingress[0].hostname", I)]),
     ],
 )
-def test_load_balancer_ingress_is_validated(judge: Any, kind: str, point: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, {}, {"status": {"loadBalancer": {"ingress": [point]}}}, "status") == causes
+def test_load_balancer_ingress_is_validated(
+    validator: Any, kind: str, point: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, {}, {"status": {"loadBalancer": {"ingress": [point]}}}, "status") == causes

@@ -86,15 +86,15 @@ STOPPED = {"status.conditions": [{"type": "Suspended", "status": "True"}]}
          [("spec.jobTemplate.spec.template.spec.containers", R)]),
     ],
 )  # fmt: skip
-def test_violated_rules_are_reported(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(kind, changes) == sorted(causes)
+def test_violated_rules_are_reported(validator: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(kind, changes) == sorted(causes)
 
 
 @pytest.mark.parametrize(
     "schedule", ["0 0 * * *", "*/15 1,2-4 ? JAN sun-sat", "@daily", "@every 1h30m", "0 0 31 12 6", "59 23 1-31/2 * *"]
 )
-def test_valid_schedules_are_accepted(judge: Any, schedule: str) -> None:
-    assert judge(CRON, {"spec.schedule": schedule}) == []
+def test_valid_schedules_are_accepted(validator: Any, schedule: str) -> None:
+    assert validator(CRON, {"spec.schedule": schedule}) == []
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_valid_schedules_are_accepted(judge: Any, schedule: str) -> None:
     ["* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7", "5-1 * * * *",
      "*/0 * * * *", "a * * * *", "@often", "TZ=UTC 0 0 * * *", "-1 * * * *", "1-2-3 * * * *", "*/x * * * *"],
 )  # fmt: skip
-def test_invalid_schedules_are_rejected(judge: Any, schedule: str) -> None:
-    assert judge(CRON, {"spec.schedule": schedule}) == [("spec.schedule", I)]
+def test_invalid_schedules_are_rejected(validator: Any, schedule: str) -> None:
+    assert validator(CRON, {"spec.schedule": schedule}) == [("spec.schedule", I)]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_invalid_schedules_are_rejected(judge: Any, schedule: str) -> None:
     ],
 )  # fmt: skip
 def test_invalid_changes_are_reported(
-    judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+    validator: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
 ) -> None:
-    assert judge.change(kind, before, after) == causes
+    assert validator.change(kind, before, after) == causes
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,10 @@ def test_invalid_changes_are_reported(
         ("apps/v1/StatefulSet", {"replicas": 3, "availableReplicas": 2}, [("status.availableReplicas", I)]),
     ],
 )
-def test_inconsistent_statuses_are_rejected(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, {}, {"status": status}, "status") == causes
+def test_inconsistent_statuses_are_rejected(
+    validator: Any, kind: str, status: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, {}, {"status": status}, "status") == causes
 
 
 def test_time_zones_need_no_system_database() -> None:

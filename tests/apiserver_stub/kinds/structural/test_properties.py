@@ -25,18 +25,18 @@ VALUES = st.recursive(
 )
 
 
-def some(**words: Any) -> Any:
+def schemas_with(**words: Any) -> Any:
     """Schemas with some of these words."""
     return st.fixed_dictionaries({}, optional=words)
 
 
-TEXTS = some(
+TEXTS = schemas_with(
     minLength=SMALL, maxLength=SMALL, pattern=st.sampled_from(["^a", "b$"]), format=st.sampled_from(["date", "ipv4"]),
     enum=st.just(["a", ""]), default=st.sampled_from(["", "a"]), nullable=st.booleans(),
 ).map(lambda words: {"type": "string", **words})  # fmt: skip
 NUMBERS = st.tuples(
     st.sampled_from(["integer", "number"]),
-    some(
+    schemas_with(
         minimum=SMALL, maximum=SMALL, exclusiveMinimum=st.booleans(), exclusiveMaximum=st.booleans(),
         multipleOf=st.just(2), format=st.sampled_from(["int32", "int64", "double"]), nullable=st.booleans(),
     ),
@@ -44,28 +44,28 @@ NUMBERS = st.tuples(
 PLAIN = st.one_of(
     TEXTS,
     NUMBERS,
-    some(nullable=st.booleans(), default=st.booleans()).map(lambda words: {"type": "boolean", **words}),
+    schemas_with(nullable=st.booleans(), default=st.booleans()).map(lambda words: {"type": "boolean", **words}),
     st.just({"x-kubernetes-int-or-string": True}),
     st.just({"x-kubernetes-preserve-unknown-fields": True}),
 )
 
 
-def above(inner: Any) -> Any:
+def nested_schemas(inner: Any) -> Any:
     """Schemas of what holds others."""
-    sized = some(minProperties=SMALL, maxProperties=SMALL, nullable=st.booleans(), required=st.just(["a"]))
+    sized = schemas_with(minProperties=SMALL, maxProperties=SMALL, nullable=st.booleans(), required=st.just(["a"]))
     named = st.tuples(
         st.dictionaries(NAMES, inner, min_size=1, max_size=3),
         sized,
-        some(**{"x-kubernetes-preserve-unknown-fields": st.just(True), "default": st.just({})}),
+        schemas_with(**{"x-kubernetes-preserve-unknown-fields": st.just(True), "default": st.just({})}),
     ).map(lambda found: {"type": "object", "properties": found[0], **found[1], **found[2]})
     mapped = st.tuples(inner, sized).map(lambda found: {"type": "object", "additionalProperties": found[0], **found[1]})
-    listed = st.tuples(inner, some(minItems=SMALL, maxItems=SMALL, nullable=st.booleans())).map(
+    listed = st.tuples(inner, schemas_with(minItems=SMALL, maxItems=SMALL, nullable=st.booleans())).map(
         lambda found: {"type": "array", "items": found[0], **found[1]}
     )
     return named | mapped | listed
 
 
-SCHEMAS = st.recursive(PLAIN, above, max_leaves=6)
+SCHEMAS = st.recursive(PLAIN, nested_schemas, max_leaves=6)
 
 
 @settings(max_examples=300, deadline=None)

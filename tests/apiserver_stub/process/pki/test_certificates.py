@@ -51,10 +51,10 @@ class Serving:
         query = (("watch", "1"),) if path.endswith("?watch=1") else ()
         return await self.handle(Request("GET", path.partition("?")[0], query, headers, certificate=certificate))
 
-    def shown(self) -> x509.Certificate:
+    def server_certificate(self) -> x509.Certificate:
         return x509.load_pem_x509_certificate((self.folder / "apiserver.crt").read_bytes())
 
-    def admin(self) -> x509.Certificate:
+    def admin_certificate(self) -> x509.Certificate:
         user = yaml.safe_load((self.folder / "admin.kubeconfig").read_text())["users"][0]["user"]
         return x509.load_pem_x509_certificate(base64.b64decode(user["client-certificate-data"]))
 
@@ -84,7 +84,7 @@ def client(folder: Path, *, lasts: float = DAY, ca: KeyPair | None = None) -> Ce
     return Certificate("jane", ("dev",), root(signer), wall_seconds() + lasts)
 
 
-async def pass_by(seconds: float) -> None:
+async def advance_time(seconds: float) -> None:
     """Let a long time pass at once, and then what is done every minute."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
@@ -99,11 +99,11 @@ async def read(response: Response) -> list[Any]:
 
 async def test_issued_certificates_are_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        before = server.shown(), server.admin()
-        await pass_by(200 * DAY)
-        assert (server.shown(), server.admin()) == before
-        await pass_by(60 * DAY)
-        for old, new in zip(before, (server.shown(), server.admin()), strict=True):
+        before = server.server_certificate(), server.admin_certificate()
+        await advance_time(200 * DAY)
+        assert (server.server_certificate(), server.admin_certificate()) == before
+        await advance_time(60 * DAY)
+        for old, new in zip(before, (server.server_certificate(), server.admin_certificate()), strict=True):
             assert new.not_valid_before_utc < old.not_valid_after_utc - timedelta(days=100)
             assert new != old
             assert new.not_valid_after_utc - utc_now() > timedelta(days=200)
@@ -119,7 +119,7 @@ async def test_one_worker_renews_shared_certificates(tmp_path: Path) -> None:
     before = [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")]
     async with Tasks() as tasks:
         tasks.start(other.keep(6443), name="other")
-        await pass_by(300 * DAY)
+        await advance_time(300 * DAY)
         assert [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")] == before
         tasks.start(first.keep(6443), name="first")
         await asyncio.sleep(120)
@@ -131,7 +131,7 @@ async def test_short_lived_certificates_are_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(minutes=10)) as server:
         for _ in range(20):
             await asyncio.sleep(60)
-            for one in (server.shown(), server.admin()):
+            for one in (server.server_certificate(), server.admin_certificate()):
                 assert one.not_valid_after_utc - utc_now() > timedelta(minutes=2)
 
 
@@ -221,7 +221,7 @@ async def test_replaced_own_ca_reissues_certificates(tmp_path: Path) -> None:
         await asyncio.sleep(70)
         assert (await server.ask(old)).status == 401
         assert (await server.ask(client(tmp_path))).status == 200
-        server.admin().verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))
+        server.admin_certificate().verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))
         assert other.certificate.decode() == (await published(server))["client-ca-file"]
 
 
@@ -258,14 +258,14 @@ AS_JOE = {"x-remote-user": "joe", "x-remote-group": "dev"}
 PROXIES = ("--requestheader-client-ca-file={}/proxies.crt", "--requestheader-allowed-names=front")
 
 
-def flags_of_proxies(folder: Path, *more: str) -> tuple[KeyPair, tuple[str, ...]]:
+def proxy_flags(folder: Path, *more: str) -> tuple[KeyPair, tuple[str, ...]]:
     proxies = make_ca("proxies")
     proxies.write(folder / "proxies.crt", folder / "proxies.key")
     return proxies, tuple(flag.format(folder) for flag in (*PROXIES, *more))
 
 
 async def test_trusted_proxy_may_name_users(tmp_path: Path) -> None:
-    proxies, flags = flags_of_proxies(tmp_path)
+    proxies, flags = proxy_flags(tmp_path)
     async with serving(tmp_path / "data", *flags) as server:
         for name, status in (("front", 200), ("other", 401)):
             asked = await server.ask(Certificate(name, root=root(proxies)), **AS_JOE)
@@ -276,7 +276,7 @@ async def test_trusted_proxy_may_name_users(tmp_path: Path) -> None:
 
 
 async def test_watch_through_proxy_ends_when_trust_ends(tmp_path: Path) -> None:
-    proxies, flags = flags_of_proxies(tmp_path)
+    proxies, flags = proxy_flags(tmp_path)
     async with serving(tmp_path / "data", *flags) as server:
         watch = await server.ask(Certificate("front", root=root(proxies)), f"{CONFIGS}?watch=1", **AS_JOE)
         assert watch.status == 200
@@ -290,7 +290,7 @@ async def test_watch_through_proxy_ends_when_trust_ends(tmp_path: Path) -> None:
 
 async def test_proxy_cas_of_flags_are_published(tmp_path: Path) -> None:
     more = ("--requestheader-username-headers=X-User", "--requestheader-uid-headers=X-Uid,X-Remote-Uid")
-    proxies, flags = flags_of_proxies(tmp_path, *more)
+    proxies, flags = proxy_flags(tmp_path, *more)
     async with serving(tmp_path / "data", *flags) as server:
         data = await published(server)
     told = {name.removeprefix("requestheader-"): text for name, text in data.items()}
@@ -308,9 +308,9 @@ async def test_proxy_cas_of_flags_are_published(tmp_path: Path) -> None:
 async def test_proxy_client_certificate_is_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(days=3)) as server:
         first = server.certificates.proxy_pair()
-        await pass_by(DAY)
+        await advance_time(DAY)
         assert server.certificates.proxy_pair() == first
-        await pass_by(1.1 * DAY)
+        await advance_time(1.1 * DAY)
         second = server.certificates.proxy_pair()
         assert second is not None
         assert second != first

@@ -55,7 +55,7 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-class Taker:
+class RecordingSink:
     """Takes batches, `seconds` for each; notes when each began and what is in it."""
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -67,7 +67,7 @@ class Taker:
         await asyncio.sleep(self.seconds)
 
 
-async def fed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float) -> None:
+async def feed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float) -> None:
     """Add events at their times, while the buffer works."""
     loop = asyncio.get_running_loop()
     async with Tasks() as tasks:
@@ -80,53 +80,53 @@ async def fed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float)
 
 @pytest.mark.virtual
 async def test_batch_is_sent_when_full_or_after_wait(metrics: Metrics) -> None:
-    taker = Taker()
+    taker = RecordingSink()
     buffer = Buffer(LIMITS, taker, metrics, in_order=False)
-    await fed(buffer, [(0, 1), (1, 2), (5, 3), (50, 4), (51, 5), (51, 6)], 100)
+    await feed(buffer, [(0, 1), (1, 2), (5, 3), (50, 4), (51, 5), (51, 6)], 100)
     assert taker.taken == [(1, [1, 2]), (35, [3]), (51, [4, 5]), (81, [6])]
 
 
 @pytest.mark.virtual
 async def test_events_beyond_the_buffer_are_dropped_and_counted(metrics: Metrics) -> None:
-    taker = Taker()
+    taker = RecordingSink()
     buffer = Buffer(LIMITS, taker, metrics, in_order=False)
     for number in range(8):
         buffer.add(event(number))
     assert metrics.count("buffered") == 3
-    await fed(buffer, [], 100)
+    await feed(buffer, [], 100)
     assert [number for _, batch in taker.taken for number in batch] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.virtual
 async def test_batches_are_throttled(metrics: Metrics) -> None:
-    taker = Taker()
+    taker = RecordingSink()
     limits = BatchLimits(buffer=100, batch=1, bytes=1 << 20, wait=0.0, rate=0.5, burst=2)
-    await fed(Buffer(limits, taker, metrics, in_order=False), [(0, number) for number in range(5)], 20)
+    await feed(Buffer(limits, taker, metrics, in_order=False), [(0, number) for number in range(5)], 20)
     assert [at for at, _ in taker.taken] == [0, 0, 2, 4, 6]
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("in_order", "times"), [(True, [0, 10, 20]), (False, [0, 0, 0])])
 async def test_ordered_batches_are_sent_one_at_a_time(metrics: Metrics, in_order: bool, times: list[int]) -> None:
-    taker = Taker(seconds=10)
+    taker = RecordingSink(seconds=10)
     limits = BatchLimits(buffer=100, batch=1, bytes=1 << 20, wait=0.0)
-    await fed(Buffer(limits, taker, metrics, in_order=in_order), [(0, 1), (0, 2), (0, 3)], 25)
+    await feed(Buffer(limits, taker, metrics, in_order=in_order), [(0, 1), (0, 2), (0, 3)], 25)
     assert taker.taken == [(at, [number]) for number, at in enumerate(times, 1)]
 
 
 @pytest.mark.virtual
 async def test_batch_is_limited_in_bytes(metrics: Metrics) -> None:
-    taker = Taker()
+    taker = RecordingSink()
     limits = BatchLimits(buffer=100, batch=10, bytes=len(event(1)) * 2, wait=1.0)
-    await fed(Buffer(limits, taker, metrics, in_order=True), [(0, number) for number in range(5)], 20)
+    await feed(Buffer(limits, taker, metrics, in_order=True), [(0, number) for number in range(5)], 20)
     assert [batch for _, batch in taker.taken] == [[0, 1], [2, 3], [4]]
 
 
 @pytest.mark.virtual
 async def test_stop_delivers_buffered_and_pending_batches(metrics: Metrics) -> None:
-    taker = Taker(seconds=100)
+    taker = RecordingSink(seconds=100)
     buffer = Buffer(LIMITS, taker, metrics, in_order=False)
-    await fed(buffer, [(0, 1), (0, 2), (1, 3)], 5)
+    await feed(buffer, [(0, 1), (0, 2), (1, 3)], 5)
     assert taker.taken == [(0, [1, 2])]
     taker.seconds = 0
     await buffer.drain(10)
@@ -136,7 +136,7 @@ async def test_stop_delivers_buffered_and_pending_batches(metrics: Metrics) -> N
 
 @pytest.mark.virtual
 async def test_stop_has_a_timeout(metrics: Metrics) -> None:
-    buffer = Buffer(LIMITS, Taker(seconds=1000), metrics, in_order=False)
+    buffer = Buffer(LIMITS, RecordingSink(seconds=1000), metrics, in_order=False)
     for number in range(3):
         buffer.add(event(number))
     await buffer.drain(10)

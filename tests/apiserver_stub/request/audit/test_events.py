@@ -34,7 +34,7 @@ def record(level: Level = Level.METADATA, path: str = POD, audit_id: str = "id",
     return found
 
 
-def told(found: AuditRecord, stage: AuditStage = AuditStage.RESPONSE_COMPLETE) -> dict[str, Any]:
+def parsed_event(found: AuditRecord, stage: AuditStage = AuditStage.RESPONSE_COMPLETE) -> dict[str, Any]:
     event: dict[str, Any] = json.loads(found.event(stage, AT + 2))
     return event
 
@@ -77,12 +77,12 @@ def test_only_first_forwarded_header_counts() -> None:
     ],
 )
 def test_long_user_agent_is_truncated(agent: str, shown: str) -> None:
-    assert told(record(user_agent=agent))["userAgent"] == shown
+    assert parsed_event(record(user_agent=agent))["userAgent"] == shown
 
 
 def test_invalid_utf8_is_replaced() -> None:
     found = record(path="/x\udcff", audit_id="i\udcfe", user_agent="\udce9")
-    event = told(found)
+    event = parsed_event(found)
     assert (event["auditID"], event["requestURI"], event["userAgent"]) == ("i\ufffd", "/x\ufffd", "\ufffd")
 
 
@@ -104,7 +104,7 @@ def test_objects_are_logged_only_at_their_level(level: Level) -> None:
     found.note_object({"name": "p", "uid": "u"}, lambda: b'{"sent":1}')
     if found.level >= Level.REQUEST_RESPONSE:
         found.response_object = b'{"answered":1}'
-    event = told(found)
+    event = parsed_event(found)
     assert ("requestObject" in event) is (level >= Level.REQUEST)
     assert ("responseObject" in event) is (level >= Level.REQUEST_RESPONSE)
     assert event["objectRef"]["uid"] == "u"
@@ -120,7 +120,7 @@ def test_first_annotation_wins_and_needs_its_level() -> None:
     found.annotate("a", "first")
     found.annotate("a", "second")
     found.annotate("b", "of the body", Level.REQUEST)
-    assert told(found)["annotations"] == {"a": "first"}
+    assert parsed_event(found)["annotations"] == {"a": "first"}
 
 
 def test_latency_annotations_are_added_to_slow_requests() -> None:
@@ -128,9 +128,9 @@ def test_latency_annotations_are_added_to_slow_requests() -> None:
     found.note_latency("etcd", 0.25)
     found.note_latency("etcd", 0.5)
     found.annotate_latency(AT + 0.4)
-    assert "annotations" not in told(found)
+    assert "annotations" not in parsed_event(found)
     found.annotate_latency(found.received + 2)
-    assert told(found)["annotations"] == {
+    assert parsed_event(found)["annotations"] == {
         "apiserver.latency.k8s.io/etcd": "750ms",
         "apiserver.latency.k8s.io/total": "2s",
     }

@@ -30,7 +30,7 @@ POD, LOG = "/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/log"
 SCALE, NODE = "/apis/apps/v1/namespaces/a/deployments/d/scale", "/api/v1/nodes/n"
 
 
-def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[str, Any]:
+def resources(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[str, Any]:
     more = {"resourceNames": list(names)} if names else {}
     return {"resources": [{"group": group, "resources": list(resources), **more}]}
 
@@ -48,26 +48,28 @@ def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[st
         ({"verbs": ["get", "list"]}, "GET", POD, True),
         ({"verbs": ["update"]}, "GET", POD, False),
         ({"verbs": ["get"]}, "GET", "/version", True),
-        (of("pods"), "GET", POD, True),
-        (of("pods"), "GET", LOG, False),
-        (of("pods/log"), "GET", LOG, True),
-        (of("pods/log"), "GET", POD, False),
-        (of("pods/*"), "GET", LOG, True),
-        (of("pods/*"), "GET", POD, True),
-        (of("*/log"), "GET", LOG, True),
-        (of("*/log"), "GET", POD, False),
-        (of("*/scale", group="apps"), "GET", SCALE, True),
-        (of("*"), "GET", LOG, True),
-        (of("*"), "GET", SCALE, False),
-        (of("*", group="*"), "GET", SCALE, True),
-        (of(group="apps"), "GET", SCALE, True),
-        (of(), "GET", SCALE, False),
-        (of("pods"), "GET", "/version", False),
-        (of("pods", names=("p", "q")), "GET", POD, True),
-        (of("pods", names=("q",)), "GET", POD, False),
-        (of("pods", names=("q",)), "GET", "/api/v1/namespaces/a/pods", False),
-        ({"resources": [*of("pods", names=("q",))["resources"], *of("pods")["resources"]]}, "GET", POD, True),
-        ({"resources": [*of("pods", names=("q",))["resources"], *of("nodes")["resources"]]}, "GET", POD, False),
+        (resources("pods"), "GET", POD, True),
+        (resources("pods"), "GET", LOG, False),
+        (resources("pods/log"), "GET", LOG, True),
+        (resources("pods/log"), "GET", POD, False),
+        (resources("pods/*"), "GET", LOG, True),
+        (resources("pods/*"), "GET", POD, True),
+        (resources("*/log"), "GET", LOG, True),
+        (resources("*/log"), "GET", POD, False),
+        (resources("*/scale", group="apps"), "GET", SCALE, True),
+        (resources("*"), "GET", LOG, True),
+        (resources("*"), "GET", SCALE, False),
+        (resources("*", group="*"), "GET", SCALE, True),
+        (resources(group="apps"), "GET", SCALE, True),
+        (resources(), "GET", SCALE, False),
+        (resources("pods"), "GET", "/version", False),
+        (resources("pods", names=("p", "q")), "GET", POD, True),
+        (resources("pods", names=("q",)), "GET", POD, False),
+        (resources("pods", names=("q",)), "GET", "/api/v1/namespaces/a/pods", False),
+        ({"resources": [*resources("pods", names=("q",))["resources"], *resources("pods")["resources"]]}, "GET", POD,
+         True),
+        ({"resources": [*resources("pods", names=("q",))["resources"], *resources("nodes")["resources"]]}, "GET", POD,
+         False),
         ({"namespaces": ["a"]}, "GET", POD, True),
         ({"namespaces": ["b"]}, "GET", POD, False),
         ({"namespaces": [""]}, "GET", NODE, True),
@@ -95,7 +97,7 @@ def test_unknown_caller_matches_no_user_or_group(tmp_path: Path) -> None:
 
 def test_first_matching_rule_decides(tmp_path: Path) -> None:
     rules = [
-        {"level": "Metadata", **of("secrets"), "omitStages": ["Panic"], "omitManagedFields": False},
+        {"level": "Metadata", **resources("secrets"), "omitStages": ["Panic"], "omitManagedFields": False},
         {"level": "RequestResponse", "namespaces": ["a"]},
     ]
     path = policy_file(tmp_path, rules, omitStages=["RequestReceived"], omitManagedFields=True)
@@ -117,8 +119,8 @@ def test_first_matching_rule_decides(tmp_path: Path) -> None:
         ([{"level": "All"}], {}, 'rules[0].level: Unsupported value: "All": supported values: "None", "Metadata"'),
         ([{"level": "None", "nonResourceURLs": ["version"]}], {}, "rules[0].nonResourceURLs[0]: Invalid value"),
         ([{"level": "None", "nonResourceURLs": ["/a*b"]}], {}, "rules[0].nonResourceURLs[0]: Invalid value"),
-        ([{"level": "None", **of("pods", group="v1/x")}], {}, "rules[0].resources.group: Invalid value"),
-        ([{"level": "None", **of(names=("x",))}], {}, "rules[0].resources.resourceNames: Invalid value"),
+        ([{"level": "None", **resources("pods", group="v1/x")}], {}, "rules[0].resources.group: Invalid value"),
+        ([{"level": "None", **resources(names=("x",))}], {}, "rules[0].resources.resourceNames: Invalid value"),
         ([{"level": "None", "omitStages": ["End"]}], {}, "rules[0].omitStages[0]: Invalid value"),
         ([{"level": "None"}], {"omitStages": ["End"]}, "omitStages[0]: Invalid value"),
         ([{"level": "None", "namespaces": ["a"], "nonResourceURLs": ["/a"]}], {}, "rules[0].nonResourceURLs: Invalid"),

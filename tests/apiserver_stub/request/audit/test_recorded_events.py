@@ -19,7 +19,7 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import parse_target
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.whole_server.recorded import normal
+from tests.apiserver_stub.whole_server.recorded_requests import normal
 
 DATA = Path(__file__).parent / "data"
 ROWS = [json.loads(line) for line in (DATA / "events.jsonl").read_text().splitlines()]
@@ -44,12 +44,12 @@ def request_of(row: dict[str, Any]) -> Request:
 
 
 def compared(event: dict[str, Any]) -> Any:
-    return made_equal(normal({name: value for name, value in event.items() if name not in OWN}))
+    return normalized(normal({name: value for name, value in event.items() if name not in OWN}))
 
 
-def made_equal(value: Any) -> Any:
+def normalized(value: Any) -> Any:
     if isinstance(value, list):
-        return [made_equal(one) for one in value]
+        return [normalized(one) for one in value]
     if not isinstance(value, dict):
         return value
     found = {}
@@ -59,11 +59,11 @@ def made_equal(value: Any) -> Any:
         elif name == "annotations" and isinstance(one, dict):
             found[name] = {key: text for key, text in one.items() if "latency" not in key}
         elif name not in LEFT_OUT:
-            found[name] = made_equal(one)
+            found[name] = normalized(one)
     return found
 
 
-async def served(api: ApiServer, request: Request) -> None:
+async def send_request(api: ApiServer, request: Request) -> None:
     response = await api.handle(request)
     if not isinstance(response.body, bytes):
         async for _ in response.body:
@@ -87,7 +87,7 @@ async def test_events_match_kube_apiserver(tmp_path: Path) -> None:
     async with Tasks() as tasks:
         tasks.start(api.run(), name="server")
         for row in ROWS:
-            await served(api, request_of(row))
+            await send_request(api, request_of(row))
             await asyncio.sleep(0.5 if row["id"] == "crd" else 0)
     await api.stop()
     told: dict[str, list[Any]] = {}

@@ -73,7 +73,7 @@ async def test_aggregated_api_without_proxy_is_unavailable(egress: Egress, tmp_p
     file = egress.write(cluster=over_tcp(1))
     async with Front(tmp_path, f"--egress-selector-config-file={file}") as front:
         await front.register(await front.serve(extension))
-        assert "failed to connect to the proxy 127.0.0.1:1" in await front.until("FailedDiscoveryCheck")
+        assert "failed to connect to the proxy 127.0.0.1:1" in await front.wait_for_reason("FailedDiscoveryCheck")
 
 
 class Dials:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller_manager.common.api.tree import Tree
-from tests.apiserver_stub.apis.apiextensions.rows import MANIFESTS, SEQUENCES
+from tests.apiserver_stub.apis.apiextensions.recorded_definitions import MANIFESTS, SEQUENCES
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ACCEPTED = [row for row in MANIFESTS if row["code"] == 201]
@@ -37,7 +37,7 @@ def actions(item: Tree) -> list[list[str]]:
     return [[method, one.get("x-kubernetes-action", "")] for method, one in item.items() if isinstance(one, dict)]
 
 
-async def described(admin: Any, found: Tree) -> Tree:
+async def openapi_of(admin: Any, found: Tree) -> Tree:
     """What OpenAPI 3 says of each version: the schemas of the kind and its list, and the paths."""
     group, kind, told = found["spec"]["group"], found["spec"]["names"]["kind"], {}
     for version in found["spec"]["versions"]:
@@ -62,31 +62,31 @@ async def test_definition_results_match_kube_apiserver(admin: Any, row: Any) -> 
     assert status["storedVersions"] == row["storedVersions"]
     assert await discovered(admin, found) == row["discovery"]
     if "openapi" in row:
-        assert await described(admin, found) == row["openapi"]
+        assert await openapi_of(admin, found) == row["openapi"]
 
 
 @pytest.mark.parametrize("row", SEQUENCES, ids=lambda row: row["id"])
 async def test_request_sequences_match_kube_apiserver(admin: Any, row: Any) -> None:
     for step in row["steps"]:
         for _ in range(int(step.get("retry_s", 0) / 0.25) + 1):
-            got = await sent(admin, step)
-            if got == wanted(step):
+            got = await send_step(admin, step)
+            if got == expected_result(step):
                 break
             await asyncio.sleep(0.25)
-        assert got == wanted(step)
+        assert got == expected_result(step)
 
 
-async def sent(admin: Any, step: Tree) -> Tree:
+async def send_step(admin: Any, step: Tree) -> Tree:
     await asyncio.sleep(step.get("wait_s", 0))
     url = f"{step['path']}?{step['query']}" if "query" in step else step["path"]
     code, body = await admin(step["verb"], url, step.get("body"), step.get("content_type", ""))
     if "status" in step:
         causes = (body.get("details") or {}).get("causes", ())
         return {"code": code, "reason": body.get("reason"), "causes": {(one["field"], one["reason"]) for one in causes}}
-    return {"code": code, "parts": {path: timeless(part(body, path)) for path in step.get("body_out", ())}}
+    return {"code": code, "parts": {path: timeless(value_at(body, path)) for path in step.get("body_out", ())}}
 
 
-def wanted(step: Tree) -> Tree:
+def expected_result(step: Tree) -> Tree:
     if "status" in step:
         causes = step["status"].get("causes") or ()
         found = {(one["field"], one["reason"]) for one in causes}
@@ -94,7 +94,7 @@ def wanted(step: Tree) -> Tree:
     return {"code": step["code"], "parts": {path: timeless(value) for path, value in step.get("body_out", {}).items()}}
 
 
-def part(tree: Any, path: str) -> Any:
+def value_at(tree: Any, path: str) -> Any:
     for name in path.split("."):
         tree = tree[int(name)] if isinstance(tree, list) else (tree or {}).get(name)
     return tree

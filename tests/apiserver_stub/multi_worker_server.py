@@ -25,8 +25,8 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.on_disk import OnDisk
-from tests.apiserver_stub.owned import Owner
+from tests.apiserver_stub.sqlite_backend import OnDisk
+from tests.apiserver_stub.storage_owner import Owner
 
 
 def new_log(storage: str) -> MemoryBackend:

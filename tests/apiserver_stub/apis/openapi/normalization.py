@@ -3,12 +3,12 @@
 from typing import Any
 
 
-def bare(tree: Any) -> Any:
+def without_descriptions(tree: Any) -> Any:
     """Return a tree without descriptions."""
     if isinstance(tree, dict):
         kept = {key: value for key, value in tree.items() if key != "description" or not isinstance(value, str)}
-        return {key: bare(value) for key, value in kept.items()}
-    return [bare(one) for one in tree] if isinstance(tree, list) else tree
+        return {key: without_descriptions(value) for key, value in kept.items()}
+    return [without_descriptions(one) for one in tree] if isinstance(tree, list) else tree
 
 
 def without_empty_defaults(tree: Any) -> Any:

@@ -57,7 +57,7 @@ def pod(name: str, size: int = 10) -> bytes:
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
-class Represents(AsyncIterator[bytes]):
+class RecordedRepresentation(AsyncIterator[bytes]):
     """A watch that only notes how it is to tell its events."""
 
     last: EventEncoder

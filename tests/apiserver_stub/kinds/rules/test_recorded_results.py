@@ -38,11 +38,11 @@ def reported(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-def test_results_match_kube_apiserver(judge: Any, name: str) -> None:
+def test_results_match_kube_apiserver(validator: Any, name: str) -> None:
     found = []
     for path, value, causes, warnings in RECORDED[name]:
-        tree = judge.tree(name, {_dotted(path): copy.deepcopy(value)} if path else {})
-        if (now := reported(judge.kind(name), tree)) != (causes, warnings):
+        tree = validator.tree(name, {_dotted(path): copy.deepcopy(value)} if path else {})
+        if (now := reported(validator.kind(name), tree)) != (causes, warnings):
             found.append((path, value, now, (causes, warnings)))
     assert found == []
 
