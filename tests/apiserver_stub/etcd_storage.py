@@ -24,16 +24,16 @@ def new_prefix() -> str:
     return f"/server-{os.getpid()}-{next(_NUMBERS)}"
 
 
-def storage_at(prefix: str, urls: Sequence[str] = ()) -> EtcdStorage:
+def etcd_storage(prefix: str, urls: Sequence[str] = ()) -> EtcdStorage:
     """Return a storage in an etcd, or in one that is there until the end of the process."""
     if not urls and not _URLS:
         _URLS.extend(_STACK.enter_context(running()).urls)
     return EtcdStorage(EtcdServers(urls or _URLS), EtcdRules(prefix, inspect=decode_error_of))
 
 
-async def storage_as_after_start(prefix: str, flags: Sequence[str]) -> EtcdStorage:
+async def etcd_storage_after_start(prefix: str, flags: Sequence[str]) -> EtcdStorage:
     """Return a storage with what the first server with these flags left at its start, if there was one."""
-    found = storage_at(prefix)
+    found = etcd_storage(prefix)
     if rows := _FIRST_STARTS.get(flags):
         await found.open()
         writes = [Write(row.resource, row.key, 0, as_of(row.data, "")) for row in rows]
@@ -42,7 +42,7 @@ async def storage_as_after_start(prefix: str, flags: Sequence[str]) -> EtcdStora
     return found
 
 
-async def note_start(flags: Sequence[str], storage: EtcdStorage) -> None:
+async def record_start(flags: Sequence[str], storage: EtcdStorage) -> None:
     """Remember what a server has left at its start, if it is the first one with these flags."""
     if flags not in _FIRST_STARTS:
         _FIRST_STARTS[flags] = (await storage.list()).records

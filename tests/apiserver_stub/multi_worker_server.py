@@ -25,29 +25,29 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.sqlite_backend import OnDisk
-from tests.apiserver_stub.storage_owner import Owner
+from tests.apiserver_stub.sqlite_backend import MirroredSqliteBackend
+from tests.apiserver_stub.storage_owner import InProcessOwner
 
 
-def new_log(storage: str) -> MemoryBackend:
+def new_backend(storage: str) -> MemoryBackend:
     """Return an empty log as `--storage` wants it."""
-    return OnDisk() if storage in ("sqlite", "workers") else MemoryBackend()
+    return MirroredSqliteBackend() if storage in ("sqlite", "workers") else MemoryBackend()
 
 
-def server_on(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:
+def build_server(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:
     """The server with those flags, on a log; several of them where the `storage` is "workers"."""
     if storage == "workers":
-        return cast("ApiServer", SeveralServers(log, flags))
+        return cast("ApiServer", MultiWorkerServer(log, flags))
     return build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
 
 
-class SeveralServers:
+class MultiWorkerServer:
     """Two servers on storages of one owner, with one key for tokens; what is not about requests is of the first, and
     what tests have served is served by both.
     """
 
     def __init__(self, log: Backend, flags: Sequence[str]) -> None:
-        self._owner = Owner(log, StorageRules(decode_error_of))
+        self._owner = InProcessOwner(log, StorageRules(decode_error_of))
         self._folder = tempfile.TemporaryDirectory()
         self._is_stopped = False
         page = self._owner.page
@@ -60,7 +60,7 @@ class SeveralServers:
             self._workers.append(worker)
             self.servers.append(build(options, Runtime("test"), storage, worker=worker))
         self._next = itertools.cycle(self.servers)
-        self.kinds = _RegistryOfAll([server.kinds for server in self.servers])
+        self.kinds = _SharedRegistry([server.kinds for server in self.servers])
 
     def _key(self, flags: Sequence[str]) -> Sequence[str]:
         """Return the flag of a key that processes of one server would have in their folder."""
@@ -103,7 +103,7 @@ class SeveralServers:
         self._folder.cleanup()
 
 
-class _RegistryOfAll:
+class _SharedRegistry:
     """The registry of the first server, and what is added to it or removed is so for all."""
 
     def __init__(self, registries: Sequence[ResourceRegistry]) -> None:

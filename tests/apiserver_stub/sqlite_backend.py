@@ -15,7 +15,7 @@ from tests.apiserver_stub.memory_backend import MemoryBackend
 _RAM = Path("/dev/shm")
 
 
-class OnDisk(MemoryBackend):
+class MirroredSqliteBackend(MemoryBackend):
     """A log that is kept in a file too, and read from there. What it begins with is put there when it is opened."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class OnDisk(MemoryBackend):
     def append(self, records: Sequence[Record], done: Done) -> None:
         def written(failure: BaseException | None) -> None:
             if failure is None:
-                super(OnDisk, self).append(records, lambda _: None)
+                super(MirroredSqliteBackend, self).append(records, lambda _: None)
             done(failure)
 
         self._file.append(records, written)

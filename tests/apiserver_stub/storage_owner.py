@@ -14,7 +14,7 @@ from apiserver_stub.storage.shared.storage import SharedStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 
-class Owner:
+class InProcessOwner:
     """The owner of a log, whose socket stays where another owner takes its place."""
 
     def __init__(self, backend: Backend, rules: StorageRules | None = None) -> None:
@@ -48,7 +48,7 @@ class Owner:
             await self._serving.close()
             self._serving = None
 
-    async def die(self) -> None:
+    async def kill(self) -> None:
         """End suddenly: what is not on the disk, and what is not in a socket, is gone."""
         assert isinstance(self.backend, MemoryBackend)
         assert self._serving is not None
@@ -73,11 +73,11 @@ class Owner:
         shutil.rmtree(self._folder)
 
 
-class OwnedStorage(SharedStorage):
+class StorageWithOwner(SharedStorage):
     """A storage that brings its owner with it."""
 
     def __init__(self, backend: Backend, rules: StorageRules | None = None) -> None:
-        self.owner = Owner(backend, rules)
+        self.owner = InProcessOwner(backend, rules)
         super().__init__(self.owner.path, self.owner.page)
 
     async def _begin(self) -> None:

@@ -8,7 +8,7 @@ import kopf
 BOATS = (os.environ["GROUP"], "v1", "boats")
 
 
-def _say(*words: object) -> None:
+def _log(*words: object) -> None:
     print(*words, flush=True)
 
 
@@ -21,7 +21,7 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 @kopf.on.create(*BOATS)
 def build(name: str, spec: kopf.Spec, **_: Any) -> dict[str, int]:
-    _say("built", name)
+    _log("built", name)
     return {"planks": spec["size"] * 10}
 
 
@@ -29,26 +29,26 @@ def build(name: str, spec: kopf.Spec, **_: Any) -> dict[str, int]:
 def launch(name: str, labels: kopf.Labels, **_: Any) -> str:
     if "tide" not in labels:
         raise kopf.TemporaryError("no tide", delay=0.2)
-    _say("launched", name)
+    _log("launched", name)
     return "afloat"
 
 
 @kopf.on.update(*BOATS, field="spec.size")
 def refit(name: str, old: int, new: int, patch: kopf.Patch, **_: Any) -> None:
     patch.status["refitted"] = f"{old} to {new}"
-    _say("refitted", name)
+    _log("refitted", name)
 
 
 @kopf.on.field(*BOATS, field="spec.sails")
 def hoist(name: str, new: int | None, patch: kopf.Patch, **_: Any) -> None:
     if new is not None:
         patch.status["hoisted"] = new
-        _say("hoisted", name)
+        _log("hoisted", name)
 
 
 @kopf.on.delete(*BOATS)
 def scrap(name: str, **_: Any) -> None:
-    _say("scrapped", name)
+    _log("scrapped", name)
 
 
 @kopf.timer(*BOATS, interval=0.5)
@@ -56,11 +56,11 @@ def look(name: str, status: kopf.Status, patch: kopf.Patch, **_: Any) -> None:
     if status.get("looks", 0) < 3:
         patch.status["looks"] = status.get("looks", 0) + 1
     else:
-        _say("looked", name)
+        _log("looked", name)
 
 
 @kopf.daemon(*BOATS)
 async def sail(name: str, stopped: kopf.DaemonStopped, **_: Any) -> None:
-    _say("sails", name)
+    _log("sails", name)
     await stopped.wait()
-    _say("rests", name)
+    _log("rests", name)

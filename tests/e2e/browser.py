@@ -70,7 +70,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, manager: Manager, path: str, width: int = WIDTHS["laptop"]) -> Iterator[Page]:
+def open_page(browser: Browser, manager: Manager, path: str, width: int = WIDTHS["laptop"]) -> Iterator[Page]:
     """The page as an administrator sees it; whatever the browser complains of fails the test."""
     shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
     size = {"width": width, "height": 900}

@@ -119,7 +119,7 @@ def free_port() -> int:
 JOE = "joe-token"
 
 
-class Up:
+class ClusterUp:
     """A running `cluster-up`."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
@@ -179,9 +179,9 @@ class Up:
 
 
 @contextmanager
-def running(folder: Path, *flags: str) -> Iterator[Up]:
+def running(folder: Path, *flags: str) -> Iterator[ClusterUp]:
     """A cluster that is ready, until the end."""
-    cluster = Up(folder, *flags)
+    cluster = ClusterUp(folder, *flags)
     try:
         cluster.until("ready after")
         cluster.logged_at_start = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
@@ -198,7 +198,7 @@ def finds_free_port() -> Callable[[], int]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUp]:
     """A cluster of two managers whose controllers act as their accounts, with somebody who has nothing but a token in
     it; no test ends it or one of its processes.
     """
@@ -296,7 +296,7 @@ def minor(kubectl: Callable[..., str]) -> int:
 
 
 @pytest.fixture(scope="session")
-def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+def kubectl_error(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
     """Run kubectl, which must fail with exit code 1; what it complains about."""
 
     def fail(*arguments: str, **more: Any) -> str:
@@ -308,7 +308,7 @@ def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 
 @pytest.fixture(autouse=True)
-def can_do_it(request: pytest.FixtureRequest) -> None:
+def skip_by_version(request: pytest.FixtureRequest) -> None:
     """`@pytest.mark.since(32)` is for kubectl 1.32 and later. An older one leaves the test out where somebody chose it,
     and fails it where it is just what was found.
     """
@@ -333,16 +333,16 @@ def manifests(kubectl: Callable[..., str], admin: Admin, documents: Any) -> dict
 
 
 @pytest.fixture(scope="session")
-def numbers() -> Iterator[int]:
+def counter() -> Iterator[int]:
     """Numbers of which each is given out once."""
     return count(1)
 
 
 @pytest.fixture
-def namespace(admin: Admin, request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
+def namespace(admin: Admin, request: pytest.FixtureRequest, counter: Iterator[int]) -> str:
     """A namespace of the test's own."""
     title = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
-    name = f"{title[:50].rstrip('-')}-{next(numbers)}"
+    name = f"{title[:50].rstrip('-')}-{next(counter)}"
     admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 

@@ -44,7 +44,7 @@ class MetricsServer(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         peer = self.connection.getpeercert()
         if not peer:
-            self.tell(401, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401})
+            self.respond(401, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401})
             return
         self.callers.add(self.headers["X-Remote-User"])
         path = self.path.partition("?")[0]
@@ -52,17 +52,17 @@ class MetricsServer(http.server.BaseHTTPRequestHandler):
             nodes = {"name": "nodes", "singularName": "", "namespaced": False, "kind": "NodeMetrics", "verbs": VERBS}
             pods = {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": VERBS}
             told = {"groupVersion": "metrics.k8s.io/v1beta1", "resources": [nodes, pods]}
-            self.tell(200, {"kind": "APIResourceList", "apiVersion": "v1", **told})
+            self.respond(200, {"kind": "APIResourceList", "apiVersion": "v1", **told})
         elif path == f"{ROOT}/nodes":
             items = [{"metadata": metadata(name), **TIMES, "usage": USAGE} for name in ("n1", "n2")]
-            self.tell(200, {"kind": "NodeMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items})
+            self.respond(200, {"kind": "NodeMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items})
         elif path in (f"{ROOT}/namespaces/default/pods", f"{ROOT}/pods"):
             items = [pod("a"), pod("b")]
-            self.tell(200, {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items})
+            self.respond(200, {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items})
         else:
-            self.tell(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})
+            self.respond(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})
 
-    def tell(self, status: int, body: Any) -> None:
+    def respond(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")

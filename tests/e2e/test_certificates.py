@@ -105,7 +105,7 @@ async def test_openssl_and_tls_accept_certificates(tmp_path: Path, ca_kind: str)
             assert verdict.strip().endswith("OK")
         with pytest.raises(subprocess.CalledProcessError):
             openssl("verify", "-CAfile", ca, "-purpose", "sslserver", files["client"])
-        assert await meet(ca, tmp_path / kind) == "system:node:n1"
+        assert await handshake_name(ca, tmp_path / kind) == "system:node:n1"
 
 
 async def test_openssl_shows_certificate_fields(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_openssl_shows_certificate_fields(tmp_path: Path) -> None:
     assert found.not_valid_after_utc - found.not_valid_before_utc == timedelta(days=365)
 
 
-async def meet(ca: Path, folder: Path) -> str:
+async def handshake_name(ca: Path, folder: Path) -> str:
     """Whom a server takes its client for, when both show what was signed and believe its authority alone."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca))
     server.load_cert_chain(folder / "server.crt", folder / "server.key")
@@ -188,13 +188,13 @@ EXPIRING, REPLACED = make_ca("expiring"), make_ca("replaced")
 def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     """A server that believes two foreign authorities too, for one test each."""
     folder = tmp_path_factory.mktemp("trusting")
-    believed(folder, EXPIRING, REPLACED)
+    trust_cas(folder, EXPIRING, REPLACED)
     process = ApiProcess(folder / "data", f"--client-ca-file={folder / 'clients.crt'}")
     yield process
     assert "a request failed" not in process.stop()
 
 
-def believed(folder: Path, *authorities: KeyPair) -> None:
+def trust_cas(folder: Path, *authorities: KeyPair) -> None:
     """Have the server believe these."""
     (folder / "clients.crt").write_bytes(b"".join(one.certificate for one in authorities))
 
@@ -209,6 +209,6 @@ def test_expired_certificate_ends_watches_and_connections(trusting_server, tmp_p
 def test_replaced_ca_ends_watches_and_connections(trusting_server, tmp_path: Path) -> None:
     client = OldClient(trusting_server, tmp_path, issue(REPLACED, "jane", client=True))
     assert client.ask(client.kept).read()
-    believed(trusting_server.folder.parent, EXPIRING, make_ca("another"))
+    trust_cas(trusting_server.folder.parent, EXPIRING, make_ca("another"))
     client.watch_until_it_ends()
     assert client.is_refused()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from controller_manager.common.serving.tls import KeyPair, issue
-from tests.e2e.conftest import JOE, Up, free_port, running
+from tests.e2e.conftest import JOE, ClusterUp, free_port, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
@@ -40,17 +40,17 @@ def wait_for(holds: Callable[[], bool], seconds: float = SOON) -> None:
         time.sleep(0.05)
 
 
-def make_service(up: Up, name: str) -> None:
+def make_service(up: ClusterUp, name: str) -> None:
     spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
     tree = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
     up.kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(tree))
 
 
-def has_endpoints(up: Up, name: str) -> bool:
+def has_endpoints(up: ClusterUp, name: str) -> bool:
     return name in up.kubectl("get", "endpoints", "-o", "name").replace("endpoints/", "").split()
 
 
-def test_service_endpoints_and_namespace_deletion(cluster: Up) -> None:
+def test_service_endpoints_and_namespace_deletion(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "shop")
     make_service(cluster, "web")
     cluster.kubectl("run", "web-1", "--image=example.org/web:1", "--labels=app=web")
@@ -73,7 +73,7 @@ def test_service_endpoints_and_namespace_deletion(cluster: Up) -> None:
     assert "shop" not in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_pods_are_scheduled(cluster: Up) -> None:
+def test_pods_are_scheduled(cluster: ClusterUp) -> None:
     ready = {"type": "Ready", "status": "True"}
     node = {
         "apiVersion": "v1",
@@ -88,7 +88,7 @@ def test_pods_are_scheduled(cluster: Up) -> None:
     cluster.kubectl("delete", "node", "machine")
 
 
-def test_every_namespace_has_the_ca_and_certificates_are_signed(cluster: Up) -> None:
+def test_every_namespace_has_the_ca_and_certificates_are_signed(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "known")
     authority = (cluster.folder / "ca.crt").read_text()
     kept = (
@@ -212,7 +212,7 @@ def test_server_start_failure_is_reported_with_its_last_lines(tmp_path: Path) ->
         assert before not in done.stderr, "that was said in an earlier run"
 
 
-def test_managers_write_json_to_their_api_server(cluster: Up) -> None:
+def test_managers_write_json_to_their_api_server(cluster: ClusterUp) -> None:
     flags = ("--insecure-skip-tls-verify", f"--server={cluster.manager_url}")
     page = cluster.kubectl(*flags, "get", "--raw=/configz")
     chosen = {name: value for group in json.loads(page).values() for name, value in group.items()}
@@ -235,7 +235,7 @@ def test_killed_cluster_up_ends_its_children(tmp_path: Path) -> None:
         wait_for(lambda: not any(map(is_running, children)))
 
 
-def test_second_cluster_up_on_same_folder_changes_nothing(cluster: Up) -> None:
+def test_second_cluster_up_on_same_folder_changes_nothing(cluster: ClusterUp) -> None:
     before = {
         file: file.read_bytes() for file in cluster.folder.rglob("*") if file.suffix in (".kubeconfig", ".pem", ".crt")
     }
@@ -249,7 +249,7 @@ def test_second_cluster_up_on_same_folder_changes_nothing(cluster: Up) -> None:
     assert "default" in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_start_logs_no_warnings(cluster: Up) -> None:
+def test_start_logs_no_warnings(cluster: ClusterUp) -> None:
     assert cluster.logged_at_start
     warnings = [line for line in cluster.logged_at_start if line[:1] in "WE"]
     assert [line for line in warnings if 'logger="watchdog"' not in line] == []  # the machine may be busy
@@ -280,7 +280,7 @@ ALL_OF_REQUESTS = {
 
 
 @pytest.fixture
-def as_joe(cluster: Up) -> Kubectl:
+def as_joe(cluster: ClusterUp) -> Kubectl:
     """kubectl without credentials: those of Joe are his token."""
     server = f"--server={cluster.url}", f"--certificate-authority={cluster.folder / 'ca.crt'}"
     program = os.environ.get("KUBECTL", "kubectl")
@@ -292,7 +292,7 @@ def as_joe(cluster: Up) -> Kubectl:
     return kubectl
 
 
-def test_signing_permissions_do_not_make_an_admin(cluster: Up, as_joe: Kubectl, tmp_path: Path) -> None:
+def test_signing_permissions_do_not_make_an_admin(cluster: ClusterUp, as_joe: Kubectl, tmp_path: Path) -> None:
     token, role = f"--token={JOE}", tmp_path / "role.json"
     role.write_text(json.dumps(ALL_OF_REQUESTS))
     cluster.kubectl("apply", "-f", str(role))
@@ -318,7 +318,9 @@ def test_signing_permissions_do_not_make_an_admin(cluster: Up, as_joe: Kubectl, 
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
-def test_only_the_client_ca_authenticates_clients(cluster: Up, as_joe: Kubectl, tmp_path: Path, authority: str) -> None:
+def test_only_the_client_ca_authenticates_clients(
+    cluster: ClusterUp, as_joe: Kubectl, tmp_path: Path, authority: str
+) -> None:
     issued = tmp_path / "eve.crt", tmp_path / "eve.key"
     pair = KeyPair(
         (cluster.folder / f"{authority}.crt").read_bytes(), (cluster.folder / f"{authority}.key").read_bytes()

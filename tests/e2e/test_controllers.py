@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl", "openssl")]
 
@@ -23,7 +23,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 class User:
     """Uses a cluster by kubectl."""
 
-    def __init__(self, cluster: Up) -> None:
+    def __init__(self, cluster: ClusterUp) -> None:
         self.folder, self.url = cluster.folder, cluster.url
 
     def run(self, *words: str, stdin: Tree | None = None, config: str = "") -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ class User:
 
 
 @pytest.fixture
-def up(cluster: Up) -> User:
+def up(cluster: ClusterUp) -> User:
     """The admin of the cluster that all share."""
     return User(cluster)
 

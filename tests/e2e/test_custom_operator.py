@@ -59,10 +59,10 @@ class Operator:
 
     def _listen(self, output: Any) -> None:
         for line in output:
-            self._hear(line.rstrip())
-        self._hear("it ended")
+            self._record(line.rstrip())
+        self._record("it ended")
 
-    def _hear(self, line: str) -> None:
+    def _record(self, line: str) -> None:
         with self._heard:
             self.said.append(line)
             self._heard.notify_all()

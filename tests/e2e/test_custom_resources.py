@@ -72,16 +72,18 @@ class TestKubectl:
         assert "size\t<integer> -required-" in told
         assert "How many people she takes." in kubectl("explain", f"boats.{boats}.spec.size")
 
-    def test_apply_reports_validation_errors(self, boats: str, refused: Kubectl, namespace: str) -> None:
+    def test_apply_reports_validation_errors(self, boats: str, kubectl_error: Kubectl, namespace: str) -> None:
         def say(tree: Any) -> str:
-            return refused("apply", "-n", namespace, "-f", "-", stdin=tree)
+            return kubectl_error("apply", "-n", namespace, "-f", "-", stdin=tree)
 
         assert "more than 2 people" in say(boat(boats, "full", size=2, crew=3))
         assert "spec.size in body should be greater than or equal to 1" in say(boat(boats, "none", size=0))
         assert 'unknown field "spec.wings"' in say(boat(boats, "plane", wings=2))
         assert "spec.size: Required value" in say(boat(boats, "bare") | {"spec": {}})
 
-    def test_apply_again_and_diff(self, fleet: Kubectl, boats: str, run: Any, refused: Kubectl, namespace: str) -> None:
+    def test_apply_again_and_diff(
+        self, fleet: Kubectl, boats: str, run: Any, kubectl_error: Kubectl, namespace: str
+    ) -> None:
         masts = [{"name": "main", "height": 9}]
         wanted = boat(boats, "anna", size=5, masts=masts)
         code, out, _ = run("diff", "-n", namespace, "-f", "-", stdin=wanted)
@@ -90,15 +92,15 @@ class TestKubectl:
         assert run("diff", "-n", namespace, "-f", "-", stdin=wanted)[0] == 0
         assert fleet("apply", "-f", "-", stdin=wanted).endswith("unchanged")
         moved = boat(boats, "anna", size=5, masts=masts, home="Rome")
-        assert "spec.home: Invalid value" in refused("apply", "-n", namespace, "-f", "-", stdin=moved)
+        assert "spec.home: Invalid value" in kubectl_error("apply", "-n", namespace, "-f", "-", stdin=moved)
 
-    def test_server_side_apply(self, boats: str, kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
+    def test_server_side_apply(self, boats: str, kubectl: Kubectl, kubectl_error: Kubectl, namespace: str) -> None:
         def words(manager: str) -> list[str]:
             return ["apply", "--server-side", f"--field-manager={manager}", "-n", namespace, "-f", "-"]
 
         kubectl(*words("a"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 9}]))
         kubectl(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "fore", "height": 5}]))
-        told = refused(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 8}]))
+        told = kubectl_error(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 8}]))
         assert 'conflict with "a": .spec.masts[name="main"].height' in told
         kubectl(*words("a"), stdin=boat(boats, "eva"))
         shown = json.loads(kubectl("get", f"boats.{boats}", "eva", "-n", namespace, "-o", "json"))

@@ -166,7 +166,7 @@ class Load:
         await asyncio.sleep(0.05)
 
 
-async def keep(work: Callable[[], Awaitable[None]], until: asyncio.Event) -> None:
+async def repeat(work: Callable[[], Awaitable[None]], until: asyncio.Event) -> None:
     while not until.is_set():
         await work()
 
@@ -231,7 +231,7 @@ async def listed(server: Server, path: str) -> Any:
     raise AssertionError(f"{path} is not answered")
 
 
-async def trial(folder: Path, faults: int, pause: float, seed: int) -> None:
+async def run_faults(folder: Path, faults: int, pause: float, seed: int) -> None:
     with running(3) as etcd:
         async with servers_on(etcd, 3, folder) as servers:
             await prepare(servers[0])
@@ -242,7 +242,7 @@ async def trial(folder: Path, faults: int, pause: float, seed: int) -> None:
             async with asyncio.TaskGroup() as group:
                 following = [group.create_task(watcher.run()) for watcher in watchers]
                 works = [load.write] * 6 + [load.serve, load.serve, load.fill, load.fill]
-                writing = [group.create_task(keep(work, until)) for work in works]
+                writing = [group.create_task(repeat(work, until)) for work in works]
                 kinds: list[Callable[[], Awaitable[None]]] = [
                     lambda: killed(rng.choice(servers), pause),
                     lambda: paused(rng.choice(servers), pause),
@@ -257,7 +257,7 @@ async def trial(folder: Path, faults: int, pause: float, seed: int) -> None:
                 for task in writing:
                     await task
                 etcd.settle()
-                await judge(servers, watchers, load)
+                await check_history(servers, watchers, load)
                 for task in following:
                     task.cancel()
             print(f"acknowledged {len(load.acknowledged)}, services {len(load.services)}, answers {load.answers}")
@@ -273,7 +273,7 @@ async def prepare(server: Server) -> None:
     assert (await server.ask("PUT", f"{quotas}/q/status", quota))[0] == 200
 
 
-async def judge(servers: list[Server], watchers: list[Watcher], load: Load) -> None:
+async def check_history(servers: list[Server], watchers: list[Watcher], load: Load) -> None:
     lists = [await listed(server, CONFIGS) for server in servers]
     states = [{item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in one["items"]} for one in lists]
     assert states[0] == states[1] == states[2]
@@ -295,10 +295,10 @@ async def judge(servers: list[Server], watchers: list[Watcher], load: Load) -> N
         assert told == {name: revision for name, revision in there.items() if name in told or revision <= newest}
     assert len({tuple(watcher.events) for watcher in watchers}) == 1
     assert len(load.acknowledged) > 50
-    await judge_allocations(servers[1], load)
+    await check_allocations(servers[1], load)
 
 
-async def judge_allocations(server: Server, load: Load) -> None:
+async def check_allocations(server: Server, load: Load) -> None:
     services = (await listed(server, SERVICES))["items"]
     names = {service["metadata"]["name"] for service in services}
     assert {service["metadata"]["name"] for service in load.services} <= names
@@ -312,10 +312,10 @@ async def judge_allocations(server: Server, load: Load) -> None:
 
 
 async def test_failing_servers_lose_nothing(tmp_path: Path) -> None:
-    await trial(tmp_path, faults=4, pause=0.5, seed=1)
+    await run_faults(tmp_path, faults=4, pause=0.5, seed=1)
 
 
 @pytest.mark.long
 async def test_servers_failing_for_long_lose_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", "7"))
-    await trial(tmp_path, faults=int(os.environ.get("FAULTS", "60")), pause=3.0, seed=seed)
+    await run_faults(tmp_path, faults=int(os.environ.get("FAULTS", "60")), pause=3.0, seed=seed)

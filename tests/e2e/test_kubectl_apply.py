@@ -135,12 +135,12 @@ def test_apply_without_last_applied_keeps_other_fields(kubectl: Kubectl, web: st
     assert field(web, ".metadata.annotations.someone") == "else"
 
 
-def test_apply_rejects_immutable_fields(web: str, refused: Kubectl, field: Kubectl) -> None:
+def test_apply_rejects_immutable_fields(web: str, kubectl_error: Kubectl, field: Kubectl) -> None:
     wanted = json.loads(json.dumps(DEPLOYMENT))
     wanted["spec"]["selector"]["matchLabels"] = {"app": "other"}
     wanted["spec"]["template"]["metadata"]["labels"] = {"app": "other"}
     before = field(web, ".metadata.resourceVersion")
-    said = refused("apply", "-n", web, "-f", "-", "--validate=false", stdin=wanted)
+    said = kubectl_error("apply", "-n", web, "-f", "-", "--validate=false", stdin=wanted)
     assert said.startswith('The Deployment "web" is invalid: spec.selector: Invalid value: ')
     assert said.endswith("field is immutable")
     assert field(web, ".metadata.resourceVersion") == before
@@ -167,10 +167,10 @@ def test_merge_patches_replace_lists(kubectl: Kubectl, web: str, field: Kubectl)
     assert field(web, ".metadata.labels") == '{"app":"web"}'
 
 
-def test_json_patch_test_is_checked_first(kubectl: Kubectl, refused: Kubectl, web: str, field: Kubectl) -> None:
+def test_json_patch_test_is_checked_first(kubectl: Kubectl, kubectl_error: Kubectl, web: str, field: Kubectl) -> None:
     change = {"op": "replace", "path": "/spec/replicas", "value": 4}
     wrong = [{"op": "test", "path": "/spec/replicas", "value": 3}, change]
-    said = refused("patch", "deployment", "web", "-n", web, "--type=json", "-p", json.dumps(wrong))
+    said = kubectl_error("patch", "deployment", "web", "-n", web, "--type=json", "-p", json.dumps(wrong))
     assert said.startswith("The request is invalid: ")
     assert field(web, ".spec.replicas") == "2"
     right = [{"op": "test", "path": "/spec/replicas", "value": 2}, change]
@@ -186,10 +186,10 @@ def test_json_patch_test_is_checked_first(kubectl: Kubectl, refused: Kubectl, we
     ],
 )
 def test_patch_with_wrong_value_is_rejected(
-    refused: Kubectl, web: str, field: Kubectl, replicas: str, said: str
+    kubectl_error: Kubectl, web: str, field: Kubectl, replicas: str, said: str
 ) -> None:
     patch = f'{{"spec":{{"replicas":{replicas}}}}}'
-    complaint = refused("patch", "deployment", "web", "-n", web, "--type=merge", "-p", patch)
+    complaint = kubectl_error("patch", "deployment", "web", "-n", web, "--type=merge", "-p", patch)
     assert complaint.startswith(said)
     assert field(web, ".spec.replicas") == "2"
 
@@ -204,23 +204,23 @@ def test_status_is_patched_separately(kubectl: Kubectl, web: str, field: Kubectl
     assert field(web, ".metadata.generation") == "1"
 
 
-def test_edit_with_script(kubectl: Kubectl, refused: Kubectl, web: str, field: Kubectl) -> None:
+def test_edit_with_script(kubectl: Kubectl, kubectl_error: Kubectl, web: str, field: Kubectl) -> None:
     said = kubectl("edit", "deployment", "web", "-n", web, editor="sed -i s/web:1/web:3/")
     assert said == "deployment.apps/web edited"
     assert field(web, ".spec.template.spec.containers[0].image") == "web:3"
     assert kubectl("edit", "deployment", "web", "-n", web, editor="true") == ""
     # kubectl asks again with the refusal in the file, and gives up when nothing changes any more
     wrong = """sh -c 'grep -q "replicas: -2" $0 || sed -i "s/replicas: 2/replicas: -2/" $0'"""
-    assert "is invalid" in refused("edit", "deployment", "web", "-n", web, editor=wrong)
+    assert "is invalid" in kubectl_error("edit", "deployment", "web", "-n", web, editor=wrong)
     assert field(web, ".spec.replicas") == "2"
 
 
-def test_replace_needs_the_latest_version(kubectl: Kubectl, refused: Kubectl, web: str, field: Kubectl) -> None:
+def test_replace_needs_the_latest_version(kubectl: Kubectl, kubectl_error: Kubectl, web: str, field: Kubectl) -> None:
     seen = json.loads(kubectl("get", "deployment", "web", "-n", web, "-o", "json"))
     seen["spec"]["replicas"] = 3
     assert kubectl("replace", "-f", "-", "--validate=false", stdin=seen) == "deployment.apps/web replaced"
     seen["spec"]["replicas"] = 8
-    said = refused("replace", "-f", "-", "--validate=false", stdin=seen)
+    said = kubectl_error("replace", "-f", "-", "--validate=false", stdin=seen)
     assert said.startswith("Error from server (Conflict): ")
     assert said.endswith(
         'Operation cannot be fulfilled on deployments.apps "web": the object has been modified; '

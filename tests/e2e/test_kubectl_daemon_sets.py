@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
@@ -37,7 +37,7 @@ MANIFEST = {
 class Kubelets:
     """The nodes of this test: they run the pods that are for them."""
 
-    def __init__(self, cluster: Up) -> None:
+    def __init__(self, cluster: ClusterUp) -> None:
         self._cluster = cluster
         self._over = Event()
         self._thread = Thread(target=self._run)
@@ -73,7 +73,7 @@ class Kubelets:
 
 
 @pytest.fixture
-def kubelets(cluster: Up) -> Iterator[Kubelets]:
+def kubelets(cluster: ClusterUp) -> Iterator[Kubelets]:
     cluster.kubectl("create", "namespace", "daemons")
     for name in NODES:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"for": "agents"}}}
@@ -93,21 +93,21 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def roll(cluster: Up, verb: str, *words: str) -> str:
+def roll(cluster: ClusterUp, verb: str, *words: str) -> str:
     return cluster.kubectl("rollout", verb, "daemonset/agent", SPACE, *words)
 
 
-def revisions(cluster: Up) -> list[list[str]]:
+def revisions(cluster: ClusterUp) -> list[list[str]]:
     """The number and the cause of each revision."""
     return [line.split() for line in roll(cluster, "history").splitlines()[2:] if line]
 
 
-def images(cluster: Up) -> list[str]:
+def images(cluster: ClusterUp) -> list[str]:
     found = cluster.kubectl("get", "pods", SPACE, "-o", "jsonpath={.items[*].spec.containers[0].image}")
     return sorted(found.split())
 
 
-def test_rollouts_and_drain(cluster: Up, kubelets: Kubelets) -> None:
+def test_rollouts_and_drain(cluster: ClusterUp, kubelets: Kubelets) -> None:
     cluster.kubectl("create", SPACE, "-f", "-", stdin=json.dumps(MANIFEST))
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
     assert images(cluster) == ["example.org/agent:1"] * 2

@@ -67,15 +67,15 @@ def test_explain_describes_common_fields(kubectl: Kubectl, path: str) -> None:
     assert [before for before, line in pairwise(told.splitlines()) if "<no description>" in line] == []
 
 
-def test_explain_of_unknown_field_fails(refused: Kubectl) -> None:
-    assert 'field "bogus" does not exist' in refused("explain", "pod.spec.bogus")
+def test_explain_of_unknown_field_fails(kubectl_error: Kubectl) -> None:
+    assert 'field "bogus" does not exist' in kubectl_error("explain", "pod.spec.bogus")
 
 
 @pytest.mark.parametrize("level", ["true", "strict"])
 @pytest.mark.parametrize("command", ["apply", "create"])
-def test_unknown_fields_are_rejected(refused: Kubectl, namespace: str, command: str, level: str) -> None:
+def test_unknown_fields_are_rejected(kubectl_error: Kubectl, namespace: str, command: str, level: str) -> None:
     """API concepts, Field validation, rule 3."""
-    said = refused(command, "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
+    said = kubectl_error(command, "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
     assert f"strict decoding error: {COMPLAINT}" in said
 
 

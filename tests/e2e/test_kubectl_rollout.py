@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
@@ -24,22 +24,22 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def revisions(cluster: Up) -> list[str]:
+def revisions(cluster: ClusterUp) -> list[str]:
     lines = cluster.kubectl("rollout", "history", "deployment/web", SPACE).splitlines()
     return [line.split()[0] for line in lines[2:] if line]
 
 
-def images(cluster: Up) -> list[str]:
+def images(cluster: ClusterUp) -> list[str]:
     """The image of each pod."""
     found = cluster.kubectl("get", "pods", SPACE, "-o", "jsonpath={.items[*].spec.containers[0].image}")
     return sorted(found.split())
 
 
-def roll(cluster: Up, verb: str, *words: str) -> str:
+def roll(cluster: ClusterUp, verb: str, *words: str) -> str:
     return cluster.kubectl("rollout", verb, "deployment/web", SPACE, *words)
 
 
-def test_rollouts(cluster: Up) -> None:
+def test_rollouts(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "rollout")
     cluster.kubectl("create", "deployment", "web", "--image=example.org/web:1", "--replicas=0", SPACE)
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
@@ -63,7 +63,7 @@ def test_rollouts(cluster: Up) -> None:
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
 
 
-def test_rollouts_of_stateful_sets(cluster: Up, tmp_path: Path) -> None:
+def test_rollouts_of_stateful_sets(cluster: ClusterUp, tmp_path: Path) -> None:
     labels = {"app": "db"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "db", "image": "example.org/db:1"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "serviceName": "db", "template": template}

@@ -77,11 +77,11 @@ def test_repeated_apply_and_changes(apply, owners, kubectl, namespace) -> None:
     assert owners().keys() == {("kubectl", "Apply")}
 
 
-def test_conflicts_are_reported_and_can_be_forced(apply, owners, refused, kubectl, namespace) -> None:
+def test_conflicts_are_reported_and_can_be_forced(apply, owners, kubectl_error, kubectl, namespace) -> None:
     apply(WEB)
     kubectl("scale", "deployment/web", "-n", namespace, "--replicas=4")
     kubectl("set", "image", "deployment/web", "-n", namespace, "web=web:9")
-    told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
+    told = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
     assert told.startswith("error: Apply failed with 2 conflicts: ")
     assert 'conflicts with "kubectl" with subresource "scale" using apps/v1:\n- .spec.replicas\n' in told
     assert f'conflicts with "kubectl-set" using apps/v1:\n- {IMAGE}\n' in told
@@ -89,13 +89,13 @@ def test_conflicts_are_reported_and_can_be_forced(apply, owners, refused, kubect
     assert owners().keys() == {("kubectl", "Apply")}
 
 
-def test_managers_share_equal_fields(apply, owners, refused, namespace) -> None:
+def test_managers_share_equal_fields(apply, owners, kubectl_error, namespace) -> None:
     apply(WEB)
     apply(WEB, "--field-manager=other")
     found = owners()
     assert found["kubectl", "Apply"] == found["other", "Apply"]
     apply(web(None), "--field-manager=other")
-    told = refused("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
+    told = kubectl_error("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
     assert told.startswith('error: Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas')
 
 
@@ -130,10 +130,10 @@ def test_managed_fields_are_shown_on_request(apply, kubectl, namespace) -> None:
     assert (entry["manager"], entry["operation"], entry["fieldsType"]) == ("kubectl", "Apply", "FieldsV1")
 
 
-def test_unknown_field_is_rejected(refused, namespace) -> None:
+def test_unknown_field_is_rejected(kubectl_error, namespace) -> None:
     tree = web()
     tree["spec"]["replicaz"] = 3
-    told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
+    told = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
     assert ".spec.replicaz: field not declared in schema" in told
 
 

@@ -70,8 +70,8 @@ def test_expose_allocates_address_and_port(kubectl: Kubectl, namespace: str, dep
     assert (after["clusterIP"], "nodePort" in after["ports"][0]) == (spec["clusterIP"], False)
 
 
-def test_allocated_address_is_rejected(kubectl: Kubectl, refused: Callable[..., str], namespace: str) -> None:
-    found = refused("-n", namespace, "create", "service", "clusterip", "a", "--clusterip=10.0.0.1", "--tcp=80")
+def test_allocated_address_is_rejected(kubectl: Kubectl, kubectl_error: Callable[..., str], namespace: str) -> None:
+    found = kubectl_error("-n", namespace, "create", "service", "clusterip", "a", "--clusterip=10.0.0.1", "--tcp=80")
     assert "failed to allocate IP 10.0.0.1: provided IP is already allocated" in found
 
 
@@ -165,13 +165,13 @@ def test_debug_waits_for_its_container(
 
 
 @pytest.mark.since(32)
-def test_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str) -> None:
+def test_pod_is_resized(kubectl: Kubectl, kubectl_error: Callable[..., str], namespace: str, pod: str) -> None:
     wanted = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}}
     kubectl("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
     path = "jsonpath={.spec.containers[0].resources.requests.cpu}"
     assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "200m"
     wanted["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Mi"}, "requests": {"cpu": "1"}}
-    found = refused("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
+    found = kubectl_error("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
     assert "QOS Class may not change" in found
 
 
@@ -190,16 +190,16 @@ def test_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespace
     ids=lambda arguments: "-".join(arguments[:2]),
 )
 def test_node_requests_fail_without_node_address(
-    kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str, arguments: tuple[str, ...]
+    kubectl: Kubectl, kubectl_error: Callable[..., str], namespace: str, pod: str, arguments: tuple[str, ...]
 ) -> None:
     named = [word.replace("POD", pod).replace("NS", namespace) for word in arguments]
     why = "address not allowed" if "/pods/" in named[-1] else NO_ADDRESS
-    assert why in refused("-n", namespace, *named)
+    assert why in kubectl_error("-n", namespace, *named)
     absent = [word.replace(pod, "nobody").replace("default", "nobody") for word in named]
-    assert "not found" in refused("-n", namespace, *absent)
+    assert "not found" in kubectl_error("-n", namespace, *absent)
 
 
-def test_field_selectors(kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str) -> None:
+def test_field_selectors(kubectl: Kubectl, kubectl_error: Callable[..., str], namespace: str, pod: str) -> None:
     def names(selector: str) -> list[str]:
         shown = kubectl("-n", namespace, "get", "pods", f"--field-selector={selector}", "-o", "name")
         return shown.split()
@@ -207,7 +207,7 @@ def test_field_selectors(kubectl: Kubectl, refused: Callable[..., str], namespac
     for selector in (f"spec.nodeName={pod}", "status.phase!=Pending", f"metadata.name={pod},spec.restartPolicy=Always"):
         assert names(selector) == [f"pod/{pod}"]
     assert names("status.phase=Pending") == []
-    found = refused("-n", namespace, "get", "pods", "--field-selector=spec.color=red")
+    found = kubectl_error("-n", namespace, "get", "pods", "--field-selector=spec.color=red")
     assert found.endswith("field label not supported: spec.color")
 
 

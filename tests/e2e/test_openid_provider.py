@@ -92,7 +92,7 @@ class Cluster:
         document = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
         self.file.write_text(json.dumps({**document, "jwt": [authenticator]}))
 
-    def who(self, token: str) -> dict[str, Any]:
+    def user(self, token: str) -> dict[str, Any]:
         """The user that a token makes; nothing if it is refused."""
         context = ssl.create_default_context(cafile=str(self.process.folder / "ca.crt"))
         connection = http.client.HTTPSConnection("127.0.0.1", self.process.port, timeout=30, context=context)
@@ -104,10 +104,10 @@ class Cluster:
         user: dict[str, Any] = found["status"]["userInfo"] if answer.status == 201 else {}
         return user
 
-    def soon(self, token: str, name: str) -> bool:
+    def becomes(self, token: str, name: str) -> bool:
         """Whether a token makes this user within twenty seconds; no name stands for nobody."""
         for _ in range(100):
-            if self.who(token).get("username", "") == name:
+            if self.user(token).get("username", "") == name:
                 return True
             time.sleep(0.2)
         return False
@@ -130,24 +130,24 @@ def cluster(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def test_login_maps_claims_to_user(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org", roles=["dev", "ops"], department="sales")
-    assert cluster.who(token) == {
+    assert cluster.user(token) == {
         "username": "oidc:jane@example.org",
         "groups": ["dev", "ops", "system:authenticated"],
         "extra": {"example.org/department": ["sales"]},
     }
-    assert cluster.who(provider.login("joe", email="joe@example.org", blocked=True)) == {}
-    assert cluster.who(provider.login("jim", email="jim@example.org", email_verified=False)) == {}
+    assert cluster.user(provider.login("joe", email="joe@example.org", blocked=True)) == {}
+    assert cluster.user(provider.login("jim", email="jim@example.org", email_verified=False)) == {}
 
 
 def test_tokens_of_other_clients_and_issuers_are_rejected(provider: Provider, cluster: Cluster) -> None:
-    assert cluster.who(provider.login("jane", email="jane@example.org", client="another")) == {}
-    assert cluster.who(provider.login("jane", host="localhost", email="jane@example.org")) == {}
+    assert cluster.user(provider.login("jane", email="jane@example.org", client="another")) == {}
+    assert cluster.user(provider.login("jane", host="localhost", email="jane@example.org")) == {}
 
 
 def test_forged_tokens_are_rejected(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org")
     header, payload, signature = token.split(".")
-    assert cluster.who(token)
+    assert cluster.user(token)
     (key,) = json.loads(provider.ask("GET", "/jwks")[0])["keys"]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     root = b64(json.dumps({**claims, "email": "root@example.org"}))
@@ -160,28 +160,28 @@ def test_forged_tokens_are_rejected(provider: Provider, cluster: Cluster) -> Non
         f"{header}.{payload}.{signature[:-2]}",
         f"{header}.{payload}.",
     ):
-        assert cluster.who(forged) == {}
+        assert cluster.user(forged) == {}
 
 
 def test_changed_file_takes_effect(provider: Provider, cluster: Cluster) -> None:
     cluster.file.write_text("{")
     time.sleep(2)
-    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
+    assert cluster.user(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
     cluster.configure("other:")
     time.sleep(2)
-    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "other:jane@example.org"
+    assert cluster.user(provider.login("jane", email="jane@example.org"))["username"] == "other:jane@example.org"
     cluster.configure("oidc:")
     time.sleep(2)
-    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
+    assert cluster.user(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
 
 
 def test_new_key_is_found_and_old_key_rejected(provider: Provider, cluster: Cluster) -> None:
     before = provider.login("jane", email="jane@example.org")
     provider.stop()
-    assert cluster.who(before), "keys that are known outlive an outage"
+    assert cluster.user(before), "keys that are known outlive an outage"
     provider.start()
-    assert cluster.soon(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
-    assert cluster.soon(before, "")
+    assert cluster.becomes(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
+    assert cluster.becomes(before, "")
 
 
 def test_server_starts_without_provider_and_finds_it_later(provider: Provider, cluster: Cluster) -> None:
@@ -189,9 +189,9 @@ def test_server_starts_without_provider_and_finds_it_later(provider: Provider, c
     cluster.process.stop()
     provider.stop()
     cluster.process.start()
-    assert cluster.who(token) == {}
+    assert cluster.user(token) == {}
     provider.start()
-    assert cluster.soon(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
+    assert cluster.becomes(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
 
 
 def b64(data: str | bytes) -> str:

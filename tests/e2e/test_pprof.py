@@ -92,9 +92,9 @@ def manager(
 
 
 @pytest.fixture
-def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], numbers: Iterator[int]) -> Iterator[None]:
+def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], counter: Iterator[int]) -> Iterator[None]:
     """Services that are made, one after the other, as long as the test lasts."""
-    series = f"pprof-{next(numbers)}"
+    series = f"pprof-{next(counter)}"
     specs = [{"ports": [{"port": 80}], "selector": {"app": f"{series}-{number}"}} for number in range(1000)]
     labels = {"series": series}
     services = [

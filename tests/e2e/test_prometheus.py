@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from tests.e2e.conftest import Up, free_port
+from tests.e2e.conftest import ClusterUp, free_port
 
 pytestmark = [
     pytest.mark.e2e,
@@ -114,7 +114,7 @@ KNOWN_COMPLAINTS = {
 class Setup:
     """The managers of a cluster, and a Prometheus that scrapes them as the holder of a token."""
 
-    def __init__(self, folder: Path, cluster: Up) -> None:
+    def __init__(self, folder: Path, cluster: ClusterUp) -> None:
         self.folder, self.port, self.cluster = folder, free_port(), cluster
         self.kubectl = cluster.kubectl
         first = int(cluster.manager_url.rpartition(":")[2])
@@ -196,7 +196,7 @@ class Setup:
 
 
 @pytest.fixture(scope="session")
-def setup(tmp_path_factory: pytest.TempPathFactory, cluster: Up) -> Iterator[Setup]:
+def setup(tmp_path_factory: pytest.TempPathFactory, cluster: ClusterUp) -> Iterator[Setup]:
     for program in ("prometheus", "promtool", "kubectl"):
         assert shutil.which(program), f"these tests need {program}"
     running = Setup(tmp_path_factory.mktemp("prometheus"), cluster)

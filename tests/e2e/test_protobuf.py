@@ -159,10 +159,10 @@ def test_reviews(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods") == "yes"
 
 
-def test_errors_in_protobuf_are_shown(refused: Kubectl, namespace: str) -> None:
-    said = refused("create", "configmap", "Bad_Name", "-n", namespace)
+def test_errors_in_protobuf_are_shown(kubectl_error: Kubectl, namespace: str) -> None:
+    said = kubectl_error("create", "configmap", "Bad_Name", "-n", namespace)
     assert 'metadata.name: Invalid value: "Bad_Name"' in said
-    said = refused("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
+    said = kubectl_error("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
     assert said.endswith('namespaces "nowhere" not found')
 
 

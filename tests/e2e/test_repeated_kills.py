@@ -185,7 +185,7 @@ class Watcher:
                 return
 
 
-async def kill_again_and_again(server: Any, kills: int, stop: asyncio.Event) -> None:
+async def kill_repeatedly(server: Any, kills: int, stop: asyncio.Event) -> None:
     chance = random.Random(0)
     for _ in range(kills):
         await asyncio.sleep(chance.uniform(0.05, 0.3))
@@ -209,7 +209,7 @@ async def http(own_server: Any, tmp_path: Path) -> Any:
         yield session
 
 
-def written(writers: list[Writer]) -> Iterator[Event]:
+def acknowledged_writes(writers: list[Writer]) -> Iterator[Event]:
     for writer in writers:
         yield from writer.acknowledged
 
@@ -227,7 +227,7 @@ async def test_repeated_kills_lose_no_writes_and_no_events(own_server: Any, http
         async with asyncio.TaskGroup() as writing:
             for writer in writers:
                 writing.create_task(writer.run(stop))
-            writing.create_task(kill_again_and_again(own_server, kills, stop))
+            writing.create_task(kill_repeatedly(own_server, kills, stop))
         metadata = {"name": "last", "labels": {"half": "even"}, "annotations": {"value": ""}}
         async with (await http()).post(PATH, json={"metadata": metadata}) as answer:
             assert answer.status == 201
@@ -246,7 +246,7 @@ async def test_repeated_kills_lose_no_writes_and_no_events(own_server: Any, http
     evens = {f"w{number}-{key}" for number in range(0, WRITERS, 2) for key in range(KEYS)} | {"last"}
     assert even.events == [event for event in events if event.what.name in evens]
     # every acknowledged write was seen; what else was seen had been tried, once each
-    acknowledged = set(written(writers))
+    acknowledged = set(acknowledged_writes(writers))
     seen = set(events[:-1])
     assert acknowledged <= seen
     others = Counter(event.what for event in seen - acknowledged)

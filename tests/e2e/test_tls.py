@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
 CA = tls.make_ca("ca")
 
 
-async def who(request: Request) -> Response:
+async def client_name(request: Request) -> Response:
     return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
 
 
@@ -43,7 +43,7 @@ async def server(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServ
         tls_private_key_file=key,
         tls_sni_cert_key=(other,),
     )
-    made = pages_server(who, options, trust, "a-program")
+    made = pages_server(client_name, options, trust, "a-program")
     assert made is not None
     await made.start()
     yield made

@@ -25,7 +25,7 @@ POD = {
 }
 
 
-def said(token: str) -> dict[str, Any]:
+def claims_of(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
     found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return found
@@ -47,7 +47,7 @@ def as_holder(server: Any) -> tuple[str, ...]:
 
 def test_kubectl_creates_and_uses_a_token(kubectl: Kubectl, robot: str, as_holder: tuple[str, ...]) -> None:
     token = kubectl("create", "token", "robot", "-n", robot, "--duration=20m")
-    claims = said(token)
+    claims = claims_of(token)
     assert (claims["iss"], claims["aud"], claims["exp"] - claims["iat"]) == (ISSUER, [ISSUER], 1200)
     user = json.loads(kubectl(*as_holder, f"--token={token}", "auth", "whoami", "-o", "json"))["status"]["userInfo"]
     assert user["username"] == f"system:serviceaccount:{robot}:robot"
@@ -56,32 +56,32 @@ def test_kubectl_creates_and_uses_a_token(kubectl: Kubectl, robot: str, as_holde
 
 
 def test_token_is_invalid_after_account_is_deleted(
-    kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...]
+    kubectl: Kubectl, kubectl_error: Kubectl, robot: str, as_holder: tuple[str, ...]
 ) -> None:
     shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot)}"
     assert kubectl(*as_holder, shown, "auth", "whoami")
     kubectl("delete", "serviceaccount", "robot", "-n", robot)
-    assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
+    assert "Unauthorized" in kubectl_error(*as_holder, shown, "auth", "whoami")
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Secret"])
 def test_kubectl_creates_a_bound_token(
-    kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...], kind: str
+    kubectl: Kubectl, kubectl_error: Kubectl, robot: str, as_holder: tuple[str, ...], kind: str
 ) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "p"}}
     kubectl("create", "-n", robot, "-f", "-", "--validate=false", stdin=POD if kind == "Pod" else secret)
     bound = (f"--bound-object-kind={kind}", "--bound-object-name=p")
     shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot, *bound)}"
     assert kubectl(*as_holder, shown, "auth", "whoami")
-    other = refused("create", "token", "robot", "-n", robot, *bound, "--bound-object-uid=other")
+    other = kubectl_error("create", "token", "robot", "-n", robot, *bound, "--bound-object-uid=other")
     assert "the UID in the bound object reference (other)" in other
     kubectl("delete", kind.lower(), "p", "-n", robot, "--now")
-    assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
+    assert "Unauthorized" in kubectl_error(*as_holder, shown, "auth", "whoami")
 
 
-def test_kubectl_reports_token_errors(refused: Kubectl, robot: str) -> None:
-    assert "spec.expirationSeconds" in refused("create", "token", "robot", "-n", robot, "--duration=1m")
-    assert 'serviceaccounts "nobody" not found' in refused("create", "token", "nobody", "-n", robot)
+def test_kubectl_reports_token_errors(kubectl_error: Kubectl, robot: str) -> None:
+    assert "spec.expirationSeconds" in kubectl_error("create", "token", "robot", "-n", robot, "--duration=1m")
+    assert 'serviceaccounts "nobody" not found' in kubectl_error("create", "token", "nobody", "-n", robot)
 
 
 def test_official_client_requests_and_reviews_tokens(server: Any, robot: str) -> None:
@@ -89,7 +89,7 @@ def test_official_client_requests_and_reviews_tokens(server: Any, robot: str) ->
     spec = official.V1TokenRequestSpec(audiences=["vault"], expiration_seconds=700)
     asked = official.AuthenticationV1TokenRequest(spec=spec)
     answer = official.CoreV1Api(api).create_namespaced_service_account_token("robot", robot, asked)
-    assert answer.status.expiration_timestamp.timestamp() == said(answer.status.token)["exp"]
+    assert answer.status.expiration_timestamp.timestamp() == claims_of(answer.status.token)["exp"]
     for audience, good in (("vault", True), ("elsewhere", None)):
         review = official.V1TokenReview(
             spec=official.V1TokenReviewSpec(token=answer.status.token, audiences=[audience])

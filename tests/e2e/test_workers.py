@@ -17,7 +17,7 @@ import pytest
 
 from controller_manager.common.base.random import random_source
 from tests.e2e.conftest import Admin, ApiProcess
-from tests.e2e.test_repeated_kills import PATH, Attempt, State, Watcher, Writer, state_of, trust, written
+from tests.e2e.test_repeated_kills import PATH, Attempt, State, Watcher, Writer, acknowledged_writes, state_of, trust
 from tests.etcd import running
 
 pytestmark = pytest.mark.e2e
@@ -87,7 +87,7 @@ async def http(server: ApiProcess, tmp_path: Path) -> Any:
         yield session
 
 
-async def break_again_and_again(processes: Processes, faults: int, stop: asyncio.Event) -> None:
+async def break_repeatedly(processes: Processes, faults: int, stop: asyncio.Event) -> None:
     chance = random_source()
     for fault in range(faults):
         await asyncio.sleep(chance.uniform(0.2, 0.6))
@@ -117,7 +117,7 @@ async def test_failing_workers_lose_no_writes_and_no_events(server: ApiProcess, 
         async with asyncio.TaskGroup() as writing:
             for writer in writers:
                 writing.create_task(writer.run(stop))
-            writing.create_task(break_again_and_again(Processes(server), faults, stop))
+            writing.create_task(break_repeatedly(Processes(server), faults, stop))
         await _write_last(await http())
         _, late = await asyncio.wait(watches, timeout=60)
         assert not late, "a watcher does not see the last event"
@@ -133,7 +133,7 @@ async def test_failing_workers_lose_no_writes_and_no_events(server: ApiProcess, 
     assert all(before.revision < after.revision for before, after in pairwise(events))
     assert all(watcher.events == events for watcher in watchers)
     # every acknowledged write was seen; what else was seen had been tried, once each
-    acknowledged, seen = set(written(writers)), set(events[:-1])
+    acknowledged, seen = set(acknowledged_writes(writers)), set(events[:-1])
     assert acknowledged <= seen
     others = Counter(event.what for event in seen - acknowledged)
     assert others <= Counter(attempt for writer in writers for attempt in writer.unknown)
@@ -217,7 +217,7 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-class Impatient(ApiProcess):
+class ImpatientServer(ApiProcess):
     """Takes what is silent for three seconds to hang."""
 
     PROGRAM = (
@@ -232,7 +232,7 @@ main.main()
 
 
 async def test_hanging_worker_is_killed_and_restarted(tmp_path: Path) -> None:
-    server = Impatient(tmp_path / "data", "--workers=2")
+    server = ImpatientServer(tmp_path / "data", "--workers=2")
     try:
         await _hang(server, tmp_path)
     finally:

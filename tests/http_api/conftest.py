@@ -16,9 +16,9 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
-from tests.apiserver_stub.etcd_storage import new_prefix, note_start, storage_as_after_start
+from tests.apiserver_stub.etcd_storage import etcd_storage_after_start, new_prefix, record_start
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.multi_worker_server import new_log, server_on
+from tests.apiserver_stub.multi_worker_server import build_server, new_backend
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -109,7 +109,7 @@ async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
     """
     flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-    new = partial(new_log, storage or _CHOSEN[0]) if storage in ("", "sqlite") else MemoryBackend
+    new = partial(new_backend, storage or _CHOSEN[0]) if storage in ("", "sqlite") else MemoryBackend
     storage = storage or _CHOSEN[0]
     if storage == "etcd" and not is_virtual:
         async with _on_etcd(flags) as api:
@@ -118,7 +118,7 @@ async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
     log = new()
     if not is_virtual and flags in _FIRST_STARTS:
         log.adopt(_FIRST_STARTS[flags])
-    server = server_on(log, flags, storage)
+    server = build_server(log, flags, storage)
     await server.start()
     if not is_virtual:
         _FIRST_STARTS.setdefault(flags, log.copy())
@@ -128,10 +128,10 @@ async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def _on_etcd(flags: tuple[str, ...]) -> AsyncIterator[Api]:
-    storage = await storage_as_after_start(new_prefix(), flags)
+    storage = await etcd_storage_after_start(new_prefix(), flags)
     server = build(FLAGS.parse(flags), Runtime("test"), storage)
     await server.start()
-    await note_start(flags, storage)
+    await record_start(flags, storage)
     yield Api(server)
     await server.stop()
 

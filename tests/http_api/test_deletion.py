@@ -11,7 +11,7 @@ PODS = "/api/v1/namespaces/default/pods"
 HOLD = "example.org/hold"
 
 
-async def held(api: Any, *finalizers: str) -> Any:
+async def create_with_finalizers(api: Any, *finalizers: str) -> Any:
     body = {"metadata": {"name": "a", "finalizers": list(finalizers)}}
     return (await api.ask("POST", CONFIGS, body)).tree
 
@@ -33,7 +33,7 @@ async def test_object_without_finalizers_is_removed_at_once(api: Any) -> None:
 
 async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> None:
     """Table of states: live to finalizing to removed; rule 1: in any order."""
-    await held(api, "example.org/one", "example.org/two")
+    await create_with_finalizers(api, "example.org/one", "example.org/two")
     marked = (await api.delete(f"{CONFIGS}/a")).tree
     assert marked["metadata"]["deletionTimestamp"]
     assert (await api.get(f"{CONFIGS}/a")).tree["metadata"] == marked["metadata"]
@@ -47,7 +47,7 @@ async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> Non
 
 async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
     """Finalizing: only removal of finalizers leads on."""
-    await held(api, HOLD)
+    await create_with_finalizers(api, HOLD)
     await api.delete(f"{CONFIGS}/a")
     refused = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": [HOLD, "example.org/late"]}})
     assert refused.status == 422
@@ -56,7 +56,7 @@ async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
 
 async def test_deletion_timestamp_is_set_by_server_only(api: Any) -> None:
     """Object envelope: set on the first delete request, by nobody else."""
-    await held(api, HOLD)
+    await create_with_finalizers(api, HOLD)
     moment = "2030-01-01T00:00:00Z"
     await api.patch(f"{CONFIGS}/a", {"metadata": {"deletionTimestamp": moment}})
     assert "deletionTimestamp" not in (await api.get(f"{CONFIGS}/a")).tree["metadata"]
@@ -150,7 +150,7 @@ async def test_collection_is_deleted_by_selector(api: Any) -> None:
     """Verbs, rule 2: deletecollection takes selectors; what is held is only marked."""
     for name in ("b", "c"):
         await api.config(name)
-    await held(api, HOLD)
+    await create_with_finalizers(api, HOLD)
     assert (await api.delete(f"{CONFIGS}?labelSelector=of=b")).status == 200
     assert {"a", "c"} <= set((await api.get(CONFIGS)).names)
     assert "b" not in (await api.get(CONFIGS)).names

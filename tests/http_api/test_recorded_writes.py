@@ -51,9 +51,9 @@ async def test_results_match_kube_apiserver(api: Any, name: str) -> None:
     for verb, query, changes, *told in RECORDED[name]:
         method, media = METHODS[verb]
         url = collection(name) if verb == "create" else f"{collection(name)}/{good['metadata']['name']}"
-        body = json.dumps(changed(good, changes)).encode()
+        body = json.dumps(with_changes(good, changes)).encode()
         answer = await api.ask(method, f"{url}?dryRun=All{query}", body, content_type=media, user_agent="fuzz/1")
-        found = said(answer.status, answer.tree, told[-1])
+        found = result_of(answer.status, answer.tree, told[-1])
         if found != told:
             wrong.append({"changes": changes, "verb": verb, "query": query, "real": told, "ours": found})
     assert wrong == []
@@ -66,15 +66,15 @@ async def prepared(api: Any, name: str) -> Tree:
     for tree in yaml.safe_load_all(GOOD.read_text()):
         good.setdefault(f"{tree['apiVersion']}/{tree['kind']}", tree)
         if f"{tree['apiVersion']}/{tree['kind']}" in BESIDE:
-            await api.ask("POST", collection(f"{tree['apiVersion']}/{tree['kind']}"), placed(tree))
+            await api.ask("POST", collection(f"{tree['apiVersion']}/{tree['kind']}"), in_namespace(tree))
     for account in ("default", "robot"):
         await api.ask("POST", collection("v1/ServiceAccount"), {"metadata": {"name": account}})
-    tree = placed(good[name])
+    tree = in_namespace(good[name])
     await api.ask("POST", collection(name), tree)
     return tree
 
 
-def placed(tree: Tree) -> Tree:
+def in_namespace(tree: Tree) -> Tree:
     """A good object in the namespace of the recording."""
     tree = copy.deepcopy(tree)
     tree["metadata"].pop("resourceVersion", None)
@@ -92,7 +92,7 @@ def collection(name: str) -> str:
     return f"{group}/namespaces/{NAMESPACE}/{kind.plural}" if kind.namespaced else f"{group}/{kind.plural}"
 
 
-def changed(good: Tree, changes: Changes) -> Any:
+def with_changes(good: Tree, changes: Changes) -> Any:
     """The good object with changes; an empty path is the whole of it."""
     root = {"": copy.deepcopy(good)}
     for path, value in changes:
@@ -107,15 +107,15 @@ def changed(good: Tree, changes: Changes) -> Any:
     return root[""]
 
 
-def said(code: int, tree: Tree, shows: Changes) -> list[Any]:
+def result_of(code: int, tree: Tree, shows: Changes) -> list[Any]:
     """What an answer says of what was recorded."""
     if code < 400:
-        return [code, "", [], [[path, shown(tree, path)] for path, _ in shows]]
+        return [code, "", [], [[path, value_at(tree, path)] for path, _ in shows]]
     causes = {(cause.get("reason"), cause.get("field")) for cause in tree.get("details", {}).get("causes", ())}
     return [code, tree.get("reason", ""), sorted(map(list, causes)), []]
 
 
-def shown(tree: Any, path: Steps) -> Any:
+def value_at(tree: Any, path: Steps) -> Any:
     """The value at a path."""
     for step in path:
         if (type(tree) is list and int(step) >= len(tree)) or (type(tree) is dict and step not in tree):

@@ -11,7 +11,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 END = "k8s.io/initial-events-end"
 
 
-async def watched(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
+async def watch_during(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
     """The events of nine seconds, during which the acts happen one after the other."""
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(api.get(f"{CONFIGS}?watch=1&timeoutSeconds=9&{query}"))
@@ -21,7 +21,7 @@ async def watched(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
     return list(map(json.loads, watching.result().body.splitlines()))
 
 
-def told(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def types_and_names(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
@@ -30,7 +30,7 @@ async def test_every_change_after_a_list_is_delivered_once(api: Any) -> None:
     """Rules 1 and 2: create, update, patch and delete after the version, each with the whole object."""
     await api.config("a")
     version = (await api.get(CONFIGS)).version
-    events = await watched(
+    events = await watch_during(
         api,
         f"resourceVersion={version}",
         api.config("b"),
@@ -38,7 +38,7 @@ async def test_every_change_after_a_list_is_delivered_once(api: Any) -> None:
         api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}}),
         api.delete(f"{CONFIGS}/b"),
     )
-    assert told(events) == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert types_and_names(events) == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "b")]
     assert events[2]["object"] == (await api.get(f"{CONFIGS}/a")).tree
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted(set(versions))
@@ -48,10 +48,10 @@ async def test_every_change_after_a_list_is_delivered_once(api: Any) -> None:
 async def test_interrupted_watch_resumes(api: Any) -> None:
     """Rule 3: from the version last seen, nothing is missed and nothing comes twice."""
     version = (await api.config("a")).version
-    first = await watched(api, f"resourceVersion={version}", api.config("b"), api.config("c"))
+    first = await watch_during(api, f"resourceVersion={version}", api.config("b"), api.config("c"))
     seen = first[0]["object"]["metadata"]["resourceVersion"]
-    again = await watched(api, f"resourceVersion={seen}", api.config("d"))
-    assert told(again) == [("ADDED", "c"), ("ADDED", "d")]
+    again = await watch_during(api, f"resourceVersion={seen}", api.config("d"))
+    assert types_and_names(again) == [("ADDED", "c"), ("ADDED", "d")]
 
 
 @pytest.mark.virtual
@@ -72,13 +72,13 @@ async def test_slow_reader_gets_410(api: Any) -> None:
 async def test_bookmarks_contain_only_the_resource_version(api: Any) -> None:
     """Rule 5 and Watch event: only when asked for; of the requested kind; `metadata.resourceVersion` alone."""
     version = (await api.get(CONFIGS)).version
-    events = await watched(api, f"resourceVersion={version}&allowWatchBookmarks=true", api.config("a"))
-    assert told(events) == [("ADDED", "a"), ("BOOKMARK", "")]
+    events = await watch_during(api, f"resourceVersion={version}&allowWatchBookmarks=true", api.config("a"))
+    assert types_and_names(events) == [("ADDED", "a"), ("BOOKMARK", "")]
     mark = events[1]["object"]
     assert (mark["kind"], mark["apiVersion"]) == ("ConfigMap", "v1")
     metadata = {name: value for name, value in mark["metadata"].items() if value is not None}
     assert metadata == {"resourceVersion": events[0]["object"]["metadata"]["resourceVersion"]}
-    assert told(await watched(api, f"resourceVersion={version}")) == [("ADDED", "a")]
+    assert types_and_names(await watch_during(api, f"resourceVersion={version}")) == [("ADDED", "a")]
 
 
 @pytest.mark.virtual
@@ -93,8 +93,8 @@ async def test_label_changes_are_sent_as_added_and_deleted(api: Any, selector: s
     version = (await api.get(CONFIGS)).version
     labelled = [api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"tier": tier}}}) for tier in ("web", "web", "db")]
     touched = api.patch(f"{CONFIGS}/a", {"data": {"k": "v"}})
-    events = await watched(api, f"{selector}&resourceVersion={version}", labelled[0], touched, *labelled[1:])
-    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    events = await watch_during(api, f"{selector}&resourceVersion={version}", labelled[0], touched, *labelled[1:])
+    assert types_and_names(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     last = events[2]["object"]
     assert last["metadata"]["labels"]["tier"] == "web"
     assert last["metadata"]["resourceVersion"] == (await api.get(f"{CONFIGS}/a")).version
@@ -149,8 +149,8 @@ async def test_streaming_list_sends_state_and_bookmark(api: Any, version: str) -
     now = (await api.config("b")).version
     version = now if version == "now" else version
     query = f"sendInitialEvents=true&allowWatchBookmarks=true&resourceVersion={version}"
-    events = await watched(api, f"{query}&resourceVersionMatch=NotOlderThan", api.config("c"))
-    assert told(events)[:4] == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", ""), ("ADDED", "c")]
+    events = await watch_during(api, f"{query}&resourceVersionMatch=NotOlderThan", api.config("c"))
+    assert types_and_names(events)[:4] == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", ""), ("ADDED", "c")]
     mark = events[2]["object"]["metadata"]
     assert mark["annotations"] == {END: "true"}
     assert mark["resourceVersion"] == now
@@ -185,8 +185,8 @@ async def test_streaming_list_without_bookmarks_has_no_end_mark(api: Any) -> Non
     """Streaming lists, rule 1: the BOOKMARK comes when `allowWatchBookmarks=true`."""
     await api.delete(CONFIGS)
     await api.config("a")
-    events = await watched(api, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", api.config("b"))
-    assert told(events) == [("ADDED", "a"), ("ADDED", "b")]
+    events = await watch_during(api, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", api.config("b"))
+    assert types_and_names(events) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 @pytest.mark.parametrize(

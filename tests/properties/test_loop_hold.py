@@ -25,7 +25,7 @@ from controller_manager.framework.cache import Informers
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import NODE_FLAGS, RUN_PODS
-from tests.properties.hostile_objects import every, large, template
+from tests.properties.hostile_objects import large_object, makers, template
 from tests.properties.large_objects import LargeField, good_objects, kinds, large_fields
 from tests.properties.metered_loop import MeteredLoop, slowness
 
@@ -62,7 +62,7 @@ class World:
         except ApiError:
             return None
 
-    async def look(self) -> None:
+    async def read_pages(self) -> None:
         """Look at the pages of the manager that show all objects."""
         manager = self.cluster.replicas[0].manager
         state = ui_handlers(manager.state, self._view, _everybody)[STATE_PATH]
@@ -89,7 +89,7 @@ async def _everybody(_: Request, __: object) -> bool:
     return True
 
 
-def run(test: Callable[[World], Awaitable[None]], *, managed: bool = False) -> None:
+def run_in_world(test: Callable[[World], Awaitable[None]], *, managed: bool = False) -> None:
     """Run a test in a world of its own; one that is `managed` has all controllers and two nodes."""
 
     async def whole() -> None:
@@ -147,7 +147,9 @@ def sampled(kind: str) -> list[LargeField]:
     return Random(kind).sample(lists, min(PER_KIND, len(lists)))
 
 
-async def holders(world: World, fields: Iterable[LargeField], *, is_offloaded: bool) -> dict[str, tuple[float, str]]:
+async def slow_fields(
+    world: World, fields: Iterable[LargeField], *, is_offloaded: bool
+) -> dict[str, tuple[float, str]]:
     """Return the fields that hold the server when an object is written in which they are large."""
     found = {}
     for field in fields:
@@ -161,9 +163,9 @@ async def holders(world: World, fields: Iterable[LargeField], *, is_offloaded: b
 def test_writing_any_large_list_does_not_block_the_loop() -> None:
     async def test(world: World) -> None:
         fields = [field for kind in good_objects() for field in sampled(kind)]
-        assert await holders(world, fields, is_offloaded=False) == {}
+        assert await slow_fields(world, fields, is_offloaded=False) == {}
 
-    run(test)
+    run_in_world(test)
 
 
 @pytest.mark.long
@@ -171,12 +173,12 @@ def test_writing_any_large_list_does_not_block_the_loop() -> None:
 @pytest.mark.parametrize("kind", good_objects())
 def test_writing_each_large_field_does_not_block_the_loop(kind: str, *, is_offloaded: bool) -> None:
     async def test(world: World) -> None:
-        assert await holders(world, large_fields(kind), is_offloaded=is_offloaded) == {}
+        assert await slow_fields(world, large_fields(kind), is_offloaded=is_offloaded) == {}
 
-    run(test)
+    run_in_world(test)
 
 
-async def live(world: World, tree: dict[str, Any]) -> None:
+async def create_change_delete(world: World, tree: dict[str, Any]) -> None:
     """Create an object, change its labels, look at the pages, and delete it; controllers have time for each."""
     path = collection(KINDS[f"{tree['apiVersion']}/{tree['kind']}"])
     one = f"{path}/large"
@@ -186,9 +188,9 @@ async def live(world: World, tree: dict[str, Any]) -> None:
         await world.ask("PATCH", f"{one}/status", encoded({"status": tree["status"]}), MERGE_PATCH)
     await world.cluster.sleep(20)
     await world.ask("PATCH", one, b'{"metadata":{"labels":{"x":"y"}}}', MERGE_PATCH)
-    await world.look()  # informers begin to read
+    await world.read_pages()  # informers begin to read
     await world.cluster.sleep(20)
-    await world.look()
+    await world.read_pages()
     await world.ask("DELETE", one)
     await world.ask("PATCH", one, b'{"metadata":{"finalizers":null}}', MERGE_PATCH)
     await world.ask("DELETE", one, gracePeriodSeconds="0")
@@ -207,7 +209,7 @@ async def make_neighbours(world: World) -> None:
 
 
 def prepared(name: str, size: int) -> dict[str, Any]:
-    tree = large(every()[name], size, MOST_VALUES.get(name, 90_000))
+    tree = large_object(makers()[name], size, MOST_VALUES.get(name, 90_000))
     if name == "pod: tolerations":
         tree["spec"]["runtimeClassName"] = "tolerant"
     if size == SHORT_SIZE and tree["kind"] == "Pod":  # no node takes it: what virtual nodes do has tests of its own
@@ -220,10 +222,10 @@ def prepared(name: str, size: int) -> dict[str, Any]:
 def check(tree: dict[str, Any]) -> None:
     async def test(world: World) -> None:
         await make_neighbours(world)
-        seconds, holder = await world.hold(partial(live, world, tree))
+        seconds, holder = await world.hold(partial(create_change_delete, world, tree))
         assert seconds <= LIMIT, holder
 
-    run(test, managed=True)
+    run_in_world(test, managed=True)
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -232,6 +234,6 @@ def test_large_object_does_not_block_its_readers(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", every())
+@pytest.mark.parametrize("name", makers())
 def test_largest_object_does_not_block_its_readers(name: str) -> None:
     check(prepared(name, LONG_SIZE))

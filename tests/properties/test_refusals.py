@@ -59,7 +59,7 @@ WRONG = st.one_of(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def standing(api: Any) -> None:
+def old_objects(api: Any) -> None:
     """Objects to be wrong about: one of each seed, called `old`, and a namespace that is going away."""
     for path, seed in SEEDS:
         old = seed | {"metadata": seed["metadata"] | {"name": "old"}}
@@ -69,7 +69,7 @@ def standing(api: Any) -> None:
 
 
 @pytest.fixture
-def refused(api: Any) -> Any:
+def rejects(api: Any) -> Any:
     """Send a request that must be refused with one of `codes`; what is said."""
 
     def ask(codes: int | tuple[int, ...], method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
@@ -120,9 +120,9 @@ def value_at(tree: Any, path: tuple[Any, ...]) -> Any:
 
 @FEW
 @given(st.sampled_from(SEEDS), st.floats(0, 1, exclude_max=True))
-def test_malformed_json_is_rejected(refused: Any, seed: Any, where: float) -> None:
+def test_malformed_json_is_rejected(rejects: Any, seed: Any, where: float) -> None:
     whole = json.dumps(seed[1]).encode()
-    refused(400, "POST", seed[0], whole[: int(len(whole) * where)])
+    rejects(400, "POST", seed[0], whole[: int(len(whole) * where)])
 
 
 @pytest.mark.parametrize(
@@ -144,65 +144,65 @@ def test_malformed_json_is_rejected(refused: Any, seed: Any, where: float) -> No
     ],
 )
 @pytest.mark.parametrize("path", [PODS, CONFIGS])
-def test_body_that_is_not_an_object_is_rejected(refused: Any, body: bytes, path: str) -> None:
-    refused(400, "POST", path, body)
+def test_body_that_is_not_an_object_is_rejected(rejects: Any, body: bytes, path: str) -> None:
+    rejects(400, "POST", path, body)
 
 
 @MANY
 @given(st.sampled_from(SEEDS), st.data())
-def test_value_of_wrong_type_is_rejected(refused: Any, seed: Any, data: st.DataObject) -> None:
+def test_value_of_wrong_type_is_rejected(rejects: Any, seed: Any, data: st.DataObject) -> None:
     path, tree = seed
     # any value is fine for a label that is a text, and numbers may be of either kind
     spot = data.draw(st.sampled_from([p for p in leaves(tree) if p[0] in ("spec", "data")]))
     kind = type(value_at(tree, spot))
     wrong = data.draw(WRONG.filter(lambda value: type(value) is not kind))
-    said = refused(400, "POST", path, replaced(tree, spot, wrong))
+    said = rejects(400, "POST", path, replaced(tree, spot, wrong))
     assert str(spot[-1] if isinstance(spot[-1], str) else spot[-2]) in said["message"]
 
 
 @FEW
 @given(st.sampled_from(SEEDS), st.sampled_from(["kind", "apiVersion"]), JUNK)
-def test_body_of_another_kind_is_rejected(refused: Any, seed: Any, field: str, junk: str) -> None:
-    refused(400, "POST", seed[0], seed[1] | {field: junk})
+def test_body_of_another_kind_is_rejected(rejects: Any, seed: Any, field: str, junk: str) -> None:
+    rejects(400, "POST", seed[0], seed[1] | {field: junk})
 
 
 @FEW
 @given(st.sampled_from(SEEDS), NOT_A_NAME)
-def test_invalid_name_is_rejected(refused: Any, seed: Any, name: str) -> None:
+def test_invalid_name_is_rejected(rejects: Any, seed: Any, name: str) -> None:
     path, tree = seed
-    said = refused(422, "POST", path, tree | {"metadata": {"name": name}})
+    said = rejects(422, "POST", path, tree | {"metadata": {"name": name}})
     assert "metadata.name" in [cause["field"] for cause in said["details"]["causes"]]
 
 
 @FEW
 @given(st.sampled_from(SEEDS), st.dictionaries(JUNK.filter(lambda key: not key.isascii()), st.text(), min_size=1))
-def test_invalid_labels_are_rejected(refused: Any, seed: Any, labels: dict[str, str]) -> None:
+def test_invalid_labels_are_rejected(rejects: Any, seed: Any, labels: dict[str, str]) -> None:
     path, tree = seed
-    refused(422, "POST", path, tree | {"metadata": {"name": "new", "labels": labels}})
-    refused(422, "PATCH", f"{path}/old", {"metadata": {"labels": labels}}, headers={"content-type": MERGE_PATCH})
+    rejects(422, "POST", path, tree | {"metadata": {"name": "new", "labels": labels}})
+    rejects(422, "PATCH", f"{path}/old", {"metadata": {"labels": labels}}, headers={"content-type": MERGE_PATCH})
 
 
 @pytest.mark.parametrize("field", ["spec", "metadata", "spec.containers.0", "spec.containers.0.ports.0"])
-def test_strict_validation_names_unknown_field(refused: Any, api: Any, field: str) -> None:
+def test_strict_validation_names_unknown_field(rejects: Any, api: Any, field: str) -> None:
     path = tuple(int(part) if part.isdecimal() else part for part in field.split("."))
     body = replaced(POD, path, value_at(POD, path) | {"bogus": 1})
-    said = refused(400, "POST", PODS, body, fieldValidation="Strict")
+    said = rejects(400, "POST", PODS, body, fieldValidation="Strict")
     assert 'unknown field "' in said["message"]
     twice = json.dumps(POD).replace('"image": "i"', '"image": "i", "image": "j"').encode()
-    assert "duplicate field" in refused(400, "POST", PODS, twice, fieldValidation="Strict")["message"]
+    assert "duplicate field" in rejects(400, "POST", PODS, twice, fieldValidation="Strict")["message"]
     before = api.revision
     assert api.ask("POST", PODS, body, fieldValidation="Warn", dryRun="All")[0] == 201
     assert api.revision == before
 
 
-def test_body_without_name_is_rejected(refused: Any) -> None:
-    refused(422, "POST", CONFIGS, {})
-    refused(422, "POST", PODS, {"metadata": {"name": "new"}})
-    refused(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
-    refused(400, "PUT", f"{CONFIGS}/old", CONFIG)
-    refused(404, "POST", "/api/v1/namespaces/nowhere/configmaps", CONFIG)
-    refused(403, "POST", "/api/v1/namespaces/going/configmaps", CONFIG)
-    refused(409, "POST", CONFIGS, CONFIG | {"metadata": {"name": "old"}})
+def test_body_without_name_is_rejected(rejects: Any) -> None:
+    rejects(422, "POST", CONFIGS, {})
+    rejects(422, "POST", PODS, {"metadata": {"name": "new"}})
+    rejects(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
+    rejects(400, "PUT", f"{CONFIGS}/old", CONFIG)
+    rejects(404, "POST", "/api/v1/namespaces/nowhere/configmaps", CONFIG)
+    rejects(403, "POST", "/api/v1/namespaces/going/configmaps", CONFIG)
+    rejects(409, "POST", CONFIGS, CONFIG | {"metadata": {"name": "old"}})
 
 
 # versions
@@ -213,15 +213,15 @@ def test_body_without_name_is_rejected(refused: Any) -> None:
     st.sampled_from(SEEDS), st.integers(1, 3) | st.integers(10**6, 2**70) | JUNK.filter(lambda text: not text.isdigit())
 )
 @example(SEEDS[0], "-1")
-def test_stale_or_malformed_version_is_rejected(refused: Any, seed: Any, version: Any) -> None:
+def test_stale_or_malformed_version_is_rejected(rejects: Any, seed: Any, version: Any) -> None:
     path, tree = seed
     old = {"name": "old", "resourceVersion": str(version)}
-    refused((400, 409, 422, 500), "PUT", f"{path}/old", tree | {"metadata": old})
+    rejects((400, 409, 422, 500), "PUT", f"{path}/old", tree | {"metadata": old})
     patch = {"metadata": {"resourceVersion": str(version)}, "data": {"k": "w"}}
-    refused((400, 409, 422, 500), "PATCH", f"{path}/old", patch, headers={"content-type": MERGE_PATCH})
-    refused(409, "DELETE", f"{path}/old", {"preconditions": {"resourceVersion": str(version)}})
-    refused(409, "DELETE", f"{path}/old", {"preconditions": {"uid": str(version)}})
-    refused(409, "PUT", f"{path}/old", tree | {"metadata": {"name": "old", "uid": str(version)}})
+    rejects((400, 409, 422, 500), "PATCH", f"{path}/old", patch, headers={"content-type": MERGE_PATCH})
+    rejects(409, "DELETE", f"{path}/old", {"preconditions": {"resourceVersion": str(version)}})
+    rejects(409, "DELETE", f"{path}/old", {"preconditions": {"uid": str(version)}})
+    rejects(409, "PUT", f"{path}/old", tree | {"metadata": {"name": "old", "uid": str(version)}})
 
 
 # patches
@@ -230,12 +230,12 @@ def test_stale_or_malformed_version_is_rejected(refused: Any, seed: Any, version
 @pytest.mark.parametrize("kind", [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])
 @FEW
 @given(data=st.data())
-def test_patch_of_wrong_type_is_rejected(refused: Any, kind: str, data: st.DataObject) -> None:
+def test_patch_of_wrong_type_is_rejected(rejects: Any, kind: str, data: st.DataObject) -> None:
     right = list if kind == JSON_PATCH else dict
     junk = st.recursive(WRONG | st.none() | st.text(), lambda inner: st.lists(inner, max_size=2), max_leaves=4)
     body = data.draw(junk.filter(lambda value: not isinstance(value, right)))
-    refused(400, "PATCH", f"{DEPLOYMENTS}/old", body, headers={"content-type": kind})
-    refused(400, "PATCH", f"{DEPLOYMENTS}/old", data.draw(st.just(b"{") | st.just(b"\xff") | st.just(b"")),
+    rejects(400, "PATCH", f"{DEPLOYMENTS}/old", body, headers={"content-type": kind})
+    rejects(400, "PATCH", f"{DEPLOYMENTS}/old", data.draw(st.just(b"{") | st.just(b"\xff") | st.just(b"")),
             headers={"content-type": kind})  # fmt: skip
 
 
@@ -260,8 +260,8 @@ def test_patch_of_wrong_type_is_rejected(refused: Any, kind: str, data: st.DataO
         ((400, 413, 422), [{"op": "copy", "from": "/spec", "path": "/spec/x"}] * 20_000),
     ],
 )
-def test_inapplicable_json_patch_is_rejected(refused: Any, codes: Any, operations: Any) -> None:
-    refused(codes, "PATCH", f"{DEPLOYMENTS}/old", operations, headers={"content-type": JSON_PATCH})
+def test_inapplicable_json_patch_is_rejected(rejects: Any, codes: Any, operations: Any) -> None:
+    rejects(codes, "PATCH", f"{DEPLOYMENTS}/old", operations, headers={"content-type": JSON_PATCH})
 
 
 @pytest.mark.parametrize(
@@ -277,14 +277,14 @@ def test_inapplicable_json_patch_is_rejected(refused: Any, codes: Any, operation
         {"spec": 7},
     ],
 )
-def test_inapplicable_strategic_patch_is_rejected(refused: Any, patch: Any) -> None:
-    refused((400, 422, 500), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
+def test_inapplicable_strategic_patch_is_rejected(rejects: Any, patch: Any) -> None:
+    rejects((400, 422, 500), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
 
 
-def test_apply_and_patches_of_missing_objects_are_rejected(refused: Any) -> None:
-    refused(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
-    refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
-    refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
+def test_apply_and_patches_of_missing_objects_are_rejected(rejects: Any) -> None:
+    rejects(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
+    rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
+    rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
 
 
 # questions
@@ -314,8 +314,8 @@ def test_apply_and_patches_of_missing_objects_are_rejected(refused: Any) -> None
         {"watch": "1", "timeoutSeconds": "long"},
     ],
 )
-def test_malformed_list_parameters_are_rejected(refused: Any, query: dict[str, str]) -> None:
-    refused((400, 422, 500), "GET", PODS, **query)
+def test_malformed_list_parameters_are_rejected(rejects: Any, query: dict[str, str]) -> None:
+    rejects((400, 422, 500), "GET", PODS, **query)
 
 
 @pytest.mark.parametrize(
@@ -329,14 +329,14 @@ def test_malformed_list_parameters_are_rejected(refused: Any, query: dict[str, s
         ("DELETE", {"propagationPolicy": "Orphan", "orphanDependents": "true"}),
     ],
 )
-def test_invalid_write_options_are_rejected(refused: Any, method: str, query: dict[str, str]) -> None:
+def test_invalid_write_options_are_rejected(rejects: Any, method: str, query: dict[str, str]) -> None:
     body = CONFIG if method == "POST" else None
-    refused((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
+    rejects((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
 
 
 @FEW
 @given(JUNK)
-def test_unknown_paths_are_not_found(refused: Any, junk: str) -> None:
+def test_unknown_paths_are_not_found(rejects: Any, junk: str) -> None:
     for path in (
         f"/{junk}",
         f"/api/{junk}",
@@ -347,7 +347,7 @@ def test_unknown_paths_are_not_found(refused: Any, junk: str) -> None:
         f"{PODS}/{junk}/{junk}",
         f"{PODS}/old/status/{junk}",
     ):
-        refused((400, 404), "GET", path)
+        rejects((400, 404), "GET", path)
 
 
 @pytest.mark.parametrize(
@@ -365,15 +365,15 @@ def test_unknown_paths_are_not_found(refused: Any, junk: str) -> None:
         ("POST", "/version"),
     ],
 )
-def test_unsupported_methods_are_rejected(refused: Any, method: str, path: str) -> None:
-    assert refused((404, 405), method, path, POD if method == "POST" else None)["message"]
+def test_unsupported_methods_are_rejected(rejects: Any, method: str, path: str) -> None:
+    assert rejects((404, 405), method, path, POD if method == "POST" else None)["message"]
 
 
 @FEW
 @given(st.sampled_from(["text/html", "application/xml", "application/json;as=Dream;g=meta.k8s.io;v=v1", "image/*"]))
-def test_unsupported_media_types_are_rejected(refused: Any, media: str) -> None:
-    refused(406, "GET", f"{PODS}/old", headers={"accept": media})
-    refused(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
+def test_unsupported_media_types_are_rejected(rejects: Any, media: str) -> None:
+    rejects(406, "GET", f"{PODS}/old", headers={"accept": media})
+    rejects(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
 
 
 # anything

@@ -163,7 +163,7 @@ def run(operation: Any, places: Places) -> None:
         if choice:
             make_likely(case, places, choice)
         response = case.call()
-        case.validate_response(response, checks=HEAD if is_told_otherwise(case, response) else CHECKS)
+        case.validate_response(response, checks=HEAD if is_known_mismatch(case, response) else CHECKS)
 
     asks()
 
@@ -182,7 +182,7 @@ def make_likely(case: Any, places: Places, choice: int) -> None:
         case.body["metadata"] = {"name": name if case.method == "PUT" else f"made-{choice}"}
 
 
-def is_told_otherwise(case: Any, response: Any) -> bool:
+def is_known_mismatch(case: Any, response: Any) -> bool:
     """Whether an answer is known not to be of the kind it is told to be: a stream of them; the object that a deletion
     left there until its finalizers are gone; an event that was written as the older kind, which needs no `eventTime`; a
     list that is null since nobody gave it; the status of a binding or an eviction.

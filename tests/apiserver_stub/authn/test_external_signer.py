@@ -156,7 +156,7 @@ async def test_unknown_key_ids_are_fetched_once_per_second(program: Program, ask
     head = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":"unknown%d"}').rstrip(b"=").decode()
     _, body, signature = (await ask.token()).split(".")
     forged = [f"{head.replace('d', 'd')}.{body}.{signature}{number:03}" for number in range(50)]
-    assert not any(await asyncio.gather(*map(ask.who, forged)))
+    assert not any(await asyncio.gather(*map(ask.username, forged)))
     assert program.asked.count("FetchKeys") <= 2
 
 

@@ -18,7 +18,7 @@ from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.common.base.log import get_logger
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.storage_owner import OwnedStorage
+from tests.apiserver_stub.storage_owner import StorageWithOwner
 from tests.etcd import Etcd
 
 LOCAL = ("memory", "rows", "sqlite", "encrypted", "shared")  # in this process, where time may be virtual
@@ -71,7 +71,7 @@ def reopener(kind: str, folder: Path, etcd: Callable[[], Etcd]) -> Reopen:
         rows = MemoryRows()
         return lambda: MemoryStorage(rows)
     if kind == "shared":
-        return lambda: OwnedStorage(SqliteBackend(folder / "store.db"))
+        return lambda: StorageWithOwner(SqliteBackend(folder / "store.db"))
     if kind == "encrypted":
         encryption = Encryption({("*", "*"): Transformers([AESGCM(bytes(32), b"k8s:enc:aesgcm:v1:k:")])})
         return lambda: EncryptedStorage(

@@ -41,7 +41,7 @@ async def until(condition: Any) -> None:
     raise AssertionError
 
 
-class Watched:
+class RecordedWatch:
     """What a watch tells, and why it ended."""
 
     def __init__(self) -> None:
@@ -55,22 +55,22 @@ class Watched:
 
 
 @pytest.fixture
-async def way(etcd: Etcd) -> AsyncIterator[Partition]:
+async def partition(etcd: Etcd) -> AsyncIterator[Partition]:
     async with Partition(etcd.members[0].port) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def quick() -> Iterator[Etcd]:
+def small_etcd() -> Iterator[Etcd]:
     """An etcd that is soon full, and whose leases may be short."""
     with running(1, "--heartbeat-interval=10", "--election-timeout=50", f"--quota-backend-bytes={2 << 20}") as found:
         yield found
 
 
-async def test_rows_with_same_expiry_share_a_lease(quick: Etcd) -> None:
-    storage = storage_on(quick.urls, "/leases")
+async def test_rows_with_same_expiry_share_a_lease(small_etcd: Etcd) -> None:
+    storage = storage_on(small_etcd.urls, "/leases")
     await storage.open()
-    watched = Watched()
+    watched = RecordedWatch()
     start = await storage.txn([put("a", ttl=1.0), put("b", ttl=1.0), put("c")])
     await storage.watch(start, watched)
     again = await storage.txn([put("b", start)])
@@ -82,8 +82,8 @@ async def test_rows_with_same_expiry_share_a_lease(quick: Etcd) -> None:
     await storage.close()
 
 
-async def test_oversized_write_is_rejected_and_full_etcd_can_delete(quick: Etcd) -> None:
-    storage = storage_on(quick.urls, "/full")
+async def test_oversized_write_is_rejected_and_full_etcd_can_delete(small_etcd: Etcd) -> None:
+    storage = storage_on(small_etcd.urls, "/full")
     await storage.open()
     with pytest.raises(RequestEntityTooLarge):
         await storage.txn([put("large", size=2 << 20)])
@@ -98,7 +98,7 @@ async def test_oversized_write_is_rejected_and_full_etcd_can_delete(quick: Etcd)
     with pytest.raises(ServiceUnavailable, match="space"):
         await fill()
     assert made
-    watched, start = Watched(), await storage.current_revision()
+    watched, start = RecordedWatch(), await storage.current_revision()
     await storage.watch(start, watched)
     for key, revision in made.items():
         await storage.txn([delete(key, revision)])
@@ -133,22 +133,24 @@ async def test_keys_of_kube_apiserver_are_not_touched(etcd: Etcd) -> None:
         await storage_on(etcd.urls, "/foreign").open()
 
 
-async def test_write_without_answer_is_unknown_but_watched(way: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_write_without_answer_is_unknown_but_watched(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
-    storage = storage_on([way.url], "/unknown")
+    storage = storage_on([partition.url], "/unknown")
     await storage.open()
-    start, watched = await storage.txn([put("a")]), Watched()
+    start, watched = await storage.txn([put("a")]), RecordedWatch()
     await storage.watch(start, watched, watched.ended.append)
-    way.keep_answers()
+    partition.keep_answers()
     lost = storage.txn([put("b")])
     await asyncio.sleep(0.3)
-    way.cut()
+    partition.cut()
     with pytest.raises(Timeout, match="unknown"):
         await lost
     await until(lambda: watched.ended and storage.problem)
     with pytest.raises(ServiceUnavailable):
         await storage.txn([put("c")])
-    way.heal()
+    partition.heal()
     await until(lambda: not storage.problem)
     await storage.watch(start, watched)
     assert [record.key for record in watched.records] == ["b"]
@@ -160,18 +162,18 @@ async def test_write_without_answer_is_unknown_but_watched(way: Partition, monke
 
 @pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("what", ["change", "deletion", "creation"])
-async def test_outcome_of_unanswered_write_is_found(way: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
+async def test_outcome_of_unanswered_write_is_found(partition: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
     prefix = f"/fate-{what}-{arrives}"
-    direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
+    direct, storage = storage_on(etcd.urls, prefix), storage_on([partition.url], prefix)
     await direct.open()
     await storage.open()
     start = await direct.txn([put("a")])
     write = {"change": put("a", start, 20), "deletion": delete("a", start), "creation": put("b")}[what]
-    (way.keep_answers if arrives else way.keep_requests)()
+    (partition.keep_answers if arrives else partition.keep_requests)()
     done = storage.txn([write])
     await asyncio.sleep(0.2)
-    way.cut()
-    way.heal()
+    partition.cut()
+    partition.heal()
     if what == "creation" and not arrives:
         with pytest.raises(Timeout, match="unknown"):
             await done
@@ -186,18 +188,18 @@ async def test_outcome_of_unanswered_write_is_found(way: Partition, etcd: Etcd, 
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_outcome_is_found_despite_later_writes_by_others(way: Partition, etcd: Etcd, arrives: bool) -> None:
+async def test_outcome_is_found_despite_later_writes_by_others(partition: Partition, etcd: Etcd, arrives: bool) -> None:
     prefix = f"/fate-others-{arrives}"
-    direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
+    direct, storage = storage_on(etcd.urls, prefix), storage_on([partition.url], prefix)
     await direct.open()
     await storage.open()
     start = await direct.txn([put("a")])
-    (way.keep_answers if arrives else way.keep_requests)()
+    (partition.keep_answers if arrives else partition.keep_requests)()
     done = storage.txn([put("a", start, 20)])
     await asyncio.sleep(0.2)
     other = await direct.txn([put("a", start + arrives, 30)])
-    way.cut()
-    way.heal()
+    partition.cut()
+    partition.heal()
     if arrives:
         assert await done == start + 1
     else:
@@ -209,12 +211,12 @@ async def test_outcome_is_found_despite_later_writes_by_others(way: Partition, e
     await storage.close()
 
 
-async def test_next_member_is_used_when_one_is_down(way: Partition, etcd: Etcd) -> None:
-    storage = storage_on([way.url, etcd.urls[0]], "/another")
+async def test_next_member_is_used_when_one_is_down(partition: Partition, etcd: Etcd) -> None:
+    storage = storage_on([partition.url, etcd.urls[0]], "/another")
     await storage.open()
-    first, watched = await storage.txn([put("a")]), Watched()
+    first, watched = await storage.txn([put("a")]), RecordedWatch()
     await storage.watch(first, watched, watched.ended.append)
-    way.cut()
+    partition.cut()
     await until(lambda: watched.ended)
     second = await storage.txn([put("b")])
     await storage.watch(first, watched)
@@ -230,7 +232,7 @@ async def test_current_revision_is_reached_without_own_writes(etcd: Etcd) -> Non
     one, other = storage_on(etcd.urls, "/one"), storage_on(etcd.urls, "/other")
     await one.open()
     await other.open()
-    watched = Watched()
+    watched = RecordedWatch()
     await one.watch(await one.current_revision(), watched)
     newest = await other.txn([put("a")])
     assert all(revision >= newest for revision in await asyncio.gather(*(one.current_revision() for _ in range(20))))
@@ -301,7 +303,7 @@ async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> Non
     await storage.close()
 
 
-class Way:
+class PortDialer:
     """Reaches everything at one port, whatever it is called."""
 
     def __init__(self, port: int) -> None:
@@ -337,11 +339,11 @@ async def test_member_is_reached_through_proxy_with_rotated_certs(
         for flag, name in (("trusted-ca-file", "ca"), ("cert-file", "crt"), ("key-file", "key"))
     ]
     with running(1, "--client-cert-auth", *given) as etcd:
-        way = Way(etcd.members[0].port)
+        way = PortDialer(etcd.members[0].port)
         member = EtcdServers(["https://etcd.example:2379"], str(tmp_path / "servers"), *map(str, proofs), way)
         storage = EtcdStorage(member, EtcdRules("/tls"))
         await storage.open()
-        watched = Watched()
+        watched = RecordedWatch()
         first = await storage.txn([put("a")])
         await storage.watch(first, watched, watched.ended.append)
         asked = len(way.asked)

@@ -76,7 +76,7 @@ async def store(failing: object, tmp_path: Path) -> AsyncIterator[WatchCache]:
     await made.close()
 
 
-async def after_a_kill(tmp_path: Path) -> dict[str, int]:
+async def rows_after_kill(tmp_path: Path) -> dict[str, int]:
     left = crash(tmp_path / "live" / "store.db", Path(tempfile.mkdtemp(dir=tmp_path)) / "killed")
     again = WatchCache(EmbeddedStorage(SqliteBackend(left)))
     with pytest.MonkeyPatch.context() as sound:
@@ -87,7 +87,7 @@ async def after_a_kill(tmp_path: Path) -> dict[str, int]:
     return found
 
 
-async def refused(store: WatchCache, key: str, expected: int = 0) -> ApiError:
+async def write_error(store: WatchCache, key: str, expected: int = 0) -> ApiError:
     with pytest.raises(ApiError) as caught:
         await store.commit(Write("pods", key, expected, BODY))
     return caught.value
@@ -98,36 +98,36 @@ async def test_write_reported_as_failed_does_not_reappear(
     store: WatchCache, failing: Any, tmp_path: Path, written: bool
 ) -> None:
     failing("INSERT INTO log", times=1, written=written)
-    answer = await refused(store, "failed")
+    answer = await write_error(store, "failed")
     assert (type(answer), "disk I/O error" in answer.message) == (ServiceUnavailable, True)
-    assert await after_a_kill(tmp_path) == {"kept": 2}
+    assert await rows_after_kill(tmp_path) == {"kept": 2}
     assert (await store.commit(Write("pods", "later", 0, BODY))).revision == 4
-    assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
 async def test_write_that_cannot_be_rolled_back_is_unknown(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
-    answer = await refused(store, "perhaps")
+    answer = await write_error(store, "perhaps")
     assert (type(answer), "unknown whether the write was applied" in answer.message) == (Timeout, True)
     assert store.get("pods", "perhaps") is None
     assert store.storage.failures == {"refused": 0, "unknown": 1}
-    assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
-    nothing_was_tried = await refused(store, "failed")
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "perhaps": 3}
+    nothing_was_tried = await write_error(store, "failed")
     assert type(nothing_was_tried) is ServiceUnavailable
-    assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "perhaps": 3}
     assert store.storage.problem
     failing()
     assert (await store.commit(Write("pods", "perhaps", 0, BODY))).revision == 5
-    assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 5}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "perhaps": 5}
     assert not store.storage.problem
 
 
 async def test_close_rolls_back_unknown_write(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
-    assert type(await refused(store, "perhaps")) is Timeout
+    assert type(await write_error(store, "perhaps")) is Timeout
     failing()
     await store.close()
-    assert await after_a_kill(tmp_path) == {"kept": 2}
+    assert await rows_after_kill(tmp_path) == {"kept": 2}
 
 
 async def test_unwritable_witness_makes_write_unknown(
@@ -138,10 +138,10 @@ async def test_unwritable_witness_makes_write_unknown(
 
     with monkeypatch.context() as patch:
         patch.setattr(backend_of(store)._beside, "note", fail)
-        answer = await refused(store, "perhaps")
+        answer = await write_error(store, "perhaps")
         assert (type(answer), "No space left" in answer.message) == (Timeout, True)
     await store.commit(Write("pods", "later", 0, BODY))
-    assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
 async def test_failed_compaction_is_harmless(store: WatchCache, failing: Any, tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ async def test_failed_compaction_is_harmless(store: WatchCache, failing: Any, tm
         failing(statement, times=1, written=statement != "COMMIT")
         store.storage.compact(revision)
         await store.commit(Write("pods", statement, 0, BODY))
-        assert (await after_a_kill(tmp_path))["kept"] == revision
+        assert (await rows_after_kill(tmp_path))["kept"] == revision
     failing()
     await store.storage.compact(revision)
     await store.commit(Write("pods", "last", 0, BODY))
-    assert len(await after_a_kill(tmp_path)) == 6
+    assert len(await rows_after_kill(tmp_path)) == 6
 
 
 async def test_failed_checkpoints_are_counted_and_retried(

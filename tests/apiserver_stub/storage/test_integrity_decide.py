@@ -68,7 +68,7 @@ records = st.builds(
 )  # fmt: skip
 
 
-def judged(record: Record, expected: int) -> Damage:
+def damage_of(record: Record, expected: int) -> Damage:
     revision, resource, key, data, deleted, at, ttl, _ = record
     return damage(revision, resource.encode(), key.encode(), data, deleted, at, ttl, expected)
 
@@ -76,9 +76,9 @@ def judged(record: Record, expected: int) -> Damage:
 @given(records, records, st.integers(0, 61))
 def test_checksum_distinguishes_records(one: Record, other: Record, bit: int) -> None:
     expected = checksum(one)
-    assert judged(one, expected) is Damage.NONE
-    assert judged(one, expected ^ (1 << bit)) is Damage.RECORD
+    assert damage_of(one, expected) is Damage.NONE
+    assert damage_of(one, expected ^ (1 << bit)) is Damage.RECORD
     if other.data != one.data:
-        assert judged(one._replace(data=other.data), expected) is Damage.VALUE
+        assert damage_of(one._replace(data=other.data), expected) is Damage.VALUE
     if other[:3] != one[:3] or other[4:7] != one[4:7]:
-        assert judged(other, expected) is Damage.RECORD
+        assert damage_of(other, expected) is Damage.RECORD

@@ -52,11 +52,11 @@ class Machine(RuleBasedStateMachine):
         self.taken = [*self.taken[-3:], (self.map.snapshot(), self.model.copy())]
 
     @rule()
-    def go_on_with_a_copy(self) -> None:
+    def continue_with_copy(self) -> None:
         self.map = OrderedMap.copy(self.map.snapshot())
 
     @rule()
-    def go_on_with_one_built_from_pairs(self) -> None:
+    def continue_with_rebuilt_map(self) -> None:
         self.map = OrderedMap(sorted(self.model.items()))
 
     @rule(key=NAMES)

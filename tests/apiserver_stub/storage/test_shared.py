@@ -16,7 +16,7 @@ from apiserver_stub.watch_cache.row import Change
 from controller_manager.common.api.errors import ServiceUnavailable, Timeout
 from controller_manager.common.base.random import random_source
 from tests.apiserver_stub.conftest import Disk
-from tests.apiserver_stub.storage_owner import Owner
+from tests.apiserver_stub.storage_owner import InProcessOwner
 
 pytestmark = pytest.mark.virtual
 
@@ -26,22 +26,22 @@ def put(key: str, expected: int = 0, text: str = "") -> Write:
 
 
 @pytest.fixture
-async def owner(disk: Disk) -> AsyncIterator[Owner]:
-    made = Owner(disk)
+async def owner(disk: Disk) -> AsyncIterator[InProcessOwner]:
+    made = InProcessOwner(disk)
     await made.start()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def storage(owner: Owner) -> AsyncIterator[SharedStorage]:
+async def storage(owner: InProcessOwner) -> AsyncIterator[SharedStorage]:
     made = SharedStorage(owner.path, owner.page)
     await made.open()
     yield made
     await made.close()
 
 
-async def test_requests_without_owner_wait_for_the_next_one(owner: Owner, storage: SharedStorage) -> None:
+async def test_requests_without_owner_wait_for_the_next_one(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     await owner.stop()
     await asyncio.sleep(0.1)
@@ -57,7 +57,7 @@ async def test_requests_without_owner_wait_for_the_next_one(owner: Owner, storag
     assert storage.problem == ""
 
 
-async def test_waiting_for_an_owner_has_a_timeout(owner: Owner, storage: SharedStorage) -> None:
+async def test_waiting_for_an_owner_has_a_timeout(owner: InProcessOwner, storage: SharedStorage) -> None:
     await owner.stop()
     await asyncio.sleep(0.1)
     began = asyncio.get_running_loop().time()
@@ -69,9 +69,9 @@ async def test_waiting_for_an_owner_has_a_timeout(owner: Owner, storage: SharedS
     assert storage.failures == {"refused": 1, "unknown": 0}
 
 
-async def test_write_lost_with_its_owner_is_made_by_the_next(owner: Owner, storage: SharedStorage) -> None:
+async def test_write_lost_with_its_owner_is_made_by_the_next(owner: InProcessOwner, storage: SharedStorage) -> None:
     asked = storage.txn([put("a")])
-    await owner.die()
+    await owner.kill()
     await owner.start()
     revision = await asked
     found = await storage.get("pods", "a")
@@ -79,29 +79,29 @@ async def test_write_lost_with_its_owner_is_made_by_the_next(owner: Owner, stora
     assert found.revision == revision
 
 
-async def _die_before_the_answer(owner: Owner) -> None:
+async def _kill_before_answer(owner: InProcessOwner) -> None:
     """End the owner when it has made a write and told nobody; in vain if there is none soon."""
     before = owner.page.revision
     for _ in range(200):
         if owner.page.revision != before:
             break
         await asyncio.sleep(0)
-    await owner.die()
+    await owner.kill()
 
 
-async def test_write_made_before_owner_died_is_not_repeated(owner: Owner, storage: SharedStorage) -> None:
+async def test_write_made_before_owner_died_is_not_repeated(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a", text="old")])
     asked = storage.txn([put("b"), put("a", first, "new")])
-    await _die_before_the_answer(owner)
+    await _kill_before_answer(owner)
     await owner.start()
     assert await asked == first + 2
     assert await storage.current_revision() == first + 2
 
 
-async def test_outcome_that_cannot_be_determined_is_unknown(owner: Owner, storage: SharedStorage) -> None:
+async def test_outcome_that_cannot_be_determined_is_unknown(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     gone = storage.txn([Write("pods", "a", first, put("a").data, deleted=True)])
-    await _die_before_the_answer(owner)
+    await _kill_before_answer(owner)
     await owner.start()
     with pytest.raises(Timeout, match="unknown"):
         await gone
@@ -109,7 +109,7 @@ async def test_outcome_that_cannot_be_determined_is_unknown(owner: Owner, storag
     assert await storage.get("pods", "a") is None
 
 
-async def test_conflicts_are_reported_through_the_owner(owner: Owner, storage: SharedStorage) -> None:
+async def test_conflicts_are_reported_through_the_owner(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     with pytest.raises(RevisionConflict) as refused:
         await storage.txn([put("a")])
@@ -118,7 +118,7 @@ async def test_conflicts_are_reported_through_the_owner(owner: Owner, storage: S
         await storage.list(at=first + 1)
 
 
-async def test_write_failure_is_reported_to_all_workers(storage: SharedStorage, owner: Owner) -> None:
+async def test_write_failure_is_reported_to_all_workers(storage: SharedStorage, owner: InProcessOwner) -> None:
     other = SharedStorage(owner.path, owner.page)
     await other.open()
     assert isinstance(owner.backend, Disk)
@@ -136,7 +136,7 @@ async def test_write_failure_is_reported_to_all_workers(storage: SharedStorage, 
 
 
 async def test_slow_worker_is_disconnected_and_blocks_no_others(
-    owner: Owner, storage: SharedStorage, monkeypatch: pytest.MonkeyPatch
+    owner: InProcessOwner, storage: SharedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owning, "_MOST_UNTAKEN", 4 << 20)
     other = SharedStorage(owner.path, owner.page)
@@ -162,7 +162,7 @@ async def test_slow_worker_is_disconnected_and_blocks_no_others(
     await other.close()
 
 
-async def test_long_list_is_sent_in_portions(owner: Owner, storage: SharedStorage) -> None:
+async def test_long_list_is_sent_in_portions(owner: InProcessOwner, storage: SharedStorage) -> None:
     for number in range(0, 1200, 100):
         await storage.txn([put(f"{one:05}", text="x" * 3000) for one in range(number, number + 100)])
     found = await storage.list("pods")
@@ -183,7 +183,7 @@ def test_messages_can_be_split_anywhere() -> None:
         reader.feed(b"\xff\xff\xff\xff")
 
 
-class Trial:
+class ConcurrentWriters:
     """Writers on the caches of several processes, and what they were told."""
 
     def __init__(self, caches: Sequence[WatchCache]) -> None:
@@ -218,22 +218,22 @@ class Trial:
 
 
 @pytest.mark.virtual(seeds=8)
-async def test_acknowledged_writes_survive_any_failure(owner: Owner) -> None:
+async def test_acknowledged_writes_survive_any_failure(owner: InProcessOwner) -> None:
     """An owner that dies or is replaced, connections that break: each cache is told every change once, in order."""
     caches = [WatchCache(SharedStorage(owner.path, owner.page)) for _ in range(3)]
     for cache in caches:
         await cache.start()
-    trial, random = Trial(caches), random_source()
+    trial, random = ConcurrentWriters(caches), random_source()
     writers = [asyncio.ensure_future(trial.write(f"w{number}")) for number in range(6)]
     while not all(writer.done() for writer in writers):
         await asyncio.sleep(random.uniform(0.1, 0.8))
         match int(random.uniform(0, 4)):
             case 0:
-                await owner.die()
+                await owner.kill()
                 await asyncio.sleep(random.uniform(0, 2))
                 await owner.start()
             case 1:
-                await _die_before_the_answer(owner)
+                await _kill_before_answer(owner)
                 await owner.start()
             case 2:
                 await owner.stop()
@@ -253,6 +253,6 @@ async def test_acknowledged_writes_survive_any_failure(owner: Owner) -> None:
         await cache.close()
 
 
-async def _records(owner: Owner) -> Any:
+async def _records(owner: InProcessOwner) -> Any:
     async for records in owner.backend.replay():
         yield list[Record](records)

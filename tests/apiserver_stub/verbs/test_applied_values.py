@@ -28,10 +28,10 @@ async def test_applied_values_match_kube_apiserver(apply: Any, name: str) -> Non
         else:
             with pytest.raises(ApiError) as refusal:
                 await apply(DEPLOYMENT, tree, step["manager"], query)
-            assert refused(refusal.value) == (step["code"], step["reason"], step.get("causes", []))
+            assert error_summary(refusal.value) == (step["code"], step["reason"], step.get("causes", []))
 
 
-def refused(error: ApiError) -> tuple[int, str, list[list[str]]]:
+def error_summary(error: ApiError) -> tuple[int, str, list[list[str]]]:
     """Code, reason and causes of a refusal."""
     details = error.details
     causes = {(cause.reason, cause.field) for cause in details.causes} if details is not None else set()

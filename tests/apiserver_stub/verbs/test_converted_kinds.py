@@ -94,7 +94,7 @@ def body(version: str, name: str, value: str = "a", **more: Any) -> Tree:
     return {"apiVersion": f"{GROUP}/{version}", "kind": "Thing", "metadata": metadata, "data": data}
 
 
-def seen(tree: Tree) -> tuple[str, Any]:
+def version_and_data(tree: Tree) -> tuple[str, Any]:
     """Version and content; items of a list need not say their version again."""
     name = next(iter(tree["data"]), "host")
     version = next((version for version, known in NAMES.items() if known == name), "")
@@ -115,12 +115,12 @@ async def lines_of(api: Any, url: str, count: int) -> list[Tree]:
 
 async def test_objects_are_stored_in_one_version(api: Any, renamer: Renamer) -> None:
     created = await api.post(V2, body("v2", "a"))
-    assert seen(created) == ("v2", {"address": "a"})
+    assert version_and_data(created) == ("v2", {"address": "a"})
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
     row = api.store.get(STORAGE, "default/a")
-    assert seen(json.loads(row.data)) == ("v1", {"host": "a"})
+    assert version_and_data(json.loads(row.data)) == ("v1", {"host": "a"})
     assert created["metadata"]["resourceVersion"] == str(row.revision)
-    assert seen(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
+    assert version_and_data(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
     assert renamer.take() == []
     read = await api.get(f"{V2}/a")
     assert read == created
@@ -132,13 +132,13 @@ async def test_rows_of_any_version_are_converted(api: Any, renamer: Renamer) -> 
     old = {**body("v2", "old"), "metadata": metadata}
     await api.store.commit(Write(STORAGE, "default/old", 0, json.dumps(old, separators=(",", ":")).encode()))
     await api.post(V1, body("v1", "new"))
-    assert [seen(item) for item in (await api.get(V1))["items"]] == [("v1", {"host": "a"})] * 2
+    assert [version_and_data(item) for item in (await api.get(V1))["items"]] == [("v1", {"host": "a"})] * 2
     assert renamer.take() == [(["old"], "v1")]
-    assert seen(await api.get(f"{V2}/old")) == ("v2", {"address": "a"})
+    assert version_and_data(await api.get(f"{V2}/old")) == ("v2", {"address": "a"})
     assert renamer.take() == []
     changed = await api.patch(f"{V1}/old", {"data": {"more": "b"}})
-    assert seen(changed) == ("v1", {"host": "a", "more": "b"})
-    assert seen(json.loads(api.store.get(STORAGE, "default/old").data))[0] == "v1"
+    assert version_and_data(changed) == ("v1", {"host": "a", "more": "b"})
+    assert version_and_data(json.loads(api.store.get(STORAGE, "default/old").data))[0] == "v1"
 
 
 async def test_list_is_converted_once_in_batches(api: Any, renamer: Renamer) -> None:
@@ -161,7 +161,7 @@ async def test_converted_rows_are_shared_by_lists_and_watches(api: Any, renamer:
     await lines_of(api, f"{V2}?watch=1", 2)
     assert renamer.take() == []
     await api.patch(f"{V1}/a", {"data": {"host": "c"}})
-    assert seen((await api.get(V2))["items"][0]) == ("v2", {"address": "c"})
+    assert version_and_data((await api.get(V2))["items"][0]) == ("v2", {"address": "c"})
     assert renamer.take() == [(["a"], "v2")]
 
 
@@ -175,7 +175,7 @@ async def test_concurrent_reads_share_one_conversion(api: Any, renamer: Renamer)
     await asyncio.sleep(0.01)
     renamer.gate.set()
     told = await asyncio.gather(*watches[1:])
-    assert {seen(lines[0]["object"])[0] for lines in told} == {"v2"}
+    assert {version_and_data(lines[0]["object"])[0] for lines in told} == {"v2"}
     assert renamer.take() == [(["a"], "v2")]
 
 
@@ -223,7 +223,9 @@ async def test_watch_delivers_converted_objects_in_order(api: Any, renamer: Rena
     renamer.gate.set()
     await api.delete(f"{V1}/b")
     await api.delete(f"{V1}/a")
-    told = [(line["type"], line["object"]["metadata"]["name"], *seen(line["object"])) for line in await watching]
+    told = [
+        (line["type"], line["object"]["metadata"]["name"], *version_and_data(line["object"])) for line in await watching
+    ]
     assert told == [
         ("ADDED", "a", "v2", {"address": "a"}),
         ("ADDED", "b", "v2", {"address": "a"}),
@@ -322,18 +324,18 @@ async def test_failed_conversion_rejects_request_without_write(api: Any, renamer
     with pytest.raises(InternalError, match="no way"):
         await ask[verb]()
     assert api.store.revision == revision
-    assert seen(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
+    assert version_and_data(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
 
 
 async def test_response_is_converted_before_the_write(api: Any, renamer: Renamer) -> None:
     converted = renamer._renamed
-    renamer._renamed = lambda tree, wanted: _refuse() if wanted == "v2" else converted(tree, wanted)
+    renamer._renamed = lambda tree, wanted: _fail() if wanted == "v2" else converted(tree, wanted)
     with pytest.raises(InternalError):
         await api.post(V2, body("v2", "a"))
     assert api.store.get(STORAGE, "default/a") is None
 
 
-def _refuse() -> Tree:
+def _fail() -> Tree:
     raise InternalError("no way back")
 
 
@@ -347,9 +349,9 @@ async def test_dry_run_returns_the_converted_object(api: Any, renamer: Renamer) 
 async def test_delete_returns_last_state_in_requested_version(api: Any) -> None:
     await api.post(V1, body("v1", "a", metadata={"finalizers": ["example.com/x"]}))
     await api.post(V1, body("v1", "b"))
-    assert seen(await api.delete(f"{V2}/a")) == ("v2", {"address": "a"})
+    assert version_and_data(await api.delete(f"{V2}/a")) == ("v2", {"address": "a"})
     left = await api.delete(V2)
-    assert [(item["metadata"]["name"], *seen(item)) for item in left["items"]] == [
+    assert [(item["metadata"]["name"], *version_and_data(item)) for item in left["items"]] == [
         ("a", "v2", {"address": "a"}),
         ("b", "v2", {"address": "a"}),
     ]
@@ -361,9 +363,9 @@ async def test_tables_and_metadata_show_the_served_version(api: Any) -> None:
     meta = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     assert (await api.get(V2, accept=meta))["items"][0]["metadata"]["labels"] == {"seen-in": "v2"}
     table = await api.get(f"{V2}?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-    assert seen(table["rows"][0]["object"]) == ("v2", {"address": "a"})
+    assert version_and_data(table["rows"][0]["object"]) == ("v2", {"address": "a"})
     one = await api.get(f"{V2}/a?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-    assert seen(one["rows"][0]["object"]) == ("v2", {"address": "a"})
+    assert version_and_data(one["rows"][0]["object"]) == ("v2", {"address": "a"})
     protobuf = await api(
         "GET", V2, accept="application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     )
@@ -381,7 +383,7 @@ async def test_managed_fields_have_several_versions(api: Any, apply: Any, owners
         await apply(f"{V2}/a", {**body("v2", "a", "z")}, "two")
     taken = (await apply(f"{V2}/a", {**body("v2", "a", "z")}, "two", "force=true")).tree
     assert owners(taken) == {("one", "Apply", ""): [".data.more"], ("two", "Apply", ""): [".data.address"]}
-    assert seen(taken) == ("v2", {"address": "z", "more": "1"})
+    assert version_and_data(taken) == ("v2", {"address": "z", "more": "1"})
     merged = await api.patch(f"{V2}/a?fieldManager=three", {"data": {"more": "2"}})
     assert owners(merged)[("three", "Update", "")] == [".data.more"]
     assert ("one", "Apply", "") not in owners(merged)
@@ -401,7 +403,7 @@ async def test_managed_fields_of_new_object_are_converted(api: Any, owners: Any,
         ".data.more",
         ".metadata.generateName",
     ]
-    assert seen(made) == ("v2", {"address": "a", "more": "1"})
+    assert version_and_data(made) == ("v2", {"address": "a", "more": "1"})
     asked = {names[0] for names, _ in renamer.take()}
     assert asked == {"", made["metadata"]["name"]}, "its name is drawn when its fields are owned"
 
@@ -423,13 +425,13 @@ async def test_hanging_converter_blocks_only_its_requests(api: Any, renamer: Ren
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1))
     await asyncio.sleep(0)
     async with asyncio.timeout(1):
-        assert seen(await api.get(f"{V1}/a"))[0] == "v1"
+        assert version_and_data(await api.get(f"{V1}/a"))[0] == "v1"
         await api.post(V1, body("v1", "b"))
         assert len(await lines_of(api, f"{V1}?watch=1", 2)) == 2
         assert await api.config("beside")
     assert not any(each.done() for each in (*waiting, watching))
     renamer.gate.set()
-    assert {seen(each)[0] for each in await asyncio.gather(*waiting)} == {"v2"}
+    assert {version_and_data(each)[0] for each in await asyncio.gather(*waiting)} == {"v2"}
     assert (await watching)[0]["object"]["metadata"]["name"] == "a"
 
 

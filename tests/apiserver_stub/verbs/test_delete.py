@@ -15,7 +15,7 @@ PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
-async def held(api, *finalizers: str) -> dict[str, Any]:
+async def create_with_finalizers(api, *finalizers: str) -> dict[str, Any]:
     made: dict[str, Any] = await api.post(CONFIGS, {"metadata": {"name": "a", "finalizers": list(finalizers)}})
     return made
 
@@ -52,7 +52,7 @@ async def test_object_without_finalizers_is_deleted_at_once(api) -> None:
 
 @pytest.mark.virtual
 async def test_finalizer_holds_object_until_removed(api) -> None:
-    made = await held(api, "example.com/a", "example.com/b")
+    made = await create_with_finalizers(api, "example.com/a", "example.com/b")
     marked = await api.delete(f"{CONFIGS}/a")
     assert marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
     assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
@@ -87,7 +87,7 @@ async def test_finalizer_holds_object_until_removed(api) -> None:
     ],
 )
 async def test_propagation_policy_sets_finalizers(api, before: Any, url: str, body: Any, after: Any) -> None:
-    await held(api, *before)
+    await create_with_finalizers(api, *before)
     answer = await api.delete(f"{CONFIGS}/a{url}", body)
     if after is None:
         assert await is_gone(api, f"{CONFIGS}/a")
@@ -168,7 +168,7 @@ async def test_job_orphans_dependents_by_default_with_a_warning(api) -> None:
 
 async def test_status_202_only_for_orphan_dependents_false(api) -> None:
     """API concepts, Event endpoints, delete: 200 or 202."""
-    await held(api, "example.com/a")
+    await create_with_finalizers(api, "example.com/a")
     assert (await api("DELETE", f"{CONFIGS}/a")).status == 200
     assert (await api("DELETE", f"{CONFIGS}/a", {"orphanDependents": False})).status == 202
     await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": None}})
@@ -190,7 +190,7 @@ async def test_pod_without_grace_is_deleted_with_deletion_marks(api) -> None:
 
 
 async def test_second_delete_may_change_propagation_policy(api) -> None:
-    await held(api, "example.com/a")
+    await create_with_finalizers(api, "example.com/a")
     for policy, finalizers in (
         ("Foreground", ["example.com/a", "foregroundDeletion"]),
         ("Orphan", ["example.com/a", "orphan"]),

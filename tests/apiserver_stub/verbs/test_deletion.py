@@ -21,12 +21,12 @@ APART = Strategy(finalizers=("spec", "finalizers"))
 Tree = dict[str, Any]
 
 
-def at(seconds: int) -> str:
+def timestamp(seconds: int) -> str:
     return format_time(NOW + timedelta(seconds=seconds))
 
 
 def marked(grace: int | None, seconds: int, *finalizers: str) -> Tree:
-    found: Tree = {"deletionTimestamp": at(seconds)}
+    found: Tree = {"deletionTimestamp": timestamp(seconds)}
     if grace is not None:
         found["deletionGracePeriodSeconds"] = grace
     return found | ({"finalizers": list(finalizers)} if finalizers else {})
@@ -162,7 +162,7 @@ class Deletion(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held - {"orphan", "foregroundDeletion"} and (self.first is None or self.grace))
     @rule()
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.held -= set("xy")
         self._write()
 

@@ -21,7 +21,7 @@ PARAMETERS = st.tuples(st.sampled_from(["dryRun", "fieldManager", "fieldValidati
 VERBS = ("create", "update", "patch")
 
 
-def refused(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
+def invalid_parameters(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
     http = Request("PATCH", "/", tuple(query), {"content-type": media})
     try:
         check_write(APIRequest(http, User("tester"), verb, PODS, "ns", "a", None, last_values(query)))
@@ -42,9 +42,9 @@ def expected(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
 @given(st.lists(st.lists(PARAMETERS, max_size=3), max_size=2))
 def test_repeated_parameters_are_rejected_consistently(queries: list[list[tuple[str, str]]]) -> None:
     for verb, media, query in [*product(VERBS, MEDIA, queries)] * 2:
-        assert refused(verb, media, query) == expected(verb, media, query)
+        assert invalid_parameters(verb, media, query) == expected(verb, media, query)
 
 
 @pytest.mark.parametrize("given", [[("dryRun", "none"), ("dryRun", "All")], [("dryRun", "All")]])
 def test_each_value_of_repeated_parameter_is_validated(given: list[tuple[str, str]]) -> None:
-    assert refused("create", MEDIA[1], given) == ["dryRun"] * (len(given) - 1)
+    assert invalid_parameters("create", MEDIA[1], given) == ["dryRun"] * (len(given) - 1)

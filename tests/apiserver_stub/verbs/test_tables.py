@@ -29,7 +29,7 @@ async def watch(api, url: str, accept: str = TABLE) -> AsyncIterator[bytes]:
     return body
 
 
-async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
+async def next_row(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
     event = json.loads(await anext(stream))
     (row,) = event["object"]["rows"]
     return event["type"], row["cells"]
@@ -38,7 +38,7 @@ async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
 CONFIG_MAPS = next(info for info in built_in().all() if info.name == "configmaps")
 
 
-def kept_row(api) -> bytes | None:
+def cached_row(api) -> bytes | None:
     row = api.store.get("configmaps", "default/a")
     return api.representations.rows("configmaps", f"table {CONFIG_MAPS.serial} {CONFIG_MAPS.kind}").get(row)
 
@@ -48,13 +48,13 @@ async def test_ages_advance_while_object_is_unchanged(api) -> None:
     """API concepts, Table representation."""
     await api.config("a")
     first = await table(api, CONFIGS)
-    kept = kept_row(api)
+    kept = cached_row(api)
     assert kept
     await asyncio.sleep(90)
     second = await table(api, CONFIGS)
     assert [found["rows"][0]["cells"] for found in (first, second)] == [["a", 1, "0s"], ["a", 1, "90s"]]
     assert second["rows"][0]["object"] == first["rows"][0]["object"]
-    assert kept_row(api) is kept
+    assert cached_row(api) is kept
     assert (await table(api, f"{CONFIGS}/a"))["rows"] == second["rows"]
 
 
@@ -74,17 +74,17 @@ async def test_watches_share_rows_and_show_current_ages(api) -> None:
     """API concepts, Watching and Table representation."""
     stream, other = await watch(api, CONFIGS), await watch(api, CONFIGS)
     made = await api.config("a")
-    assert await told(stream) == await told(other) == ("ADDED", ["a", 1, "0s"])
-    kept = kept_row(api)
+    assert await next_row(stream) == await next_row(other) == ("ADDED", ["a", 1, "0s"])
+    kept = cached_row(api)
     assert kept
     await asyncio.sleep(150)
-    assert await told(await watch(api, CONFIGS)) == ("ADDED", ["a", 1, "2m30s"])
+    assert await next_row(await watch(api, CONFIGS)) == ("ADDED", ["a", 1, "2m30s"])
     late = (await api.send("GET", f"{CONFIGS}?watch=1&resourceVersion={int(made['metadata']['resourceVersion']) - 1}",
                            accept=TABLE)).body  # fmt: skip
-    assert await told(late) == ("ADDED", ["a", 1, "2m30s"])
-    assert kept_row(api) is kept
+    assert await next_row(late) == ("ADDED", ["a", 1, "2m30s"])
+    assert cached_row(api) is kept
     await api.delete(f"{CONFIGS}/a")
-    assert [await told(one) for one in (stream, other)] == [("DELETED", ["a", 1, "2m30s"])] * 2
+    assert [await next_row(one) for one in (stream, other)] == [("DELETED", ["a", 1, "2m30s"])] * 2
 
 
 @pytest.mark.virtual
@@ -100,7 +100,7 @@ async def test_event_groups_show_the_same_cells(api, path: str) -> None:
     stream = await watch(api, url)
     shown = ["2m", "Normal", "R", "pod/web", "", "c", "m", "60m", 4, "e"]
     assert await cells(api, url) == await cells(api, url) == await cells(api, f"{url}/e") == [shown]
-    assert await told(stream) == ("ADDED", shown)
+    assert await next_row(stream) == ("ADDED", shown)
     (row,) = (await table(api, f"{url}?includeObject=Object"))["rows"]
     assert row["object"] == await api.get(f"{url}/e")
 
@@ -121,7 +121,7 @@ async def test_table_versions_share_rows(api) -> None:
     new, old = await table(api, CONFIGS), await table(api, CONFIGS, f"{TABLE}beta1")
     assert (old["apiVersion"], old["rows"][0]["object"]["apiVersion"]) == ("meta.k8s.io/v1beta1",) * 2
     assert [row["cells"][NAME] for row in old["rows"]] == [row["cells"][NAME] for row in new["rows"]] == ["a"]
-    await told(await watch(api, CONFIGS, f"{TABLE}beta1"))
+    await next_row(await watch(api, CONFIGS, f"{TABLE}beta1"))
 
 
 async def test_scale_is_shown_as_table(api) -> None:

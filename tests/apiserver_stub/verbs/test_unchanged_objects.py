@@ -14,7 +14,7 @@ MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def decoded_managers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The managers whose configurations were read."""
     managers: list[str] = []
     usual = verb._application
@@ -28,24 +28,24 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-async def applied(apply: Any, deployment: Any, read: list[str]) -> Any:
+async def applied(apply: Any, deployment: Any, decoded_managers: list[str]) -> Any:
     """A deployment that was applied in vain."""
     for _ in range(2):
         found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
-    read.clear()
+    decoded_managers.clear()
     return found
 
 
 async def test_repeated_configuration_is_not_decoded(
-    api: Any, apply: Any, deployment: Any, read: list[str], applied: Any
+    api: Any, apply: Any, deployment: Any, decoded_managers: list[str], applied: Any
 ) -> None:
     revision = api.store.revision
     again = await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
-    assert (again.status, again.tree, api.store.revision, read) == (200, applied, revision, [])
+    assert (again.status, again.tree, api.store.revision, decoded_managers) == (200, applied, revision, [])
 
 
 async def test_configuration_is_decoded_again_after_a_change(
-    api: Any, apply: Any, deployment: Any, read: list[str], applied: Any
+    api: Any, apply: Any, deployment: Any, decoded_managers: list[str], applied: Any
 ) -> None:
     await api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
     found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
@@ -53,7 +53,7 @@ async def test_configuration_is_decoded_again_after_a_change(
     await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": 5}}, content_type=MERGE)
     with pytest.raises(Conflict):
         await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
-    assert read == ["one", "one"]
+    assert decoded_managers == ["one", "one"]
 
 
 async def test_apply_after_delete_creates_a_new_object(api: Any, apply: Any, deployment: Any, applied: Any) -> None:

@@ -26,7 +26,7 @@ async def read(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]
     return events
 
 
-def told(events: list[dict[str, Any]]) -> list[Event]:
+def types_and_names(events: list[dict[str, Any]]) -> list[Event]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
@@ -37,14 +37,19 @@ async def test_watch_without_version_starts_with_current_state(api, version: str
     await api.config("b")
     await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
     await api.delete(f"{CONFIGS}/b")
-    assert told(await read(stream, 4)) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert types_and_names(await read(stream, 4)) == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("MODIFIED", "a"),
+        ("DELETED", "b"),
+    ]
 
 
 async def test_watch_with_version_delivers_later_changes(api) -> None:
     version = (await api.config("a"))["metadata"]["resourceVersion"]
     await api.config("b")
     stream = await opened(api, f"{CONFIGS}?watch=1&resourceVersion={version}")
-    assert told(await read(stream, 1)) == [("ADDED", "b")]
+    assert types_and_names(await read(stream, 1)) == [("ADDED", "b")]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,7 @@ async def test_watch_applies_selectors(api, url: str) -> None:
     await api.config("b", x="1")
     await api.delete(f"{CONFIGS}/a")
     await api.delete(f"{CONFIGS}/b")
-    assert told(await read(stream, 2)) == [("ADDED", "b"), ("DELETED", "b")]
+    assert types_and_names(await read(stream, 2)) == [("ADDED", "b"), ("DELETED", "b")]
 
 
 @pytest.mark.virtual
@@ -93,7 +98,7 @@ async def test_initial_events_can_be_disabled(api) -> None:
     await api.config("a")
     stream = await opened(api, f"{CONFIGS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
     await api.config("b")
-    assert told(await read(stream, 1)) == [("ADDED", "b")]
+    assert types_and_names(await read(stream, 1)) == [("ADDED", "b")]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ async def test_last_pod_event_has_grace_period_zero(api) -> None:
         events = await read(stream, len(deletions) + 1 if deletions else 2)
         graces = [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events]
         versions = [event["object"]["metadata"]["resourceVersion"] for event in events]
-        assert told(events) == [*[("MODIFIED", name)] * (len(events) - 1), ("DELETED", name)]
+        assert types_and_names(events) == [*[("MODIFIED", name)] * (len(events) - 1), ("DELETED", name)]
         assert graces == ([30, 0, 0] if len(deletions) == 2 else [0, 0])
         assert len(set(versions)) == len(versions)
         if deletions:
@@ -152,4 +157,4 @@ async def test_pod_held_by_finalizer_is_deleted_with_one_event(api) -> None:
     stream = await opened(api, f"{pods}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
     await api.delete(f"{pods}/p")
     await api.patch(f"{pods}/p", {"metadata": {"finalizers": None}})
-    assert told(await read(stream, 2)) == [("MODIFIED", "p"), ("DELETED", "p")]
+    assert types_and_names(await read(stream, 2)) == [("MODIFIED", "p"), ("DELETED", "p")]

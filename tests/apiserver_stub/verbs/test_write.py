@@ -30,7 +30,7 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 APPLY = "apply-patch+yaml"
 
 
-def about_all(plugin: Admit) -> list[Rule]:
+def rules_for_all(plugin: Admit) -> list[Rule]:
     return [Rule(plugin, ("create", "update", "delete", "connect"), (ALL,), (ALL,))]
 
 
@@ -39,7 +39,7 @@ def admit(api) -> Callable[..., None]:
     """Ask these plugins about everything from now on, by phase."""
 
     def ask(more: Any = None, **phases: Admit) -> None:
-        admission = Admission.of(**{phase: about_all(plugin) for phase, plugin in phases.items()})
+        admission = Admission.of(**{phase: rules_for_all(plugin) for phase, plugin in phases.items()})
         api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, admission, authorizer=AlwaysAllow()), more)
 
     return ask
@@ -49,7 +49,7 @@ def pod(name: str = "p", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
-class Seen:
+class RecordingPlugin:
     """A plugin that remembers what it was shown, as it was."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Seen:
     async def __call__(self, attributes: Attributes) -> None:
         self.seen.append(attributes)
 
-    def told(self) -> list[tuple[str, str, str]]:
+    def kinds_seen(self) -> list[tuple[str, str, str]]:
         kinds = [(one.object or {}).get("kind", "") for one in self.seen]
         return [(one.operation, one.subresource, kind) for one, kind in zip(self.seen, kinds, strict=True)]
 
@@ -92,7 +92,7 @@ async def test_each_step_sees_results_of_earlier_steps(api, admit) -> None:
 
 
 async def test_invalid_object_is_not_shown_to_validating_admission(api, admit) -> None:
-    phases = {phase: Seen() for phase in ("mutating", "validating", "allocation")}
+    phases = {phase: RecordingPlugin() for phase in ("mutating", "validating", "allocation")}
     admit(**phases)
     with pytest.raises(errors.Invalid):
         await api.post(PODS, pod(name="A_b"))
@@ -105,7 +105,7 @@ async def test_invalid_object_is_not_shown_to_validating_admission(api, admit) -
 
 async def test_unchanged_object_is_validated_but_not_written(api, admit) -> None:
     made = await api.config("a")
-    validating, allocation = Seen(), Seen()
+    validating, allocation = RecordingPlugin(), RecordingPlugin()
     admit(validating=validating, allocation=allocation)
     assert await api.put(f"{CONFIGS}/a", made) == made
     assert await api.patch(f"{CONFIGS}/a", {"data": {"k": "a"}}) == made
@@ -207,7 +207,7 @@ async def test_dry_run_calls_admission_and_writes_nothing(
     await api.config("a")
     await api.post(PODS, pod())
     await api.post(DEPLOYMENTS, deployment())
-    before, mutating, validating = api.store.revision, Seen(), Seen()
+    before, mutating, validating = api.store.revision, RecordingPlugin(), RecordingPlugin()
 
     async def also(attributes: Attributes) -> Sequence[Write]:
         return [Write("configmaps", "default/also", 0, b'{"metadata":{"resourceVersion":"","name":"also"}}')]
@@ -223,11 +223,11 @@ async def test_dry_run_calls_admission_and_writes_nothing(
 
 async def test_delete_shows_admission_old_object_and_options(api, admit) -> None:
     made = [await api.config(name) for name in ("a", "b")]
-    seen = Seen()
+    seen = RecordingPlugin()
     admit(mutating=seen)
     await api.delete(f"{CONFIGS}/a", {"preconditions": {"uid": made[0]["metadata"]["uid"]}})
     await api.delete(CONFIGS)
-    assert seen.told() == [("delete", "", ""), ("delete", "", "")]
+    assert seen.kinds_seen() == [("delete", "", ""), ("delete", "", "")]
     assert [one.object for one in seen.seen] == [None, None]
     assert [one.old_object for one in seen.seen] == made
     assert [one.name for one in seen.seen] == ["a", "b"]
@@ -254,12 +254,12 @@ async def test_subresources_are_admitted_as_their_own_kind(api, admit, deploymen
     await api.post(PODS, pod())
     await api.post(PODS, pod("q"))
     await api.post(DEPLOYMENTS, deployment(replicas=2))
-    seen = Seen()
+    seen = RecordingPlugin()
     admit(mutating=seen)
     await api.patch(f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": 4}})
     await api.post(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}})
     await api.post(f"{PODS}/q/eviction", {"metadata": {"name": "q"}})
-    assert seen.told() == [
+    assert seen.kinds_seen() == [
         ("update", "scale", "Scale"),
         ("create", "binding", "Binding"),
         ("create", "eviction", "Eviction"),
@@ -274,7 +274,7 @@ async def test_subresources_are_admitted_as_their_own_kind(api, admit, deploymen
 
 async def test_admission_changes_to_scale_are_applied(api, admit, deployment) -> None:
     await api.post(DEPLOYMENTS, deployment(replicas=2))
-    validating = Seen()
+    validating = RecordingPlugin()
 
     async def bound(attributes: Attributes) -> None:
         if attributes.subresource == "scale":
@@ -288,7 +288,7 @@ async def test_admission_changes_to_scale_are_applied(api, admit, deployment) ->
 
 async def test_connect_requests_are_admitted(api, admit) -> None:
     await api.post(PODS, pod())
-    seen = Seen()
+    seen = RecordingPlugin()
 
     async def connect(scope: RequestScope, request: APIRequest) -> Reply:
         await scope.admit(request, "connect", {"kind": "PodExecOptions", "apiVersion": "v1", **request.query})
@@ -296,7 +296,7 @@ async def test_connect_requests_are_admitted(api, admit) -> None:
 
     admit({("exec", "get"): connect}, validating=seen)
     await api("GET", f"{PODS}/p/exec?command=ls")
-    assert seen.told() == [("connect", "exec", "PodExecOptions")]
+    assert seen.kinds_seen() == [("connect", "exec", "PodExecOptions")]
     assert (seen.seen[0].name, seen.seen[0].tree["command"], seen.seen[0].old_object) == ("p", "ls", None)
 
 
@@ -328,11 +328,11 @@ async def test_internal_writes_skip_admission(api, admit) -> None:
     allowed = {"disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}
     generation = made["metadata"]["generation"]
     await api.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": generation}})
-    seen = Seen()
+    seen = RecordingPlugin()
     admit(mutating=seen)
     await api.post(f"{PODS}/p/eviction", {"metadata": {"name": "p"}})
     assert (await api.get(f"{budgets}/b"))["status"]["disruptionsAllowed"] == 0
-    assert seen.told() == [("create", "eviction", "Eviction")]
+    assert seen.kinds_seen() == [("create", "eviction", "Eviction")]
 
 
 Change = tuple[str, int, int]
@@ -353,7 +353,7 @@ def test_concurrent_writers_never_lose_an_update(kinds: ResourceRegistry) -> Non
 
 async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
     """Make all changes at once; each is found in the end, and each version was answered to one writer only."""
-    async with _thinking(kinds) as api:
+    async with _slow_admission_api(kinds) as api:
         await api.config("a")
         tasks = [_change(api, how, f"key{number}", begin, think) for number, (how, begin, think) in enumerate(changes)]
         versions = await all_of(*tasks)
@@ -364,14 +364,14 @@ async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
 
 
 @asynccontextmanager
-async def _thinking(kinds: ResourceRegistry) -> AsyncIterator[Api]:
+async def _slow_admission_api(kinds: ResourceRegistry) -> AsyncIterator[Api]:
     """Verbs whose admission takes as many seconds as a parameter of the request says."""
 
     async def think(attributes: Attributes) -> None:
         await asyncio.sleep(int(attributes.options.get("think", 0)))
 
     async with started_api(kinds) as api:
-        admission = Admission.of(mutating=about_all(think), validating=about_all(think))
+        admission = Admission.of(mutating=rules_for_all(think), validating=rules_for_all(think))
         api.verbs = Verbs(RequestScope(api.store, api.hub, kinds, admission, authorizer=AlwaysAllow()))
         yield api
 

@@ -44,7 +44,7 @@ SELECTIONS = st.builds(
 )
 
 
-class Painter:
+class ColorConverter:
     """Rows of the old version say the length of their colour's name; it takes its time to find out the colour."""
 
     def is_served(self, row: Row) -> bool:
@@ -87,7 +87,7 @@ async def _received(
     for number, (key, colour, old, size) in enumerate([*writes, ("x/z", "red", True, 0)]):
         if number == begin:
             options = WatchOptions(start=store.revision if resume else None, **selection)
-            stream = hub.open("pods", "v1", "Pod", options, converter=Painter() if converting else None)
+            stream = hub.open("pods", "v1", "Pod", options, converter=ColorConverter() if converting else None)
         await _write(store, key, colour, size, old=old and converting)
     assert stream is not None
     lines: list[bytes] = []

@@ -32,14 +32,14 @@ def number(store: WatchCache) -> int:
     return found
 
 
-def one_more(data: bytes, most: int = MOST) -> bytes:
+def incremented(data: bytes, most: int = MOST) -> bytes:
     found: int = json.loads(data)["number"]
     if found >= most:
         raise Forbidden("no more")
     return counter(found + 1)
 
 
-AMEND = Amend(COUNTER, "n/c", one_more)
+AMEND = Amend(COUNTER, "n/c", incremented)
 
 
 def put(key: str, expected: int = 0, text: str = "") -> Write:
@@ -91,7 +91,7 @@ async def test_commits_of_same_row_are_serialized(store: WatchCache) -> None:
 
 
 async def test_commit_rejected_by_amended_row_is_not_written(store: WatchCache) -> None:
-    amend = Amend(COUNTER, "n/c", lambda data: one_more(data, 4))
+    amend = Amend(COUNTER, "n/c", lambda data: incremented(data, 4))
     found = await outcomes(*(store.commit(put(f"n/{name}"), amend) for name in range(10)))
     assert [isinstance(outcome, Forbidden) for outcome in found] == [False] * 4 + [True] * 6
     assert number(store) == len(content(store)) == 4
@@ -99,7 +99,7 @@ async def test_commit_rejected_by_amended_row_is_not_written(store: WatchCache) 
 
 async def test_failed_commit_uses_no_capacity(store: WatchCache) -> None:
     await store.commit(put("n/1"))
-    amend = Amend(COUNTER, "n/c", lambda data: one_more(data, 3))
+    amend = Amend(COUNTER, "n/c", lambda data: incremented(data, 3))
     found = await outcomes(*(store.commit(put(f"n/{name}"), amend) for name in range(5)))
     assert [type(outcome).__name__ for outcome in found] == ["Row", "RevisionConflict", "Row", "Row", "Forbidden"]
     assert number(store) == 3

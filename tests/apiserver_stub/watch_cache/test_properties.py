@@ -122,7 +122,7 @@ def test_start_during_writes_equals_list_and_watch(
     virtual.run(_start_both_ways(steps, int(len(steps) * compacted), jump, leaves))
 
 
-class _Jumping(MemoryBackend):
+class _JumpingBackend(MemoryBackend):
     """A log that finds out, when all of it is read, that history begins `jump` behind its end; with `leaves` what is
     useless cannot be removed.
     """
@@ -138,7 +138,7 @@ class _Jumping(MemoryBackend):
 
 
 async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, jump: int, leaves: bool) -> None:
-    log = _Jumping()
+    log = _JumpingBackend()
     log.leaves = leaves
     storage, revisions = EmbeddedStorage(log), dict[tuple[str, str], int]()
     await storage.open()
@@ -158,7 +158,7 @@ async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, ju
     assert replayed == listed
 
 
-async def _started(log: _Jumping, opened_before: bool) -> Any:
+async def _started(log: _JumpingBackend, opened_before: bool) -> Any:
     """Return all that a cache knows that is started on a log."""
     storage = EmbeddedStorage(log, StorageRules(lambda data: "bad" if data == b"bad" else ""))
     if opened_before:

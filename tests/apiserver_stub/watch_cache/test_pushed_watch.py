@@ -13,14 +13,14 @@ from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.base.fair_loop import Share, Slices
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watch_readers import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
 
 LOWER = EventEncoder("lower", frame=lambda kind, data: PLAIN.event(kind.lower(), data))
 
 
-class Pushed(Seen):
+class Pushed(WatchReader):
     """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
 
     def __init__(self, stream: WatchStream) -> None:
@@ -72,7 +72,7 @@ class PushedBookmarks(Pushed):
     """What a stream has said to a sink for bookmarks, apart from what it has said to its reader."""
 
     def __init__(self, stream: WatchStream) -> None:
-        Seen.__init__(self, stream)
+        WatchReader.__init__(self, stream)
         self.is_taken, self.looked = True, 0
         self.sunk: list[bytes] = []
         ObservedStream(stream, lambda: None).push_bookmarks_to(self.take)

@@ -46,7 +46,7 @@ def rows(cache: WatchCache, resource: str = "pods") -> dict[str, int]:
     return {row.key: row.revision for row in cache.snapshot(resource).items()}
 
 
-class Broken(LaggingStorage):
+class InterruptibleStorage(LaggingStorage):
     """A view that can be out of reach, or show what was before; notes when it is asked for all rows, or a watch."""
 
     reachable = True
@@ -66,12 +66,12 @@ class Broken(LaggingStorage):
         return await super().watch(*args)
 
 
-class Two(NamedTuple):
+class CachePair(NamedTuple):
     """A cache, another whose watch breaks off, and what is between it and the storage."""
 
     one: WatchCache
     other: WatchCache
-    broken: Broken
+    broken: InterruptibleStorage
     hub: Hub
 
     async def lose(self) -> None:
@@ -80,11 +80,11 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[Two]:
+async def two() -> AsyncIterator[CachePair]:
     storage = EmbeddedStorage(MemoryBackend())
-    broken = Broken(storage)
+    broken = InterruptibleStorage(storage)
     other = WatchCache(broken)
-    made = Two(WatchCache(storage), other, broken, Hub(other, RepresentationCache(other)))
+    made = CachePair(WatchCache(storage), other, broken, Hub(other, RepresentationCache(other)))
     await made.one.start()
     await other.start()
     yield made
@@ -93,7 +93,7 @@ async def two() -> AsyncIterator[Two]:
     await other.close()
 
 
-class Watching:
+class RecordedWatch:
     """What a watch of the broken cache has told."""
 
     def __init__(self, hub: Hub, start: int, resource: str = "pods", trigger: tuple[str, str] | None = None) -> None:
@@ -110,8 +110,8 @@ class Watching:
                 self.events.append((event["type"], item))
 
 
-async def test_interrupted_watch_resumes(two: Two) -> None:
-    seen = Watching(two.hub, 0)
+async def test_interrupted_watch_resumes(two: CachePair) -> None:
+    seen = RecordedWatch(two.hub, 0)
     await two.one.commit(put("a"))
     two.broken.cut()
     await two.one.commit(put("b"))
@@ -127,12 +127,12 @@ async def test_interrupted_watch_resumes(two: Two) -> None:
     assert two.other.get("pods", "c") is not None
 
 
-async def test_watch_that_cannot_resume_relists_and_diffs(two: Two) -> None:
+async def test_watch_that_cannot_resume_relists_and_diffs(two: CachePair) -> None:
     groups: list[list[Change]] = []
     for write in (put("kept"), put("changed"), put("gone"), put("again"), put("n", resource="nodes")):
         await two.one.commit(write)
     assert two.other.revision == 6
-    seen, nodes = Watching(two.hub, 6), Watching(two.hub, 6, "nodes")
+    seen, nodes = RecordedWatch(two.hub, 6), RecordedWatch(two.hub, 6, "nodes")
     two.other.subscribe(lambda changes: groups.append(list(changes)))
     two.broken.cut()
     await two.one.commit(put("changed", 3, "x"))
@@ -161,7 +161,7 @@ async def test_watch_that_cannot_resume_relists_and_diffs(two: Two) -> None:
     assert nodes.events == [("ADDED", ("1", 16))]
 
 
-async def test_watch_cannot_start_within_lost_history(two: Two) -> None:
+async def test_watch_cannot_start_within_lost_history(two: CachePair) -> None:
     """Not every change is known there: who begins with one of those that are might miss another."""
     for key in "abc":
         await two.one.commit(put(key))
@@ -171,7 +171,7 @@ async def test_watch_cannot_start_within_lost_history(two: Two) -> None:
     await two.one.commit(put("d"))
     await two.lose()
     await asyncio.sleep(1)
-    watches = {start: Watching(two.hub, start) for start in range(2, 8)}
+    watches = {start: RecordedWatch(two.hub, start) for start in range(2, 8)}
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert [watches[start].events for start in (5, 6)] == [[("ERROR", 410)]] * 2
@@ -186,13 +186,13 @@ async def test_watch_cannot_start_within_lost_history(two: Two) -> None:
     assert {row.key for row in two.other.snapshot_at("pods", 7).items()} == {"a", "c", "d"}
 
 
-async def test_watch_of_lost_revision_restarts_and_others_continue(two: Two) -> None:
+async def test_watch_of_lost_revision_restarts_and_others_continue(two: CachePair) -> None:
     """As when a storage was restored from an earlier copy, and its revisions were raised."""
     await two.one.commit(put("a"))
     await two.one.commit(put("n", resource="nodes"))
     await two.one.commit(put("a", 2, "lost"))
-    pods, nodes = Watching(two.hub, 4), Watching(two.hub, 4, "nodes")
-    others = Watching(two.hub, 4, trigger=("metadata.name", "b"))
+    pods, nodes = RecordedWatch(two.hub, 4), RecordedWatch(two.hub, 4, "nodes")
+    others = RecordedWatch(two.hub, 4, trigger=("metadata.name", "b"))
     two.broken.cut()
     await two.one.commit(put("m", resource="nodes"))
     await two.lose()
@@ -207,13 +207,13 @@ async def test_watch_of_lost_revision_restarts_and_others_continue(two: Two) -> 
     assert pods.events == others.events == [("ERROR", 410)]
     assert nodes.events == [("ADDED", ("1", 5))]
     await two.one.commit(put("b"))
-    again = Watching(two.hub, 5)
+    again = RecordedWatch(two.hub, 5)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert again.events == [("ADDED", ("1", 6))]
 
 
-async def test_unreachable_storage_is_retried_and_reported(two: Two) -> None:
+async def test_unreachable_storage_is_retried_and_reported(two: CachePair) -> None:
     await two.one.commit(put("a"))
     two.broken.reachable = False
     two.broken.cut()
@@ -229,7 +229,7 @@ async def test_unreachable_storage_is_retried_and_reported(two: Two) -> None:
     assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3}, "")
 
 
-async def test_storage_at_older_revision_is_not_followed(two: Two) -> None:
+async def test_storage_at_older_revision_is_not_followed(two: CachePair) -> None:
     await two.one.commit(put("a"))
     await two.one.commit(put("b"))
     two.broken.cut()
@@ -244,7 +244,7 @@ async def test_storage_at_older_revision_is_not_followed(two: Two) -> None:
     assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3, "c": 4}, "")
 
 
-async def test_waiting_readers_and_writers_continue_after_relist(two: Two) -> None:
+async def test_waiting_readers_and_writers_continue_after_relist(two: CachePair) -> None:
     await two.one.commit(put("a"))
     two.broken.cut()
     async with asyncio.TaskGroup() as group:
@@ -261,7 +261,7 @@ async def test_waiting_readers_and_writers_continue_after_relist(two: Two) -> No
     assert json.loads(deleted.result().data)["text"] == "last"
 
 
-async def test_second_gap_discards_history_before_the_first(two: Two) -> None:
+async def test_second_gap_discards_history_before_the_first(two: CachePair) -> None:
     await two.one.commit(put("a"))
     for key in "bc":
         two.broken.cut()

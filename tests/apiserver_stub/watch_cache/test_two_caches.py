@@ -41,7 +41,7 @@ async def ready() -> None:
         await asyncio.sleep(0)
 
 
-class Two(NamedTuple):
+class CachePair(NamedTuple):
     """A cache, another that may be late, and what they are copies of."""
 
     one: WatchCache
@@ -51,12 +51,12 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[Two]:
+async def two() -> AsyncIterator[CachePair]:
     log = MemoryBackend()
     storage = EmbeddedStorage(log)
     late = LaggingStorage(storage)
     ttls = {"events": HOUR}
-    made = Two(WatchCache(storage, ttls=ttls), WatchCache(late, Retention(seconds=200), ttls=ttls), late, log)
+    made = CachePair(WatchCache(storage, ttls=ttls), WatchCache(late, Retention(seconds=200), ttls=ttls), late, log)
     await made.one.start()
     await made.other.start()
     yield made
@@ -64,7 +64,7 @@ async def two() -> AsyncIterator[Two]:
     await made.other.close()
 
 
-async def test_both_caches_see_all_writes_in_one_order(two: Two) -> None:
+async def test_both_caches_see_all_writes_in_one_order(two: CachePair) -> None:
     received: dict[str, list[int]] = {"one": [], "other": []}
     two.one.subscribe(lambda changes: received["one"].extend(change.revision for change in changes))
     two.other.subscribe(lambda changes: received["other"].extend(change.revision for change in changes))
@@ -88,7 +88,7 @@ async def test_both_caches_see_all_writes_in_one_order(two: Two) -> None:
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.5])
-async def test_loser_of_race_sees_winning_row_and_retries(two: Two, lag: float) -> None:
+async def test_loser_of_race_sees_winning_row_and_retries(two: CachePair, lag: float) -> None:
     await two.one.commit(put("a", text="0"))
     tries: list[int] = []
     lost: list[tuple[int, int, Row | None]] = []
@@ -126,7 +126,7 @@ async def test_loser_of_race_sees_winning_row_and_retries(two: Two, lag: float) 
     assert history(two.one) == history(two.other)
 
 
-async def test_consistent_read_sees_writes_of_other_server(two: Two) -> None:
+async def test_consistent_read_sees_writes_of_other_server(two: CachePair) -> None:
     two.late.held = True
     row = await two.one.commit(put("a"))
     assert two.other.get("pods", "a") is None
@@ -142,7 +142,7 @@ async def test_consistent_read_sees_writes_of_other_server(two: Two) -> None:
         two.one.wait_for_latest().send(None)
 
 
-async def test_write_is_pending_until_visible_in_own_cache(two: Two) -> None:
+async def test_write_is_pending_until_visible_in_own_cache(two: CachePair) -> None:
     """Until it is visible here it counts as pending, for those who write the same row here and who allocate."""
     two.late.held = True
     async with asyncio.TaskGroup() as group:
@@ -161,7 +161,7 @@ async def test_write_is_pending_until_visible_in_own_cache(two: Two) -> None:
     assert two.other.turn(("pods", "a")) is None
 
 
-async def test_conflict_is_raised_once_its_cause_is_visible(two: Two) -> None:
+async def test_conflict_is_raised_once_its_cause_is_visible(two: CachePair) -> None:
     two.late.held = True
     created = await two.one.commit(put("a"))
     deleted = await two.one.commit(delete("b", (await two.one.commit(put("b"))).revision))
@@ -174,7 +174,7 @@ async def test_conflict_is_raised_once_its_cause_is_visible(two: Two) -> None:
     assert two.other.revision == deleted.revision
 
 
-async def test_commit_returns_its_row_even_if_overwritten(two: Two) -> None:
+async def test_commit_returns_its_row_even_if_overwritten(two: CachePair) -> None:
     two.late.held = True
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(two.other.commit(put("a", text="mine")))
@@ -189,7 +189,7 @@ async def test_commit_returns_its_row_even_if_overwritten(two: Two) -> None:
     assert b"theirs" in newest.data
 
 
-async def test_commit_waits_3_seconds_for_a_late_cache(two: Two) -> None:
+async def test_commit_waits_3_seconds_for_a_late_cache(two: CachePair) -> None:
     begun = asyncio.get_running_loop().time()
     two.late.held = True
     async with asyncio.TaskGroup() as group:
@@ -208,7 +208,7 @@ async def test_commit_waits_3_seconds_for_a_late_cache(two: Two) -> None:
     assert [(revision, deleted) for revision, _, _, deleted in history(two.other)] == [(2, False), (3, True)]
 
 
-async def test_invisible_conflict_is_not_retried(two: Two) -> None:
+async def test_invisible_conflict_is_not_retried(two: CachePair) -> None:
     created = await two.one.commit(put("a"))
     two.late.held = True
     changed = await two.one.commit(put("a", created.revision))
@@ -218,7 +218,7 @@ async def test_invisible_conflict_is_not_retried(two: Two) -> None:
     await two.other.commit(put("a", changed.revision))
 
 
-async def test_late_cache_can_be_closed(two: Two) -> None:
+async def test_late_cache_can_be_closed(two: CachePair) -> None:
     late = LaggingStorage(two.one.storage)
     third = WatchCache(late)
     await third.start()
@@ -232,7 +232,7 @@ async def test_late_cache_can_be_closed(two: Two) -> None:
     assert writing.result().key == "a"
 
 
-async def test_canceled_writer_leaves_no_pending_write(two: Two) -> None:
+async def test_canceled_writer_leaves_no_pending_write(two: CachePair) -> None:
     two.late.held = True
     writing = asyncio.ensure_future(two.other.commit(put("a")))
     await ready()
@@ -244,7 +244,7 @@ async def test_canceled_writer_leaves_no_pending_write(two: Two) -> None:
     assert two.other.get("pods", "a") is not None
 
 
-async def test_multi_row_commit_is_delivered_atomically(two: Two) -> None:
+async def test_multi_row_commit_is_delivered_atomically(two: CachePair) -> None:
     groups: list[list[str]] = []
     two.other.subscribe(lambda changes: groups.append([change.row.key for change in changes]))
     row = await two.one.commit(put("s", resource="services"), put("10.0.0.1", resource="addresses"))
@@ -256,7 +256,7 @@ async def test_multi_row_commit_is_delivered_atomically(two: Two) -> None:
     assert groups == [["10.0.0.1", "s"]]
 
 
-async def test_row_expires_once(two: Two) -> None:
+async def test_row_expires_once(two: CachePair) -> None:
     received: list[Change] = []
     two.other.subscribe(received.extend)
     await two.one.commit(put("a", resource="events"))
@@ -268,7 +268,7 @@ async def test_row_expires_once(two: Two) -> None:
     ]  # fmt: skip
 
 
-async def test_compaction_by_both_servers_is_harmless(two: Two) -> None:
+async def test_compaction_by_both_servers_is_harmless(two: CachePair) -> None:
     revision = 0
     for _ in range(50):
         revision = (await two.one.commit(put("a", revision))).revision
@@ -286,7 +286,7 @@ async def test_compaction_by_both_servers_is_harmless(two: Two) -> None:
     assert two.one._upkeep._timer is two.other._upkeep._timer is None
 
 
-async def test_cache_started_during_writes_misses_nothing(two: Two) -> None:
+async def test_cache_started_during_writes_misses_nothing(two: CachePair) -> None:
     revision = 0
     for _ in range(30):
         revision = (await two.one.commit(put("a", revision))).revision

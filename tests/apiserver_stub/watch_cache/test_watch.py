@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watch_readers import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
 
@@ -44,7 +44,7 @@ async def test_initial_state_is_from_the_time_of_opening(cluster: Cluster) -> No
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions())
     await cluster.put("ns/a")
     await cluster.put("ns/b")
-    seen = Seen(stream)
+    seen = WatchReader(stream)
     cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
     await ready()
     assert seen.short == ["ADDED a 2", "MODIFIED a 3", "ADDED b 4"]
@@ -140,7 +140,7 @@ async def test_bookmark_is_never_ahead_of_events(cluster: Cluster) -> None:
     for number in range(10):
         await cluster.put(f"ns/{number}", text="x" * 50_000)
     await asyncio.sleep(70)
-    seen = Seen(stream)
+    seen = WatchReader(stream)
     cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
     await ready()
     reached = 1

@@ -8,7 +8,7 @@ import pytest
 from apiserver_stub.storage.interface import Record
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watch_readers import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
 
@@ -17,7 +17,7 @@ def on_node(node: str) -> dict[str, Any]:
     return {"fields": FieldSelector.parse(f"spec.nodeName={node}"), "trigger": ("spec.nodeName", node)}
 
 
-def count_looks(seen: "Seen", monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def count_looks(seen: WatchReader, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list that grows whenever the watcher of a stream looks for something to say."""
     looks: list[float] = []
     watcher = seen.stream._watcher

@@ -40,15 +40,15 @@ class Cluster:
         data = as_of(row.data, "")
         return (await self.store.commit(Write("pods", name, row.revision, data, deleted=True))).revision
 
-    def watch(self, represent: EventEncoder = PLAIN, **options: Any) -> "Seen":
+    def watch(self, represent: EventEncoder = PLAIN, **options: Any) -> "WatchReader":
         """Open a watch and read it until it ends."""
         stream = self.hub.open("pods", "v1", "Pod", WatchOptions(**options), represent)
-        seen = Seen(stream)
+        seen = WatchReader(stream)
         self.readers.append(asyncio.get_running_loop().create_task(seen.read()))
         return seen
 
 
-class Seen:
+class WatchReader:
     """What a stream has said so far."""
 
     def __init__(self, stream: WatchStream) -> None:

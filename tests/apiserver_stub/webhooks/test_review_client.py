@@ -42,7 +42,7 @@ async def opened(hook: Webhook) -> AsyncIterator[Open]:
         await each.close()
 
 
-async def refused(webhook: ReviewWebhook) -> ReviewError:
+async def error_of(webhook: ReviewWebhook) -> ReviewError:
     with pytest.raises(ReviewError) as refusal:
         await webhook.post(REVIEW)
     return refusal.value
@@ -114,7 +114,7 @@ async def test_credentials_are_not_sent_in_plain_text(tmp_path: Path) -> None:
         place = server.sockets[0].getsockname()
         file = kubeconfig(Webhook(tmp_path), {"token": "secret"}, server=f"http://127.0.0.1:{place[1]}")
         webhook = ReviewWebhook(file, "--some-flag", LIMITS)
-        await refused(webhook)
+        await error_of(webhook)
         await webhook.close()
     assert received
     assert not any(b"secret" in each for each in received)
@@ -147,7 +147,7 @@ async def test_temporary_errors_are_retried(hook: Webhook, opened: Open, status:
     hook.answer = lambda _: (
         web.json_response({**failure, "code": status}, status=status) if reason else web.Response(status=status)
     )
-    error = await refused(opened())
+    error = await error_of(opened())
     assert (len(hook.seen), error.answered, error.timed_out) == (asked, status, False)
     if reason:
         assert error.message == "mine"
@@ -168,7 +168,7 @@ async def test_retry_after_header_of_server_is_followed(hook: Webhook, opened: O
     assert await opened().post(REVIEW) == ALLOWED
     hook.seen.clear()
     hook.answer = lambda review: web.Response(status=503, headers={"Retry-After": "0"})
-    await refused(opened())
+    await error_of(opened())
     assert len(hook.seen) == 11
 
 
@@ -190,7 +190,7 @@ async def test_retry_after_header_of_server_is_followed(hook: Webhook, opened: O
 )
 async def test_malformed_answers_are_errors(hook: Webhook, opened: Open, answer: Any) -> None:
     hook.answer = lambda _: answer
-    assert not (await refused(opened())).timed_out
+    assert not (await error_of(opened())).timed_out
     assert len(hook.seen) == 1
 
 
@@ -204,11 +204,11 @@ async def test_hanging_server_times_out(hook: Webhook, opened: Open) -> None:
     hook.answer = lambda _: asyncio.sleep(60)
     seen: list[str] = []
     webhook = opened(limits=ReviewLimits(attempt=0.05), observe=lambda result, *_: seen.append(result))
-    assert (await refused(webhook)).timed_out
+    assert (await error_of(webhook)).timed_out
     assert seen == ["timeout"]
     hook.answer = lambda _: web.Response(status=500)
     slow = ReviewWebhook(kubeconfig(hook), "--some-flag", ReviewLimits(question=0.1), RetryBackoff(initial=60))
-    assert (await refused(slow)).answered == 500
+    assert (await error_of(slow)).answered == 500
     await slow.close()
 
 
@@ -226,7 +226,7 @@ async def test_concurrent_requests_are_limited(hook: Webhook, opened: Open) -> N
     async with asyncio.TaskGroup() as group:
         under_way = [group.create_task(webhook.post(REVIEW)) for _ in range(6)]
         await busy.wait()
-        assert "wait" in (await refused(webhook)).message
+        assert "wait" in (await error_of(webhook)).message
         release.set()
     assert all(task.result() == ALLOWED for task in under_way)
     assert len(hook.connections) <= 4
@@ -243,7 +243,7 @@ async def test_server_going_down_and_up_is_handled(hook: Webhook, opened: Open, 
         return ALLOWED
 
     alive, hook.answer = hook.answer, die
-    await refused(webhook)
+    await error_of(webhook)
     hook.answer = alive
     assert await webhook.post(REVIEW) == ALLOWED
 

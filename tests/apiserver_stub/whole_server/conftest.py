@@ -15,9 +15,9 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
-from tests.apiserver_stub.etcd_storage import new_prefix, note_start, storage_as_after_start, storage_at
+from tests.apiserver_stub.etcd_storage import etcd_storage, etcd_storage_after_start, new_prefix, record_start
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.multi_worker_server import new_log, server_on
+from tests.apiserver_stub.multi_worker_server import build_server, new_backend
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -56,7 +56,7 @@ class Api:
 
 
 @pytest.fixture
-def speak() -> Callable[[ApiServer], Api]:
+def admin_of() -> Callable[[ApiServer], Api]:
     """Speaks to a server that was started elsewhere."""
     return Api
 
@@ -77,7 +77,7 @@ def storage(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def backend(request: pytest.FixtureRequest, storage: str) -> MemoryBackend:
     """The log, as `--storage` wants it where tests do not break it."""
-    return MemoryBackend() if breaks(request) else new_log(storage)
+    return MemoryBackend() if breaks(request) else new_backend(storage)
 
 
 _BREAK = frozenset({"disk", "broken"})  # fixtures of what is wrong with a log
@@ -104,11 +104,11 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str
     async def start_on_etcd(*flags: str) -> AsyncIterator[Api]:
         nonlocal is_used
         is_first, is_used = not is_used, True
-        kept = await storage_as_after_start(prefix, flags) if is_first else storage_at(prefix)
+        kept = await etcd_storage_after_start(prefix, flags) if is_first else etcd_storage(prefix)
         server = build(FLAGS.parse(flags), Runtime("test"), kept)
         await server.start()
         if is_first:
-            await note_start(flags, kept)
+            await record_start(flags, kept)
         yield Api(server)
         server.end_streams()
         await server.stop()
@@ -125,7 +125,7 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])
-        server = server_on(backend, flags, "" if is_broken else storage)
+        server = build_server(backend, flags, "" if is_broken else storage)
         await server.start()
         if is_first:
             _FIRST_STARTS.setdefault(flags, backend.copy())

@@ -5,7 +5,7 @@ from typing import Any
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
-async def add_webhook(api: Any, kind: str, operation: str, resource: str) -> None:
+async def add_unreachable_webhook(api: Any, kind: str, operation: str, resource: str) -> None:
     """Have a webhook that nobody serves asked, by a configuration of that kind."""
     hook = {
         "name": "hook.example.org",
@@ -19,7 +19,7 @@ async def add_webhook(api: Any, kind: str, operation: str, resource: str) -> Non
     assert code == 201, answer
 
 
-async def deny(api: Any, operation: str, **rule: Any) -> None:
+async def add_denying_policy(api: Any, operation: str, **rule: Any) -> None:
     """Bind a policy that denies such requests."""
     rules = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": [operation], "resources": ["*"], **rule}
     spec = {"matchConstraints": {"resourceRules": [rules]}, "validations": [{"expression": "false"}]}

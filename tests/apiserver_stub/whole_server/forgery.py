@@ -41,7 +41,7 @@ def root_of(pair: Any) -> str:
     ).hexdigest()
 
 
-def asks(
+def whoami(
     *headers: tuple[str, str], certificate: Certificate | None = None, query: tuple[tuple[str, str], ...] = ()
 ) -> Request:
     """A question who one is, with these headers as they would come over a socket."""
@@ -49,10 +49,10 @@ def asks(
 
 
 def bearer(token: str) -> Request:
-    return asks(("Authorization", f"Bearer {token}"))
+    return whoami(("Authorization", f"Bearer {token}"))
 
 
-class Victim:
+class TargetServer:
     """A server with somebody of each kind of credentials, and what an attacker knows of it."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -67,7 +67,7 @@ class Victim:
         assert answer.status < 300, found
         return found
 
-    async def who(self, request: Request) -> str:
+    async def username(self, request: Request) -> str:
         """The name that a request is let in by; empty for one that is not."""
         answer = await self.server.handle(request)
         return json.loads(answer.body)["status"]["userInfo"]["username"] if answer.status == 201 else ""
@@ -106,7 +106,7 @@ def signature(text: bytes, key: Any) -> bytes:
 
 
 # A request, or what makes one of the server it is shown to.
-Row = Request | Callable[[Victim], Request | Awaitable[Request]]
+Row = Request | Callable[[TargetServer], Request | Awaitable[Request]]
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ AS_ADMIN = (("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters"))
 
 
 @asynccontextmanager
-async def attacked(tmp_path: Path) -> AsyncIterator[Victim]:
+async def start_target(tmp_path: Path) -> AsyncIterator[TargetServer]:
     """A server with somebody of each kind of credentials."""
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     (tmp_path / "sa.key").write_bytes(SERVER_KEY.private_bytes(*form))
@@ -141,7 +141,7 @@ async def attacked(tmp_path: Path) -> AsyncIterator[Victim]:
     )  # fmt: skip
     server = build(FLAGS.parse(flags), Runtime("test"), certificates=ClientCertificates(trust))
     await server.start()
-    found = Victim(server)
+    found = TargetServer(server)
     found.account = await found.admin("POST", f"{NS}/serviceaccounts", named("robot"))
     for name in ("gone", "anew"):
         await found.admin("POST", f"{NS}/serviceaccounts", named(name))
@@ -154,17 +154,17 @@ async def attacked(tmp_path: Path) -> AsyncIterator[Victim]:
         await server.stop()
 
 
-async def request_of(row: Row, victim: Victim) -> Request:
-    found = row if isinstance(row, Request) else row(victim)
+async def request_of(row: Row, target: TargetServer) -> Request:
+    found = row if isinstance(row, Request) else row(target)
     return found if isinstance(found, Request) else await found
 
 
-async def let_in(victim: Victim, rows: Mapping[str, Row]) -> dict[str, str]:
+async def accepted_rows(target: TargetServer, rows: Mapping[str, Row]) -> dict[str, str]:
     """The names by which rows are let in."""
     found = {}
     for row, shown in rows.items():
-        request = await request_of(shown, victim)
+        request = await request_of(shown, target)
         for _ in range(2):  # nothing that is remembered of the first time lets in the second
-            if name := await victim.who(request):
+            if name := await target.username(request):
                 found[row] = name
     return found

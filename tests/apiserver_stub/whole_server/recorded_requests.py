@@ -155,7 +155,7 @@ def rows(name: str) -> list[Any]:
     return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
 
 
-async def played(api: Any, row: Any, run: str) -> list[str]:
+async def play(api: Any, row: Any, run: str) -> list[str]:
     """How the answers to the steps of a row differ from what was recorded."""
     differences = []
     for number, recorded in enumerate(row["steps"]):

@@ -31,7 +31,7 @@ async def listed(api: ApiServer) -> Any:
     return msgspec.json.decode(body)
 
 
-def a_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
+def random_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
     name = f"c{chosen.randrange(8)}"
     match chosen.choice(["create", "patch", "patch", "delete"]):
         case "create":
@@ -41,9 +41,9 @@ def a_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
     return "DELETE", f"{CONFIGS}/{name}", None
 
 
-async def begin_and_leave(api: ApiServer, chosen: random.Random, number: int) -> None:
+async def start_and_cancel(api: ApiServer, chosen: random.Random, number: int) -> None:
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(ask(api, *a_write(chosen, number)))
+        task = group.create_task(ask(api, *random_write(chosen, number)))
         if chosen.random() < 0.7:
             for _ in range(chosen.randrange(12)):
                 await asyncio.sleep(0 if chosen.random() < 0.7 else 0.0005)
@@ -68,7 +68,7 @@ async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> 
     await api.start()
     version, chosen = (await listed(api))["metadata"]["resourceVersion"], random.Random(7)
     for first in range(0, 400, 40):
-        await all_of(*(begin_and_leave(api, chosen, first + n) for n in range(40)))
+        await all_of(*(start_and_cancel(api, chosen, first + n) for n in range(40)))
     told, final = await events(api, version), (await listed(api))["items"]
     await api.stop()
     types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which items of a list leave out

@@ -225,7 +225,7 @@ class Watcher:
     waits: list[tuple[float, str, str]] = field(default_factory=list)
     """The seconds that callers waited who did not need the endpoint in trouble; who they were, and the trouble."""
 
-    async def look(self, trouble: str, seconds: float) -> None:
+    async def observe(self, trouble: str, seconds: float) -> None:
         """Let all callers come once a second for so long, each at times of their own; wait for the last answer."""
         async with Tasks() as tasks:
             asked = [
@@ -274,7 +274,7 @@ def failures(cluster: Cluster, name: str) -> float:
     return sum(cluster.sample(asked, name=name, result=result) for result in ("error", "timeout"))
 
 
-def drawn(limit: int) -> int:
+def random_int(limit: int) -> int:
     return int(random_source().uniform(0, limit))
 
 
@@ -283,11 +283,11 @@ async def test_each_endpoint_fails_and_recovers(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     async with cluster.running():
         watcher = Watcher(cluster)
-        await watcher.look("", 5)
-        for name in sorted(ENDPOINTS, key=lambda _: drawn(1000)):
-            endpoint, fault, failed = cluster.endpoints[name], FAULTS[drawn(len(FAULTS))], failures(cluster, name)
+        await watcher.observe("", 5)
+        for name in sorted(ENDPOINTS, key=lambda _: random_int(1000)):
+            endpoint, fault, failed = cluster.endpoints[name], FAULTS[random_int(len(FAULTS))], failures(cluster, name)
             await endpoint.become(fault)
-            await watcher.look(name, TROUBLE)
+            await watcher.observe(name, TROUBLE)
             await endpoint.become(WELL)
             await watcher.recovers()
             assert name == AUDIT or failures(cluster, name) > failed, (name, fault)

@@ -53,13 +53,13 @@ class Servers:
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[Servers]:
+async def two(admin_of: Any) -> AsyncIterator[Servers]:
     flags, storage = FLAGS.parse(FLAG_TEXTS), embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield Servers(servers, late, speak)
+    yield Servers(servers, late, admin_of)
     for server in servers:
         await server.stop()
 

@@ -21,7 +21,7 @@ WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS = "/api/v1/namespaces/{}/secrets"
 
 
-async def who(api: Any, token: str) -> Any:
+async def authenticated_user(api: Any, token: str) -> Any:
     """The user whom a token names; the code of the refusal otherwise."""
     headers = {"authorization": f"Bearer {token}"}
     answer = await api.server.handle(Request("POST", WHO_AM_I, (), headers, b"{}"))
@@ -46,22 +46,22 @@ async def test_bootstrap_tokens_authenticate_if_enabled(started: Any) -> None:
     async with started("--enable-bootstrap-token-auth") as api:
         code, _ = await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
         assert code == 201
-        assert await who(api, "abcdef.0123456789abcdef") == {
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == {
             "username": "system:bootstrap:abcdef",
             "groups": ["system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"],
         }
         await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
-        assert await who(api, "abcdef.0123456789abcdef") == 401
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
 
 
 async def test_bootstrap_tokens_are_off_by_default(started: Any) -> None:
     async with started() as api:
         await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
-        assert await who(api, "abcdef.0123456789abcdef") == 401
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
     async with started("--enable-bootstrap-token-auth") as api:
         await api("POST", SECRETS.format("default"), BOOTSTRAP)
         await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
-        assert await who(api, "abcdef.0123456789abcdef") == 401
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ async def test_unknown_tokens_are_sent_to_webhook(started: Any, hook: Webhook) -
     async with started(named, "--authentication-token-webhook-version=v1") as api:
         jane = {"username": "jane", "groups": ["g", "system:authenticated"]}
         for _ in range(3):
-            assert await who(api, "theirs") == jane
-            assert await who(api, "nobodys") == 401
+            assert await authenticated_user(api, "theirs") == jane
+            assert await authenticated_user(api, "nobodys") == 401
         assert [review["spec"]["token"] for review in hook.take()] == ["theirs", "nobodys"]
         code, review = await api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "theirs"}})
         assert (code, review["status"]["authenticated"], review["status"]["user"]) == (201, True, jane)
@@ -90,7 +90,7 @@ async def test_webhook_cache_ttl_follows_the_flag(started: Any, hook: Webhook) -
     named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(named, "--authentication-token-webhook-cache-ttl=0s") as api:
         for _ in range(2):
-            assert await who(api, "nobodys") == 401
+            assert await authenticated_user(api, "nobodys") == 401
         assert len(hook.take()) == 2
 
 
@@ -145,27 +145,27 @@ def signed(tmp_path: Path) -> Signed:
 async def test_secret_token_is_valid_while_its_secret_exists(started: Any, signed: Signed) -> None:
     async with started(signed.flag) as api:
         token = await signed.prepare(api)
-        found = await who(api, token)
+        found = await authenticated_user(api, token)
         assert found["username"] == "system:serviceaccount:default:robot"
         assert found["groups"] == ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
         _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
         day = secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"]
         assert len(day) == 10
         revision = secret["metadata"]["resourceVersion"]
-        await who(api, token)
+        await authenticated_user(api, token)
         _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
         assert secret["metadata"]["resourceVersion"] == revision, "the day is noted once"
         secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"] = "2026-01-01"
         await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
-        assert await who(api, token) == 401
+        assert await authenticated_user(api, token) == 401
         del (
             secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"],
             secret["metadata"]["resourceVersion"],
         )
         await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
-        assert (await who(api, token))["username"] == "system:serviceaccount:default:robot"
+        assert (await authenticated_user(api, token))["username"] == "system:serviceaccount:default:robot"
         await api("DELETE", f"{OF_DEFAULT}/robot-token")
-        assert await who(api, token) == 401
+        assert await authenticated_user(api, token) == 401
 
 
 @pytest.mark.one_process("it counts those whom a process lets wait")
@@ -181,10 +181,12 @@ async def test_hanging_webhook_delays_no_other_caller(started: Any, hook: Webhoo
     flags = f"--token-auth-file={tmp_path / 'tokens'}", f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(*flags) as api:
         async with Tasks() as tasks:
-            waiting = [tasks.start(who(api, f"unknown-{number}"), name="a stranger") for number in range(400)]
+            waiting = [
+                tasks.start(authenticated_user(api, f"unknown-{number}"), name="a stranger") for number in range(400)
+            ]
             async with asyncio.timeout(5):
                 for _ in range(20):
-                    assert (await who(api, "good"))["username"] == "joe"
+                    assert (await authenticated_user(api, "good"))["username"] == "joe"
                     assert (await api("GET", "/api/v1/namespaces"))[0] == 200
             assert not all(task.done() for task in waiting), "those are waited for who can be"
             release.set()
@@ -194,7 +196,7 @@ async def test_hanging_webhook_delays_no_other_caller(started: Any, hook: Webhoo
 
 async def test_authentications_are_counted(started: Any) -> None:
     async with started() as api:
-        await who(api, "forged")
+        await authenticated_user(api, "forged")
         for certificate in (Certificate("admin", ("system:masters",)), Certificate("a@b.c", expires=4_000_000_000.0)):
             await api.server.handle(Request("GET", "/api/v1/namespaces", certificate=certificate))
         await api.server.handle(Request("GET", "/version"))
@@ -211,7 +213,7 @@ async def test_audit_names_credential_and_impersonator(started: Any, signed: Sig
     (tmp_path / "policy").write_text(json.dumps(policy))
     flags = f"--audit-policy-file={tmp_path / 'policy'}", f"--audit-log-path={tmp_path / 'log'}"
     async with started(signed.flag, *flags, "--audit-log-mode=blocking", "--authorization-mode=RBAC") as api:
-        await who(api, await signed.prepare(api))
+        await authenticated_user(api, await signed.prepare(api))
         verbs = ["impersonate:user-info", "impersonate-on:user-info:get"]
         rules = [{"apiGroups": ["*"], "resources": ["users", "namespaces"], "verbs": verbs}]
         rbac = "/apis/rbac.authorization.k8s.io/v1"

@@ -97,7 +97,7 @@ def configured(hook: Webhook, policy: str) -> str:
     return f"--authorization-config={file}"
 
 
-def says(**answer: Any) -> Callable[[Tree], Any]:
+def review_answer(**answer: Any) -> Callable[[Tree], Any]:
     return lambda review: {**review, "status": answer}
 
 
@@ -128,7 +128,7 @@ async def bind(api: Any, user: str) -> None:
 async def test_failing_webhook_allows_nothing(started: Started, hook: Webhook, policy: str, bound: int) -> None:
     async with started(configured(hook, policy)) as api:
         await bind(api, "ann")
-        hook.answer = says(allowed=True)
+        hook.answer = review_answer(allowed=True)
         assert await status(api, JOE, SECRETS) == 200
         for what, fault in FAULTS.items():
             hook.answer = fault
@@ -136,18 +136,18 @@ async def test_failing_webhook_allows_nothing(started: Started, hook: Webhook, p
             assert await status(api, JOE, SECRETS) == 500, what
             assert await status(api, ANN, SECRETS) == bound, what
             assert await status(api, NODE, "/version") == 200, "who is not asked about is not held up"
-        hook.answer = says(allowed=True, denied=True)
+        hook.answer = review_answer(allowed=True, denied=True)
         assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [500, 500]
-        hook.answer = says(allowed=False, denied=True)
+        hook.answer = review_answer(allowed=False, denied=True)
         assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [403, 403]
-        hook.answer = says(allowed=False)
+        hook.answer = review_answer(allowed=False)
         assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [403, 200]
-        hook.answer = says(allowed=True)
+        hook.answer = review_answer(allowed=True)
         assert await status(api, JOE, SECRETS) == 200
 
 
 async def test_webhook_going_down_and_up_is_handled(started: Started, hook: Webhook) -> None:
-    hook.answer = says(allowed=True)
+    hook.answer = review_answer(allowed=True)
     async with started(configured(hook, "Deny")) as api:
         assert await status(api, JOE, SECRETS) == 200
         await hook.stop()
@@ -171,7 +171,7 @@ async def test_many_requests_to_a_hanging_webhook_time_out(started: Started, hoo
 async def test_decisions_are_counted(started: Started, hook: Webhook) -> None:
     async with started(configured(hook, "Deny")) as api:
         for answer in ({"allowed": True}, {"allowed": False}, {"denied": True}, {"allowed": 1}):
-            hook.answer = says(**answer)
+            hook.answer = review_answer(**answer)
             await status(api, JOE, SECRETS)
         lines = (await api.send("GET", "/metrics")).body.decode().splitlines()
     for result in ("no-opinion", "denied", "error"):

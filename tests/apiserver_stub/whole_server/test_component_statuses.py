@@ -35,11 +35,11 @@ async def test_storage_is_a_component(started: Any, disk: Any) -> None:
         assert (condition["status"], "no space left" in condition["message"]) == ("False", True)
 
 
-async def test_other_components_are_queried(speak: Any) -> None:
+async def test_other_components_are_queried(admin_of: Any) -> None:
     flags = FLAGS.parse(("--storage-backend=memory",))
     server = build(flags, Runtime("test"), components={"scheduler": _down})
     await server.start()
-    api = speak(server)
+    api = admin_of(server)
     found = (await api("GET", PATH))[1]
     assert [each["metadata"]["name"] for each in found["items"]] == ["scheduler", "etcd-0"]
     assert found["items"][0]["conditions"] == [{"type": "Healthy", "status": "False", "message": "nobody listens"}]

@@ -68,13 +68,13 @@ async def api(started: Any, hook: Webhook) -> AsyncIterator[Any]:
     async with started() as api:
         running = asyncio.ensure_future(api.server.run())
         assert (await api("POST", DEFINITIONS, definition(hook.config)))[0] == 201
-        await until(api, THINGS["v2"], 200)
+        await wait_for_code(api, THINGS["v2"], 200)
         yield api
         running.cancel()
         await asyncio.wait((running,))
 
 
-async def until(api: Any, url: str, code: int) -> Any:
+async def wait_for_code(api: Any, url: str, code: int) -> Any:
     """What is read as soon as it is answered so."""
     for _ in range(500):
         answered, found = await api("GET", url)
@@ -170,7 +170,7 @@ async def test_replaced_webhook_is_used(api: Any, hook: Webhook) -> None:
         config = {"url": None, "service": None, **webhook["clientConfig"]}
         change = {"spec": {"conversion": {**conversion, "webhook": {**webhook, "clientConfig": config}}}}
         assert (await api("PATCH", url, change, content_type="application/merge-patch+json"))[0] == 200
-        found = await until(api, f"{THINGS['v2']}/a", code)
+        found = await wait_for_code(api, f"{THINGS['v2']}/a", code)
         if code == 500:
             why = 'Post "https://nope.default.svc:443/convert?timeout=30s": service "nope" not found'
             assert found["message"] == f"conversion webhook for {GROUP}/v1, Kind=Thing failed: {why}"

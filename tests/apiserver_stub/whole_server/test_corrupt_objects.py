@@ -245,10 +245,10 @@ async def test_collection_delete_skips_unreadable_object(started: Any, broken: A
 
 
 @pytest.mark.virtual
-async def test_namespace_deletion_continues_after_unsafe_delete(speak: Any) -> None:
+async def test_namespace_deletion_continues_after_unsafe_delete(admin_of: Any) -> None:
     cluster = Cluster([ON])
     async with cluster:
-        api = speak(cluster.api)
+        api = admin_of(cluster.api)
         for name in ("n", "other"):
             await api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             for config in ("a", "b"):
@@ -259,7 +259,7 @@ async def test_namespace_deletion_continues_after_unsafe_delete(speak: Any) -> N
         cluster.rows.add(record._replace(revision=cluster.rows.revision + 1, data=b"{", decode_error=why))
         await cluster.start_api()
         await cluster.manage()
-        api = speak(cluster.api)
+        api = admin_of(cluster.api)
         await api("DELETE", "/api/v1/namespaces/n")
         await api("DELETE", "/api/v1/namespaces/other")
         await cluster.sleep(30)
@@ -273,19 +273,19 @@ async def test_namespace_deletion_continues_after_unsafe_delete(speak: Any) -> N
 
 
 @pytest.mark.parametrize("value", ["'not json'", "x'00ff'", "7", '\'{"kind":"ConfigMap"}\''])
-async def test_database_edited_by_hand_opens(speak: Any, tmp_path: Path, value: str) -> None:
+async def test_database_edited_by_hand_opens(admin_of: Any, tmp_path: Path, value: str) -> None:
     """Found at the next start, in whatever form the bytes were put there."""
     flags = FLAGS.parse((f"--data-dir={tmp_path}", "--advertise-address=192.0.2.1", ON))
     server = build(flags, Runtime("test"))
     await server.start()
-    await speak(server).config("b")
+    await admin_of(server).config("b")
     await server.stop()
     with sqlite3.connect(tmp_path / "apiserver.db") as database:
         database.execute(f"UPDATE log SET data = {value} WHERE key = 'default/b'")
     database.close()
     server = build(flags, Runtime("test"))
     await server.start()
-    api = speak(server)
+    api = admin_of(server)
     assert (await api("GET", f"{CONFIGS}/b"))[0] == 500
     assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
     assert (await api("GET", f"{CONFIGS}/b"))[0] == 404

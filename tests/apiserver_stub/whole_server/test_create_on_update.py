@@ -45,11 +45,11 @@ def admin(server: Any) -> Caller:
 @pytest.fixture
 async def eve(server: Any, admin: Caller) -> Caller:
     """A user who may update and patch everything, but create nothing."""
-    await may(admin, {"apiGroups": ["*"], "resources": ["*"], "verbs": UPDATE})
+    await grant(admin, {"apiGroups": ["*"], "resources": ["*"], "verbs": UPDATE})
     return Caller(server, "eve")
 
 
-async def may(admin: Caller, *rules: Any, name: str = "eve") -> None:
+async def grant(admin: Caller, *rules: Any, name: str = "eve") -> None:
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": name}, "rules": rules})
     await admin.must("POST", CLUSTER_BINDINGS, binding(name, name))
 
@@ -86,7 +86,7 @@ async def test_object_that_exists_is_updated_without_create(eve: Caller, admin: 
 
 async def test_create_of_one_name_allows_put_of_that_name(eve: Caller, admin: Caller) -> None:
     rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": CREATE, "resourceNames": ["one"]}
-    await may(admin, rule, name="one")
+    await grant(admin, rule, name="one")
     lease = {"spec": {"leaseDurationSeconds": 15}}
     assert (await eve("PUT", f"{LEASES}/two", {"metadata": {"name": "two"}, **lease}))[0] == 403
     assert (await eve("PUT", f"{LEASES}/one", named(lease)))[0] == 201

@@ -92,7 +92,7 @@ def numbers() -> Iterator[int]:
     return itertools.count(1)
 
 
-async def use(api: Any) -> None:
+async def use_widget(api: Any) -> None:
     """Everything that can be done with a widget, once, with the answers of its first edition."""
     code, made = await api("POST", WIDGETS, body("a", color="red"))
     assert (code, made["spec"]["edition"], made["metadata"]["generation"]) == (201, 1, 1)
@@ -156,7 +156,7 @@ def compiled(info: ResourceInfo) -> list[Any]:
     return [weakref.ref(one) for one in [info, schema, wheels, *made]]
 
 
-async def living(api: Any, references: list[Any]) -> list[Any]:
+async def live_references(api: Any, references: list[Any]) -> list[Any]:
     """What of it is still there once the thread is through with what it was asked for before."""
     await api.server.scope.offload.run(int)
     gc.collect()
@@ -168,8 +168,8 @@ async def test_resource_can_be_added_used_and_removed(started: Any) -> None:
         before = await pages(api)
         code, missing = await api("GET", WIDGETS)
         assert (code, missing["reason"]) == (404, "NotFound")
-        references = await _come_and_go(api)
-        assert await living(api, references) == []
+        references = await _add_and_remove(api)
+        assert await live_references(api, references) == []
         code, again = await api("GET", WIDGETS)
         assert (code, again) == (404, missing)
         assert (await api.send("GET", f"/openapi/v3{ROOT}")).status == 404
@@ -180,13 +180,13 @@ async def test_resource_can_be_added_used_and_removed(started: Any) -> None:
         )
 
 
-async def _come_and_go(api: Any) -> list[Any]:
+async def _add_and_remove(api: Any) -> list[Any]:
     registry, info = api.server.kinds, widget()
     before = await pages(api)
     registry.add(info)
     response = await api.send("GET", f"{WIDGETS}?watch=1", accept=TABLE)
     stream = aiter(response.body)
-    await use(api)
+    await use_widget(api)
     first = json.loads((await anext(stream)).splitlines()[0])
     assert (first["type"], first["object"]["rows"][0]["cells"]) == ("ADDED", ["a", 1])
     during = await pages(api)
@@ -224,7 +224,7 @@ async def test_changed_resource_takes_effect_at_next_request(started: Any) -> No
         assert "only2" in described["properties"]["spec"]["properties"]
         after = await pages(api)
         assert {path for path in tags if tags[path] != after[path]} == {"/openapi/v2"}
-        assert await living(api, references) == []
+        assert await live_references(api, references) == []
         assert not others.done()
         others.cancel()
         with suppress(asyncio.CancelledError):
@@ -289,7 +289,7 @@ class Traffic:
         assert served != {0}
         return served, found if code == ok else None
 
-    async def go_on(self) -> None:
+    async def wait_for_answers(self) -> None:
         """Wait until some more have been answered."""
         for _ in range(ANSWERS):
             self._heard.clear()
@@ -374,9 +374,9 @@ async def _under_traffic(traffic: Traffic) -> list[Any]:
             traffic.serve(served)
             if served:
                 references += compiled(traffic.api.server.kinds.find(GROUP, "v1", "widgets"))
-            await traffic.go_on()
+            await traffic.wait_for_answers()
         traffic.serve(0)
-        await traffic.go_on()
+        await traffic.wait_for_answers()
         for task in tasks:
             task.cancel()
     return references
@@ -390,7 +390,7 @@ async def test_requests_continue_while_a_resource_changes(started: Any) -> None:
         references = await _under_traffic(traffic)
         assert traffic.answered.keys() >= {200, 201, 404}
         assert await pages(api) == before
-        assert await living(api, references) == []
+        assert await live_references(api, references) == []
         assert not undisturbed.done()
         api.server.end_streams()
         events = await undisturbed

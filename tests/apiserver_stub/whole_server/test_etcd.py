@@ -13,7 +13,7 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Write
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.etcd_storage import new_prefix, storage_at
+from tests.apiserver_stub.etcd_storage import etcd_storage, new_prefix
 from tests.etcd import Etcd
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -51,7 +51,7 @@ async def ask(server: ApiServer, path: str, body: Any = None, **query: str) -> t
 async def test_foreign_keys_advance_the_revision_of_all_servers(pair: list[ApiServer], etcd: Etcd) -> None:
     """Keys of other clusters move the revision on, and one server may hear of that before the other does."""
     one, other = pair
-    stranger = storage_at(new_prefix(), etcd.urls)
+    stranger = etcd_storage(new_prefix(), etcd.urls)
     await stranger.open()
     revision = await stranger.txn([Write("pods", "first", 0, b"{}")])
     assert other.store.revision < revision

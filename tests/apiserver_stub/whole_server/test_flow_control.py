@@ -43,24 +43,26 @@ async def uids(api: Any, schema: str, level: str) -> tuple[str, str]:
     return first["metadata"]["uid"], second["metadata"]["uid"]
 
 
-def told(response: Response) -> tuple[str | None, ...]:
+def flow_headers(response: Response) -> tuple[str | None, ...]:
     return tuple(response.headers.get(name) for name in HEADERS)
 
 
 @pytest.mark.virtual
 async def test_added_and_removed_schemas_and_levels_take_effect(started: Any) -> None:
     async with started() as api:
-        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
-        assert told(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
+        assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default")
+        assert flow_headers(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
         await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
-        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default"), "it has no level yet"
+        assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default"), (
+            "it has no level yet"
+        )
         await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
         mine = await uids(api, "mine", "mine")
-        assert told(await ask(api.server)) == mine
-        assert told(await ask(api.server, "/api/v1/nothing")) == mine, "refusals name them too"
-        assert told(await ask(api.server, "/version")) == await uids(api, "global-default", "global-default")
+        assert flow_headers(await ask(api.server)) == mine
+        assert flow_headers(await ask(api.server, "/api/v1/nothing")) == mine, "refusals name them too"
+        assert flow_headers(await ask(api.server, "/version")) == await uids(api, "global-default", "global-default")
         await api("DELETE", f"{API}/prioritylevelconfigurations/mine")
-        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
+        assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default")
 
 
 @pytest.mark.virtual
@@ -106,7 +108,7 @@ async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) 
         refused = await ask(api.server)
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         assert refused.body == b"Too many requests, please try again later.\n"
-        assert told(refused) == told(listed)
+        assert flow_headers(refused) == flow_headers(listed)
         page = (await api.send("GET", "/metrics")).body
         assert isinstance(page, bytes)
         place = 'group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"'
@@ -146,7 +148,7 @@ async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) 
 async def test_without_fairness_responses_name_no_schema(started: Any) -> None:
     async with started("--enable-priority-and-fairness=false", "--max-requests-inflight=1") as api:
         response = await ask(api.server)
-        assert (response.status, told(response)) == (200, (None, None))
+        assert (response.status, flow_headers(response)) == (200, (None, None))
         assert (await ask(api.server, "/debug/api_priority_and_fairness/dump_queues")).status == 404
 
 

@@ -9,7 +9,7 @@ import pytest
 from apiserver_stub.apis.apiextensions.conversion import Converters
 from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.common.offload import Offload
-from tests.apiserver_stub.whole_server.recorded_requests import played, rows
+from tests.apiserver_stub.whole_server.recorded_requests import play, rows
 
 NAMES = ("policies", "configurations", "patches", "policy_rules")
 
@@ -18,7 +18,7 @@ NAMES = ("policies", "configurations", "patches", "policy_rules")
 async def test_answers_match_kube_apiserver(started: Callable[..., Any], name: str) -> None:
     async with started() as api:
         recorded = enumerate(rows(f"mutating_{name}"))
-        found = [told for number, row in recorded for told in await played(api, row, f"x{number}")]
+        found = [told for number, row in recorded for told in await play(api, row, f"x{number}")]
     assert not found, "\n".join(found)
 
 
@@ -33,7 +33,7 @@ async def test_custom_object_answers_match_kube_apiserver(started: Callable[...,
             for info in resources_of(definition, converters.of(definition)):
                 api.server.kinds.add(info)
         recorded = enumerate(rows("mutating_custom"))
-        found = [told for number, row in recorded for told in await played(api, row, f"x{number}")]
+        found = [told for number, row in recorded for told in await play(api, row, f"x{number}")]
     assert not found, "\n".join(found)
 
 

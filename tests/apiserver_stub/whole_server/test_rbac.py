@@ -83,7 +83,7 @@ def binding(name: str, role: str, kind: str = "ClusterRole", user: str = "eve") 
     }
 
 
-def refused(answer: tuple[int, Any], why: str = "") -> bool:
+def is_forbidden(answer: tuple[int, Any], why: str = "") -> bool:
     code, body = answer
     return code == 403 and body["reason"] == "Forbidden" and (why or "not currently held") in body["message"]
 
@@ -114,7 +114,7 @@ async def test_answers_match_kube_apiserver(server: Any, row: Any) -> None:
             assert answered["message"] == expected["status"]["message"]
 
 
-def apply_of(kind: str, name: str, **fields: Any) -> Any:
+def apply_body(kind: str, name: str, **fields: Any) -> Any:
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
@@ -128,22 +128,26 @@ COLLECTIONS = pytest.mark.parametrize(("collection", "kind"), [(ROLES, "Role"), 
 
 @COLLECTIONS
 async def test_role_cannot_exceed_rights_of_its_writer(eve: Caller, collection: str, kind: str) -> None:
-    assert refused(await eve("POST", collection, {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
-    assert refused(await eve("POST", f"{collection}?dryRun=All", {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", collection, {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(
+        await eve("POST", f"{collection}?dryRun=All", {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY
+    )
     await eve.must("POST", collection, {"metadata": {"name": "r"}, "rules": [READ]})
     mine = f"{collection}/r"
     found = await eve.must("GET", mine)
-    assert refused(await eve("PUT", mine, {**found, "rules": [READ, DELETE]}), WHY)
+    assert is_forbidden(await eve("PUT", mine, {**found, "rules": [READ, DELETE]}), WHY)
     for media, patch in PATCHES.items():
-        assert refused(await eve("PATCH", mine, patch, media), WHY)
-    config = apply_of(kind, "r", rules=[DELETE])
-    assert refused(await eve("PATCH", f"{mine}?fieldManager=f&force=true", config, "application/apply-patch+yaml"), WHY)
+        assert is_forbidden(await eve("PATCH", mine, patch, media), WHY)
+    config = apply_body(kind, "r", rules=[DELETE])
+    assert is_forbidden(
+        await eve("PATCH", f"{mine}?fieldManager=f&force=true", config, "application/apply-patch+yaml"), WHY
+    )
     assert (await eve.must("GET", mine)) == found
     # What there is not yet, by the verbs that make it then.
     new = f"{collection}/new"
-    assert refused(await eve("PUT", new, apply_of(kind, "new", rules=[DELETE])), WHY)
-    config = apply_of(kind, "new", rules=[DELETE])
-    assert refused(await eve("PATCH", f"{new}?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
+    assert is_forbidden(await eve("PUT", new, apply_body(kind, "new", rules=[DELETE])), WHY)
+    config = apply_body(kind, "new", rules=[DELETE])
+    assert is_forbidden(await eve("PATCH", f"{new}?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
     assert (await eve("GET", new))[0] == 404
 
 
@@ -154,13 +158,15 @@ async def test_deleted_role_cannot_be_restored_without_rights(
     big = await admin.must("POST", collection, {"metadata": {"name": "big", "labels": {"a": "b"}}, "rules": [DELETE]})
     await eve.must("DELETE", f"{collection}?labelSelector=a=b")
     del big["metadata"]["resourceVersion"], big["metadata"]["uid"]
-    assert refused(await eve("POST", collection, big), WHY)
+    assert is_forbidden(await eve("POST", collection, big), WHY)
 
 
 async def test_metadata_of_larger_role_can_only_lose_finalizers(eve: Caller, admin: Caller) -> None:
     await admin.must("POST", ROLES, {"metadata": {"name": "big", "finalizers": ["a/b"]}, "rules": [DELETE]})
     big = f"{ROLES}/big"
-    assert refused(await eve("PATCH", big, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json"), WHY)
+    assert is_forbidden(
+        await eve("PATCH", big, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json"), WHY
+    )
     assert (await eve("PATCH", big, {"metadata": {"finalizers": None}}, "application/merge-patch+json"))[0] == 200
     found = await eve.must("GET", big)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
@@ -173,11 +179,13 @@ async def test_binding_cannot_exceed_rights_of_its_writer(
     eve: Caller, admin: Caller, collection: str, kind: str
 ) -> None:
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "big"}, "rules": [DELETE]})
-    assert refused(await eve("POST", collection, binding("b", "big")), WHY)
-    assert refused(await eve("POST", collection, binding("b", "cluster-admin")))
-    assert refused(await eve("PUT", f"{collection}/b", {**apply_of(kind, "b"), **binding("b", "big")}), WHY)
-    config = {**apply_of(kind, "b"), **binding("b", "big")}
-    assert refused(await eve("PATCH", f"{collection}/b?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
+    assert is_forbidden(await eve("POST", collection, binding("b", "big")), WHY)
+    assert is_forbidden(await eve("POST", collection, binding("b", "cluster-admin")))
+    assert is_forbidden(await eve("PUT", f"{collection}/b", {**apply_body(kind, "b"), **binding("b", "big")}), WHY)
+    config = {**apply_body(kind, "b"), **binding("b", "big")}
+    assert is_forbidden(
+        await eve("PATCH", f"{collection}/b?fieldManager=f", config, "application/apply-patch+yaml"), WHY
+    )
     # One that is there, with somebody else in it.
     await admin.must("POST", collection, binding("theirs", "big", user="alice"))
     theirs = f"{collection}/theirs"
@@ -187,8 +195,8 @@ async def test_binding_cannot_exceed_rights_of_its_writer(
         ("application/strategic-merge-patch+json", {"subjects": mine["subjects"]}),
         ("application/json-patch+json", [{"op": "add", "path": "/subjects/-", "value": mine["subjects"][0]}]),
     ):
-        assert refused(await eve("PATCH", theirs, patch, media), WHY)
-    assert refused(await eve("PUT", theirs, mine), WHY)
+        assert is_forbidden(await eve("PATCH", theirs, patch, media), WHY)
+    assert is_forbidden(await eve("PUT", theirs, mine), WHY)
     # What they hold themselves they may give.
     await eve.must("POST", collection, binding("ok", "eve", user="john"))
 
@@ -202,22 +210,22 @@ async def test_missing_role_can_be_bound_with_bind_permission(eve: Caller, admin
     assert (await eve("POST", CLUSTER_BINDINGS, binding("b", "later", "Role")))[0] == 400
     assert (await eve("POST", BINDINGS, binding("b", "later", "Odd")))[0] == 500  # as kube-apiserver answers
     await admin.must("POST", BINDINGS, binding("b", "later", "Role"))
-    assert refused(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
 
 
 async def test_aggregation_rule_needs_all_rights(eve: Caller, admin: Caller) -> None:
     gathers = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     why = "must have cluster-admin privileges to use the aggregationRule"
-    assert refused(await eve("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "aggregationRule": gathers}), why)
+    assert is_forbidden(await eve("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "aggregationRule": gathers}), why)
     await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": []})
     patch = {"aggregationRule": gathers}
-    assert refused(await eve("PATCH", f"{CLUSTER_ROLES}/r", patch, "application/merge-patch+json"), why)
+    assert is_forbidden(await eve("PATCH", f"{CLUSTER_ROLES}/r", patch, "application/merge-patch+json"), why)
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "g"}, "aggregationRule": gathers})
     taken = {"aggregationRule": None}
-    assert refused(await eve("PATCH", f"{CLUSTER_ROLES}/g", taken, "application/merge-patch+json"), why)
+    assert is_forbidden(await eve("PATCH", f"{CLUSTER_ROLES}/g", taken, "application/merge-patch+json"), why)
     # Labels are gathered by: only what is held can be in a role that has them.
     labelled = {"metadata": {"name": "l", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}
-    assert refused(await eve("POST", CLUSTER_ROLES, {**labelled, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", CLUSTER_ROLES, {**labelled, "rules": [DELETE]}), WHY)
     await eve.must("POST", CLUSTER_ROLES, {**labelled, "rules": [READ]})
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "all"}, "rules": EVERYTHING})
     await admin.must("POST", CLUSTER_BINDINGS, binding("all", "all"))
@@ -230,12 +238,12 @@ async def test_escalate_and_bind(eve: Caller, admin: Caller) -> None:
     await admin.must("POST", ROLES, {"metadata": {"name": "may"}, "rules": [named]})
     await admin.must("POST", BINDINGS, binding("may", "may", "Role"))
     role = {"metadata": {"name": "mine"}, "rules": [DELETE]}
-    assert refused(await eve("POST", ROLES, role), WHY)  # a POST names nothing
+    assert is_forbidden(await eve("POST", ROLES, role), WHY)  # a POST names nothing
     await eve.must("PUT", f"{ROLES}/mine", role)
-    assert refused(await eve("PUT", f"{ROLES}/yours", {**role, "metadata": {"name": "yours"}}), WHY)
-    assert refused(await eve("POST", CLUSTER_ROLES, role))
+    assert is_forbidden(await eve("PUT", f"{ROLES}/yours", {**role, "metadata": {"name": "yours"}}), WHY)
+    assert is_forbidden(await eve("POST", CLUSTER_ROLES, role))
     await admin.must("POST", ROLES, {"metadata": {"name": "yours"}, "rules": [DELETE]})
-    assert refused(await eve("POST", BINDINGS, binding("b", "yours", "Role")), WHY)
+    assert is_forbidden(await eve("POST", BINDINGS, binding("b", "yours", "Role")), WHY)
     await eve.must("POST", BINDINGS, binding("b", "mine", "Role", user="john"))
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "may"}, "rules": [may]})
     await admin.must("POST", CLUSTER_BINDINGS, binding("may", "may"))
@@ -250,7 +258,7 @@ async def test_rules_of_another_namespace_do_not_count(server: Any, admin: Calle
     await admin.must("POST", ROLES, {"metadata": {"name": "r"}, "rules": [MANAGE]})
     await admin.must("POST", BINDINGS, binding("b", "r", "Role"))
     eve = Caller(server, "eve")
-    assert refused(await eve("POST", ROLES, {"metadata": {"name": "x"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", ROLES, {"metadata": {"name": "x"}, "rules": [DELETE]}), WHY)
     await eve.must("POST", f"{other}/roles", {"metadata": {"name": "x"}, "rules": [DELETE]})
 
 
@@ -258,7 +266,7 @@ async def test_role_with_too_many_rule_parts_is_rejected(eve: Caller) -> None:
     many = [f"r{number}" for number in range(300)]
     wide = {"apiGroups": many, "resources": many, "verbs": ["get"]}
     code, answer = await eve("POST", ROLES, {"metadata": {"name": "wide"}, "rules": [wide]})
-    assert refused((code, answer))
+    assert is_forbidden((code, answer))
 
 
 async def test_without_rbac_everything_can_be_granted(started: Callable[..., Any]) -> None:

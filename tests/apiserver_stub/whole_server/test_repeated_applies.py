@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver_stub.whole_server.denying_admission import add_webhook, deny
+from tests.apiserver_stub.whole_server.denying_admission import add_denying_policy, add_unreachable_webhook
 
 NAMESPACE = "/api/v1/namespaces/default"
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
@@ -78,18 +78,18 @@ async def test_field_changed_by_others_conflicts_or_is_reset(started: Any, url: 
 
 CHANGES: dict[str, tuple[Change, int]] = {
     "mutating webhook": (
-        lambda api: add_webhook(api, "MutatingWebhookConfiguration", "UPDATE", "*"),
+        lambda api: add_unreachable_webhook(api, "MutatingWebhookConfiguration", "UPDATE", "*"),
         500,
     ),
     "validating webhook": (
-        lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "*"),
+        lambda api: add_unreachable_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "*"),
         500,
     ),
     "webhook of others": (
-        lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "pods"),
+        lambda api: add_unreachable_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "pods"),
         200,
     ),
-    "policy": (lambda api: deny(api, "UPDATE"), 422),
+    "policy": (lambda api: add_denying_policy(api, "UPDATE"), 422),
     "warnings": (
         lambda api: api(
             "PATCH", NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}, **MERGE

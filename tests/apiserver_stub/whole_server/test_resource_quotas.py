@@ -74,7 +74,7 @@ async def used_quota(api: Any) -> dict[str, str]:
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
+async def two(admin_of: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
     """Administrators of two servers on one storage, and the view of it that the second has."""
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
     storage = embedded_storage(MemoryBackend())
@@ -82,7 +82,7 @@ async def two(speak: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield speak(servers[0]), speak(servers[1]), late
+    yield admin_of(servers[0]), admin_of(servers[1]), late
     for server in servers:
         await server.stop()
 

@@ -42,7 +42,7 @@ async def token(api, **spec: Any) -> str:
     return answer["status"]["token"]
 
 
-def said(token: str) -> dict[str, Any]:
+def claims_of(token: str) -> dict[str, Any]:
     return jwt.decode(token, options={"verify_signature": False})
 
 
@@ -66,7 +66,7 @@ async def test_response_describes_the_granted_token(api) -> None:
     assert (answer["metadata"]["name"], answer["metadata"]["namespace"]) == ("robot", "default")
     assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": None}
     assert answer["metadata"]["uid"] == (await api("GET", f"{NS}/serviceaccounts/robot"))[1]["metadata"]["uid"]
-    claims = said(answer["status"]["token"])
+    claims = claims_of(answer["status"]["token"])
     assert claims["exp"] - claims["iat"] == 3600
     assert claims["nbf"] == claims["iat"]
     assert claims["kubernetes.io"]["serviceaccount"]["name"] == "robot"
@@ -189,7 +189,7 @@ async def test_bound_token_is_valid_while_its_object_exists(api, kind: str, path
     code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {**ref, "uid": "another"}}})
     assert (code, answer["reason"]) == (409, "Conflict")
     shown = await token(api, boundObjectRef={**ref, "uid": made["metadata"]["uid"]})
-    assert said(shown)["kubernetes.io"][kind.lower()] == {"name": "p", "uid": made["metadata"]["uid"]}
+    assert claims_of(shown)["kubernetes.io"][kind.lower()] == {"name": "p", "uid": made["metadata"]["uid"]}
     assert (await as_holder(api, shown)).status == 200
     await api("DELETE", f"{path}/p?gracePeriodSeconds=0")
     assert (await as_holder(api, shown)).status == 401
@@ -206,7 +206,7 @@ async def test_token_bound_to_pod_names_its_node(api) -> None:
     assert extra[f"{prefix}/node-uid"] == [node["metadata"]["uid"]]
     await api("DELETE", "/api/v1/nodes/n")
     assert (await as_holder(api, shown)).status == 200
-    assert "node-uid" not in str(said(await token(api, boundObjectRef={"kind": "Pod", "name": "p"})))
+    assert "node-uid" not in str(claims_of(await token(api, boundObjectRef={"kind": "Pod", "name": "p"})))
 
 
 async def test_token_cannot_be_bound_to_pod_of_another_account(api) -> None:
@@ -233,7 +233,7 @@ async def test_maximum_lifetime_follows_the_flag(started) -> None:
         response = await api.send("POST", TOKEN, {"spec": {"expirationSeconds": 10000}})
         answer = json.loads(response.body)
         assert answer["spec"]["expirationSeconds"] == 7200
-        claims = said(answer["status"]["token"])
+        claims = claims_of(answer["status"]["token"])
         assert claims["exp"] - claims["iat"] == 7200
         assert "requested expiration of 10000 seconds shortened to 7200 seconds" in response.headers["warning"]
 
@@ -244,7 +244,7 @@ async def test_lifetime_of_pod_tokens_is_extended(started, extend: str, life: in
         await prepare(api)
         await api("POST", f"{NS}/pods", POD)
         ref = {"kind": "Pod", "name": "p"}
-        claims = said(await token(api, expirationSeconds=3607, boundObjectRef=ref))
+        claims = claims_of(await token(api, expirationSeconds=3607, boundObjectRef=ref))
         assert claims["exp"] - claims["iat"] == life
         assert claims["kubernetes.io"].get("warnafter", 0) == (claims["iat"] + 3607 if extend == "true" else 0)
         for spec in (
@@ -252,7 +252,7 @@ async def test_lifetime_of_pod_tokens_is_extended(started, extend: str, life: in
             {"expirationSeconds": 3600, "boundObjectRef": ref},
             {"expirationSeconds": 3607, "boundObjectRef": ref, "audiences": ["vault"]},
         ):
-            claims = said(await token(api, **spec))
+            claims = claims_of(await token(api, **spec))
             assert claims["exp"] - claims["iat"] == spec["expirationSeconds"]
             assert "warnafter" not in claims["kubernetes.io"]
 
@@ -262,7 +262,7 @@ async def test_issuers_and_audiences_follow_the_flags(started) -> None:
     async with started(*flags) as api:
         await prepare(api)
         shown = await token(api)
-        assert (said(shown)["iss"], said(shown)["aud"]) == ("https://a", ["us", "too"])
+        assert (claims_of(shown)["iss"], claims_of(shown)["aud"]) == ("https://a", ["us", "too"])
         assert (await as_holder(api, shown)).status == 200
         assert (await as_holder(api, await token(api, audiences=["https://a"]))).status == 401
 

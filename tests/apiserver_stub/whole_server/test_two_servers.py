@@ -28,14 +28,14 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[Two]:
+async def two(admin_of: Any) -> AsyncIterator[Two]:
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
     storage = embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield Two(speak(servers[0]), speak(servers[1]), late)
+    yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
     for server in servers:
         await server.stop()
 

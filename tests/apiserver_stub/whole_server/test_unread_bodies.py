@@ -21,7 +21,7 @@ JANE = {"authorization": "Bearer s3cret"}
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-class OnTheWire:
+class UnreadBody:
     """A body that notes for whom it is read."""
 
     def __init__(self, body: Any = None) -> None:
@@ -60,19 +60,19 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     ],
 )
 async def test_body_of_rejected_request_is_not_read(api: ApiServer, request_: Request, status: int) -> None:
-    body = OnTheWire({})
+    body = UnreadBody({})
     response = await api.handle(msgspec.structs.replace(request_, unread=body))
     assert (response.status, body.read_for) == (status, [])
 
 
 async def test_body_reader_is_given_the_user(api: ApiServer) -> None:
-    body = OnTheWire({"metadata": {"name": "a"}})
+    body = UnreadBody({"metadata": {"name": "a"}})
     response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=body))
     assert (response.status, body.read_for) == (201, ["admin"])
 
 
 async def test_too_many_unread_bytes_are_rejected_with_429(api: ApiServer) -> None:
-    response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=OnTheWire()))
+    response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=UnreadBody()))
     assert response.status == 429
 
 

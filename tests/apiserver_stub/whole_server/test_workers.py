@@ -15,7 +15,7 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.storage_owner import Owner
+from tests.apiserver_stub.storage_owner import InProcessOwner
 
 pytestmark = pytest.mark.virtual
 
@@ -32,8 +32,8 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[Two]:
-    owner = Owner(MemoryBackend())
+async def two(admin_of: Any) -> AsyncIterator[Two]:
+    owner = InProcessOwner(MemoryBackend())
     await owner.start()
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1", "--authorization-mode=RBAC"))
     late = LaggingStorage(SharedStorage(owner.path, owner.page))
@@ -46,7 +46,7 @@ async def two(speak: Any) -> AsyncIterator[Two]:
         await server.start()
     async with Tasks() as tasks:
         tasks.start(servers[0].run(), name="server")  # the other is busy
-        yield Two(speak(servers[0]), speak(servers[1]), late)
+        yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
     late.release()
     for server in servers:
         await server.stop()

@@ -74,7 +74,7 @@ async def started(backend: MemoryBackend, file: Path, *flags: str, work: bool = 
     await server.stop()
 
 
-def kept(backend: MemoryBackend, resource: str, key: str) -> bytes:
+def stored_data(backend: MemoryBackend, resource: str, key: str) -> bytes:
     """What the log holds of a row at last."""
     return next(r.data for r in reversed(list(backend._records.values())) if (r.resource, r.key) == (resource, key))
 
@@ -96,8 +96,8 @@ async def test_selected_resources_are_encrypted_and_read_after_restart(file: Pat
     async with started(backend, file) as api:
         made = await secret(api)
         await api("POST", CONFIGS, {"metadata": {"name": "c"}, "data": {"a": "hush-hush"}})
-        assert kept(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:old:")
-        assert b"hush-hush" in kept(backend, "configmaps", "default/c")
+        assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:old:")
+        assert b"hush-hush" in stored_data(backend, "configmaps", "default/c")
         everything = b"".join(r.data for r in backend._records.values() if r.resource == "secrets")
         assert b64encode(b"hush-hush") not in everything
         assert await api("GET", f"{SECRETS}/s") == (200, made)
@@ -125,12 +125,12 @@ async def test_unchanged_update_reencrypts_with_new_key(file: Path) -> None:
         assert code == 200
         assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
         assert after["data"] == before["data"]
-        assert kept(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:new:")
+        assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:new:")
         assert await api("PUT", f"{SECRETS}/s", after) == (200, after)  # nothing to be done any more
     write(file, (["secrets"], [{"identity": {}}, aesgcm("new")]))
     async with started(backend, file) as api:
         assert (await api("PUT", f"{SECRETS}/s", after))[1]["data"] == before["data"]
-        assert b'"kind":"Secret"' in kept(backend, "secrets", "default/s")
+        assert b'"kind":"Secret"' in stored_data(backend, "secrets", "default/s")
 
 
 async def test_only_objects_of_missing_key_are_unreadable(file: Path) -> None:
@@ -164,7 +164,7 @@ def test_changed_file_is_reloaded_and_broken_one_ignored(file: Path) -> None:
             return str((await api("GET", "/metrics"))[1])
 
     metrics = run(main())
-    names = {name: kept(backend, "secrets", f"default/{name}")[:22] for name in ("one", "two", "three")}
+    names = {name: stored_data(backend, "secrets", f"default/{name}")[:22] for name in ("one", "two", "three")}
     assert names == dict(zip(names, (b"k8s:enc:aesgcm:v1:old:", *[b"k8s:enc:aesgcm:v1:new:"] * 2), strict=True))
     for status in ("success", "failure"):
         family = r"apiserver_encryption_config_controller_automatic_reloads_total"
@@ -201,7 +201,7 @@ async def test_kms_service_is_used_and_its_health_reported(file: Path) -> None:
         async with service.serving(target):
             async with started(backend, file) as api:
                 made = await secret(api)
-                assert kept(backend, "secrets", "default/s").startswith(b"k8s:enc:kms:v2:plug:")
+                assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:kms:v2:plug:")
                 assert (await api("GET", "/healthz/kms-providers"))[0] == 200
                 assert (await api("GET", "/livez/kms-providers"))[0] == 404
             service.asked.clear()

@@ -175,7 +175,7 @@ async def test_many_concurrent_connections(egress: Egress) -> None:
         await get(selector, ConnectionTarget("localhost", port))
 
 
-def saying(text: bytes, *, then_close: bool = True) -> Talk:
+def answering(text: bytes, *, then_close: bool = True) -> Talk:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(text)
@@ -198,7 +198,7 @@ def saying(text: bytes, *, then_close: bool = True) -> Talk:
     ],
 )
 async def test_rejected_tunnel_is_an_error(egress: Egress, response: bytes, message: str) -> None:
-    selector = egress.selector(cluster=over_tcp(await egress.serve(saying(response))))
+    selector = egress.selector(cluster=over_tcp(await egress.serve(answering(response))))
     with pytest.raises(TransportError, match=message):
         await get(selector, ConnectionTarget("server", 1))
     assert egress.counted("failure_count", protocol="http_connect", transport="tcp", stage="proxy") == 1
@@ -251,7 +251,7 @@ async def test_proxy_dying_during_response_breaks_it(egress: Egress) -> None:
 
 
 async def test_server_may_send_first(egress: Egress) -> None:
-    selector = egress.selector(cluster=over_tcp(await egress.serve(saying(b"HTTP/1.1 200 OK\r\n\r\nhello"))))
+    selector = egress.selector(cluster=over_tcp(await egress.serve(answering(b"HTTP/1.1 200 OK\r\n\r\nhello"))))
     assert selector.cluster is not None
     reader, writer = await asyncio.open_connection(sock=await selector.cluster.dial("server", 1))
     assert await reader.read() == b"hello"

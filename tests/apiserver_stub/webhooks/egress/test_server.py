@@ -76,7 +76,7 @@ async def test_aggregated_api_without_proxy_is_unavailable(egress: Egress, tmp_p
         assert "failed to connect to the proxy 127.0.0.1:1" in await front.wait_for_reason("FailedDiscoveryCheck")
 
 
-class Dials:
+class RecordingDialer:
     """A dialer that notes who is asked for, and goes there itself."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Dials:
 
 
 async def test_service_and_url_webhooks_use_different_networks(tmp_path: Path) -> None:
-    control_plane, cluster, resolver = Dials(), Dials(), Resolver()
+    control_plane, cluster, resolver = RecordingDialer(), RecordingDialer(), Resolver()
     async with Webhook(tmp_path) as hook:
         client = WebhookClient(resolver, egress=EgressSelector(control_plane, cluster))
         config = WebhookConfig.of(hook.config)
