@@ -1,4 +1,4 @@
-"""Whole servers on an etcd, with `--storage=etcd`: each has a prefix of its own, and begins as the first one did."""
+"""Storage of whole servers in etcd (`--storage=etcd`): each has its own prefix and starts with the same objects."""
 
 import atexit
 import os
@@ -20,19 +20,21 @@ atexit.register(_STACK.close)
 
 
 def new_prefix() -> str:
-    """Return a prefix below which there is nothing."""
+    """Return an unused prefix."""
     return f"/server-{os.getpid()}-{next(_NUMBERS)}"
 
 
 def etcd_storage(prefix: str, urls: Sequence[str] = ()) -> EtcdStorage:
-    """Return a storage in an etcd, or in one that is there until the end of the process."""
+    """Return a storage in the given etcd, or in one that runs until the end of the process."""
     if not urls and not _URLS:
         _URLS.extend(_STACK.enter_context(running()).urls)
     return EtcdStorage(EtcdServers(urls or _URLS), EtcdRules(prefix, inspect=decode_error_of))
 
 
 async def etcd_storage_after_start(prefix: str, flags: Sequence[str]) -> EtcdStorage:
-    """Return a storage with what the first server with these flags left at its start, if there was one."""
+    """Return a storage with the objects that the first server with these flags created at its start,
+    if there was one.
+    """
     found = etcd_storage(prefix)
     if rows := _FIRST_STARTS.get(flags):
         await found.open()
@@ -43,6 +45,6 @@ async def etcd_storage_after_start(prefix: str, flags: Sequence[str]) -> EtcdSto
 
 
 async def record_start(flags: Sequence[str], storage: EtcdStorage) -> None:
-    """Remember what a server has left at its start, if it is the first one with these flags."""
+    """Record the objects that a server created at its start, if it is the first one with these flags."""
     if flags not in _FIRST_STARTS:
         _FIRST_STARTS[flags] = (await storage.list()).records

@@ -1,4 +1,4 @@
-"""A storage that tells one of its users what happened when it is told to, or no more, as one behind a network does."""
+"""A storage that delivers its events late or not at all to one user, as behind a slow network."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from apiserver_stub.storage.interface import Compare, Deliver, Listing, OnWatchE
 
 
 class LaggingStorage:
-    """Another user's view of a storage, whose watch is late while it is `held`, and can be `cut`."""
+    """Another user's view of a storage; its watch is late while it is `held`, and can be `cut`."""
 
     def __init__(self, inner: Storage) -> None:
         self.inner = inner
@@ -73,12 +73,12 @@ class LaggingStorage:
         return self.inner.compact(revision)
 
     def cut(self, why: str = "the connection is gone") -> None:
-        """End the watch; what is late is never told."""
+        """End the watch and drop the late events."""
         self._late, self.held = [], False
         self._cut(why)
 
     def release(self) -> None:
-        """Tell everything that is late, and no more is."""
+        """Deliver all late events, and later ones at once."""
         late, self._late, self.held = self._late, [], False
         for deliver in late:
             deliver()

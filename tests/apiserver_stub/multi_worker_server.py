@@ -1,4 +1,4 @@
-"""Several processes of one API server, as they are with `--workers`, in one process: each request goes to the next."""
+"""Several workers of one API server, as with `--workers`, in one process: requests are sent to them in turn."""
 
 import itertools
 import tempfile
@@ -30,20 +30,21 @@ from tests.apiserver_stub.storage_owner import InProcessOwner
 
 
 def new_backend(storage: str) -> MemoryBackend:
-    """Return an empty log as `--storage` wants it."""
+    """Return an empty log for the `--storage` option."""
     return MirroredSqliteBackend() if storage in ("sqlite", "workers") else MemoryBackend()
 
 
 def build_server(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:
-    """The server with those flags, on a log; several of them where the `storage` is "workers"."""
+    """Build a server with those flags on a log; a multi-worker server if `storage` is "workers"."""
     if storage == "workers":
         return cast("ApiServer", MultiWorkerServer(log, flags))
     return build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
 
 
 class MultiWorkerServer:
-    """Two servers on storages of one owner, with one key for tokens; what is not about requests is of the first, and
-    what tests have served is served by both.
+    """Two servers on storages of one owner, with one signing key; calls that are not requests go to the first, and
+    resources
+    that tests add are served by both.
     """
 
     def __init__(self, log: Backend, flags: Sequence[str]) -> None:
@@ -63,7 +64,7 @@ class MultiWorkerServer:
         self.kinds = _SharedRegistry([server.kinds for server in self.servers])
 
     def _key(self, flags: Sequence[str]) -> Sequence[str]:
-        """Return the flag of a key that processes of one server would have in their folder."""
+        """Return the flag of a key file that the workers of one server share."""
         if any(flag.startswith(("--service-account-signing", "--data-dir")) for flag in flags):
             return ()
         own_key(folder := Path(self._folder.name))
@@ -104,7 +105,7 @@ class MultiWorkerServer:
 
 
 class _SharedRegistry:
-    """The registry of the first server, and what is added to it or removed is so for all."""
+    """The registry of the first server; resources added to it or removed are so in all."""
 
     def __init__(self, registries: Sequence[ResourceRegistry]) -> None:
         self._registries = registries

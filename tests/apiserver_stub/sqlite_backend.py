@@ -1,4 +1,4 @@
-"""A log in SQLite for tests of whole servers, with `--storage=sqlite` or `workers`."""
+"""A SQLite backend for tests of whole servers, with `--storage=sqlite` or `workers`."""
 
 import asyncio
 import atexit
@@ -16,7 +16,7 @@ _RAM = Path("/dev/shm")
 
 
 class MirroredSqliteBackend(MemoryBackend):
-    """A log that is kept in a file too, and read from there. What it begins with is put there when it is opened."""
+    """A log that is also stored in a file and read from there. Its initial records are written when it is opened."""
 
     def __init__(self) -> None:
         super().__init__()

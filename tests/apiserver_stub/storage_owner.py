@@ -1,4 +1,4 @@
-"""A storage whose owner is served in this process, and may die there."""
+"""A shared storage whose owner runs in this process and can be killed."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from tests.apiserver_stub.memory_backend import MemoryBackend
 
 
 class InProcessOwner:
-    """The owner of a log, whose socket stays where another owner takes its place."""
+    """The owner of a log; its socket remains when another owner takes its place."""
 
     def __init__(self, backend: Backend, rules: StorageRules | None = None) -> None:
         self._rules = rules
@@ -43,13 +43,13 @@ class InProcessOwner:
         await self._serving.open()
 
     async def stop(self) -> None:
-        """Stop in good order."""
+        """Stop cleanly."""
         if self._serving is not None:
             await self._serving.close()
             self._serving = None
 
     async def kill(self) -> None:
-        """End suddenly: what is not on the disk, and what is not in a socket, is gone."""
+        """Stop at once: data that is not on the disk or in a socket is lost."""
         assert isinstance(self.backend, MemoryBackend)
         assert self._serving is not None
         dying, self._serving = self._serving, None
@@ -67,14 +67,14 @@ class InProcessOwner:
             sessions[number].connection.abort()
 
     async def close(self) -> None:
-        """Stop, for good."""
+        """Stop for good."""
         await self.stop()
         self._listener.close()
         shutil.rmtree(self._folder)
 
 
 class StorageWithOwner(SharedStorage):
-    """A storage that brings its owner with it."""
+    """A storage that starts its own owner."""
 
     def __init__(self, backend: Backend, rules: StorageRules | None = None) -> None:
         self.owner = InProcessOwner(backend, rules)

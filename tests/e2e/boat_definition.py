@@ -1,4 +1,4 @@
-"""The definition of boats, a custom resource with all that a definition may have, for tests with programs of others."""
+"""The definition of boats, a custom resource that uses all features of definitions, for tests with other programs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A kopf operator of boats, run by `kopf run`; it prints what it does once it has done it."""
+"""A kopf operator of boats, run by `kopf run`; it prints each action after it is done."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""A real manager whose pages a real browser reads."""
+"""A real manager whose pages are read by a real browser."""
 
 import base64
 import shutil
@@ -18,7 +18,7 @@ WIDTHS = {"telephone": 390, "laptop": 1280}
 
 
 class Manager:
-    """A manager, and the administrator's certificate to look at it with."""
+    """A manager, and the administrator's certificate for it."""
 
     def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
         self.url = f"https://127.0.0.1:{port}"
@@ -60,7 +60,7 @@ class Manager:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser without a window."""
+    """A headless browser."""
     program = shutil.which("chromium")
     assert program, "these tests need chromium"
     with sync_playwright() as playwright:
@@ -71,7 +71,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def open_page(browser: Browser, manager: Manager, path: str, width: int = WIDTHS["laptop"]) -> Iterator[Page]:
-    """The page as an administrator sees it; whatever the browser complains of fails the test."""
+    """The page as an administrator; messages in the browser's console fail the test."""
     shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
     size = {"width": width, "height": 900}
     with browser.new_context(ignore_https_errors=True, client_certificates=[shows], viewport=size) as context:

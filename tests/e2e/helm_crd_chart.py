@@ -1,4 +1,4 @@
-"""Drives a chart that brings a definition and a boat, in a process of its own; tells what it saw as JSON."""
+"""Installs a chart with a definition and a boat, in its own process; prints the results as JSON."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from kubernetes import client, config
 
 
 async def main(kubeconfig: str, namespace: str, chart: str, group: str) -> dict[str, Any]:
-    """Install, upgrade well and badly, uninstall."""
+    """Install, upgrade with valid and invalid values, uninstall."""
     with config.new_client_from_config(config_file=kubeconfig) as api:
         custom = client.CustomObjectsApi(api)
 

@@ -1,5 +1,6 @@
-"""An OpenID provider of others on loopback: `python openid_provider.py PORT CERTIFICATE` until it is ended. Each start
-makes a new key.
+"""A third-party OpenID provider on loopback: `python openid_provider.py PORT CERTIFICATE`, until it is stopped. Each
+start
+creates a new key.
 """
 
 import logging

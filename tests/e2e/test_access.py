@@ -1,4 +1,4 @@
-"""People and programs in one cluster, as kubectl and helm show them: who they are, what they may, and as whom."""
+"""Users and programs in one cluster with kubectl and helm: authentication, permissions and impersonation."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ rules:
 
 
 class Person:
-    """Somebody who uses kubectl with credentials of their own."""
+    """A user of kubectl with their own credentials."""
 
     def __init__(self, file: Path, cluster: ClusterUp, **user: Any) -> None:
         authority = str(cluster.folder / "ca.crt")
@@ -68,19 +68,19 @@ class Person:
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
-        """What kubectl says, which must succeed."""
+        """The output of kubectl, which must succeed."""
         done = self.ask(*words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout.strip()
 
     def error(self, *words: str, stdin: str = "") -> str:
-        """What kubectl complains about, which must fail."""
+        """The error of kubectl, which must fail."""
         done = self.ask(*words, stdin=stdin)
         assert done.returncode == 1, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stderr.strip()
 
     def whoami(self, *words: str) -> dict[str, Any]:
-        """The user that the server sees, without what names the credential."""
+        """The user that the server sees, without the credential id."""
         user: dict[str, Any] = json.loads(self.kubectl("auth", "whoami", "-o", "json", *words))["status"]["userInfo"]
         user.get("extra", {}).pop("authentication.kubernetes.io/credential-id", None)
         return {key: value for key, value in user.items() if value}
@@ -90,7 +90,7 @@ class Person:
 
 
 class People:
-    """Those who come into one cluster."""
+    """The users of one cluster."""
 
     def __init__(self, cluster: ClusterUp, folder: Path) -> None:
         self.cluster = cluster
@@ -100,16 +100,16 @@ class People:
         return self.cluster.kubectl(*words, stdin=stdin).strip()
 
     def person(self, name: str, **user: Any) -> Person:
-        """Somebody with these credentials, or with the token of the file."""
+        """A user with these credentials, or with the token of the file."""
         return Person(self._folder / f"{name}.kubeconfig", self.cluster, **(user or {"token": f"{name}-token"}))
 
     def audit_events(self, namespace: str) -> list[dict[str, Any]]:
-        """The events of the audit about a namespace."""
+        """The audit events of a namespace."""
         lines = (self._folder / "audit.log").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event.get("objectRef", {}).get("namespace") == namespace]
 
     def grant(self, namespace: str, name: str, rules: Sequence[dict[str, Any]], /, **subject: str) -> None:
-        """Make a role and bind it to a subject: in a namespace, or in all for an empty one."""
+        """Create a role and bind it to a subject, in a namespace, or in all for an empty one."""
         prefix = "" if namespace else "Cluster"
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         group = "rbac.authorization.k8s.io"
@@ -252,7 +252,7 @@ def test_user_may_impersonate_only_named_users(people: People) -> None:
 
 
 def test_impersonation_gives_only_rights_of_the_other_user(people: People) -> None:
-    """Rights are not added up, and what an impersonated user might impersonate is that user's to ask for."""
+    """Rights are not combined, and the impersonated user's right to impersonate does not apply."""
     people.grant("", "first", [rule("impersonate", "users", "second"), rule("list", "nodes")], **user("caretaker"))
     people.grant("", "second", [rule("impersonate", "users", "third")], **user("second"))
     people.grant("", "third", [rule("list", "namespaces")], **user("third"))

@@ -1,4 +1,4 @@
-"""Certificates as the signer makes them, judged by openssl, and shown to each other by a server and its client."""
+"""Certificates of the signer, checked by openssl, and used by a server and its client."""
 
 import asyncio
 import http.client
@@ -54,8 +54,9 @@ def openssl(*arguments: str | Path) -> str:
 
 
 async def signed(folder: Path, ca: KeyPair, *kinds: str) -> None:
-    """For keys of each kind, in a folder of its name, a client's and a server's certificate as the controller writes
-    them, with their keys.
+    """The certificates of a client and a server for keys of each kind, written like the controller does, with their
+    keys, in a
+    folder per kind.
     """
     async with Cluster() as cluster:
         flags = "--controllers=csrsigning", "--leader-elect=false", *write_authority(folder, ca)
@@ -75,7 +76,7 @@ async def signed(folder: Path, ca: KeyPair, *kinds: str) -> None:
 
 
 def requests(kind: str) -> dict[str, CertificateSigningRequest]:
-    """What a node asks for, as a client and as a server."""
+    """The certificate requests of a node, as a client and as a server."""
     key = kept_key(kind)
     served = request_pem(names=hosts("localhost", "127.0.0.1"), key=key)
     return {
@@ -85,7 +86,7 @@ def requests(kind: str) -> dict[str, CertificateSigningRequest]:
 
 
 async def issued(cluster: Cluster, name: str) -> bytes:
-    """The certificate that answers a request, as soon as it is there."""
+    """The certificate of a request, once it is issued."""
     found = b""
     while not found:
         await asyncio.sleep(0.02)
@@ -127,7 +128,7 @@ async def test_openssl_shows_certificate_fields(tmp_path: Path) -> None:
 
 
 async def handshake_name(ca: Path, folder: Path) -> str:
-    """Whom a server takes its client for, when both show what was signed and believe its authority alone."""
+    """The client name that a server reads, when both use signed certificates and trust only their CA."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca))
     server.load_cert_chain(folder / "server.crt", folder / "server.key")
     server.verify_mode = ssl.CERT_REQUIRED
@@ -151,7 +152,7 @@ async def handshake_name(ca: Path, folder: Path) -> str:
 
 
 class OldClient:
-    """Connections that `jane` opened with a certificate which is believed no longer one day."""
+    """Connections that `jane` opened with a certificate which is no longer trusted later."""
 
     def __init__(self, server: ApiProcess, folder: Path, pair: KeyPair) -> None:
         files = folder / "jane.crt", folder / "jane.key"
@@ -171,7 +172,7 @@ class OldClient:
         answer.read()
 
     def is_refused(self) -> bool:
-        """Whether the connection that is open says 401 and ends, and another is refused too."""
+        """Whether the open connection gets 401 and ends, and a new one is rejected too."""
         answer = self.ask(self.kept)
         answer.read()
         try:
@@ -186,7 +187,7 @@ EXPIRING, REPLACED = make_ca("expiring"), make_ca("replaced")
 
 @pytest.fixture(scope="module")
 def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    """A server that believes two foreign authorities too, for one test each."""
+    """A server that trusts two more CAs, for one test each."""
     folder = tmp_path_factory.mktemp("trusting")
     trust_cas(folder, EXPIRING, REPLACED)
     process = ApiProcess(folder / "data", f"--client-ca-file={folder / 'clients.crt'}")
@@ -195,7 +196,7 @@ def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiPro
 
 
 def trust_cas(folder: Path, *authorities: KeyPair) -> None:
-    """Have the server believe these."""
+    """Make the server trust these CAs."""
     (folder / "clients.crt").write_bytes(b"".join(one.certificate for one in authorities))
 
 

@@ -1,4 +1,6 @@
-"""The chart, rendered and checked by Helm's own engine and taken by the API server; its rules checked by promtool."""
+"""The chart, rendered and checked by Helm's own engine and accepted by the API server; its rules
+checked by promtool.
+"""
 
 import json
 import shutil
@@ -106,7 +108,7 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def custom_values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The values that are printed for an author's module."""
+    """The printed values for an author's module."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "greeter.py").write_text(OWN)
     command = [sys.executable, "-m", "controller_manager.app.permissions", "greeter"]
@@ -136,7 +138,7 @@ def rules_of(role: Any) -> list[tuple[Iterable[str], Iterable[str], Iterable[str
 
 
 def permissions(told: Told, release: str, name: str) -> dict[str, list[Any]]:
-    """The rules of the roles of that name, by the namespace they are in."""
+    """The rules of the roles of that name, by namespace."""
     trees = [tree for tree in yaml.safe_load_all(told[release]["manifest"]) if tree]
     roles = [tree for tree in trees if tree["kind"].endswith("Role") and tree["metadata"]["name"] == name]
     return {role["metadata"].get("namespace", ""): rules_of(role) for role in roles}
@@ -217,7 +219,7 @@ def test_rendered_command_line_is_accepted_by_the_manager(releases: Told, releas
 
 
 def running(told: Told, release: str) -> list[AnySpec]:
-    """The controllers that a manager with the command line of a release runs, where there is no cloud."""
+    """The controllers of a manager with the command line of a release, without a cloud."""
     (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
     return [spec for spec in choose(installed(), flag_set(installed()).parse(container["args"])) if not spec.cloud]
 

@@ -1,4 +1,4 @@
-"""`cluster-up` as a person runs it: real processes, real signals, a real kubectl."""
+"""`cluster-up` as a user runs it: real processes, real signals, a real kubectl."""
 
 import json
 import os
@@ -25,7 +25,7 @@ Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def terms(lease: int, renew: int) -> tuple[str, ...]:
-    """For how many seconds a manager leads, and how long it tries to go on."""
+    """Lease duration and renew deadline of a manager, in seconds."""
     return (
         f"--manager-arg=--leader-elect-lease-duration={lease}s",
         f"--manager-arg=--leader-elect-renew-deadline={renew}s",
@@ -144,7 +144,7 @@ def test_stopped_leader_hands_over_and_restart_keeps_state(tmp_path: Path) -> No
 
 
 def test_failed_processes_are_restarted(tmp_path: Path) -> None:
-    """The last manager, then the API server; what was stored is still there."""
+    """The last manager, then the API server; stored objects remain."""
     with running(tmp_path / "cluster", "--managers=1", *terms(lease=2, renew=1)) as up:
         for name in ("manager-0", "apiserver"):
             os.kill(up.pid(name), signal.SIGKILL)
@@ -281,7 +281,7 @@ ALL_OF_REQUESTS = {
 
 @pytest.fixture
 def as_joe(cluster: ClusterUp) -> Kubectl:
-    """kubectl without credentials: those of Joe are his token."""
+    """kubectl with only Joe's token as credentials."""
     server = f"--server={cluster.url}", f"--certificate-authority={cluster.folder / 'ca.crt'}"
     program = os.environ.get("KUBECTL", "kubectl")
 

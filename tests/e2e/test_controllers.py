@@ -1,4 +1,4 @@
-"""What users of kubectl see the controllers do: `cluster-up` with real processes, and openssl for certificates."""
+"""Effects of the controllers as seen with kubectl: `cluster-up` with real processes, and openssl for certificates."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ class User:
         return found
 
     def until(self, holds: Callable[[], Any]) -> Any:
-        """Wait for a true answer, and return it."""
+        """Wait for a true result, and return it."""
         deadline = time.monotonic() + SECONDS
         while not (found := holds()):
             assert time.monotonic() < deadline, "nothing happened"
@@ -71,7 +71,7 @@ class User:
 
 @pytest.fixture
 def up(cluster: ClusterUp) -> User:
-    """The admin of the cluster that all share."""
+    """The administrator of the shared cluster."""
     return User(cluster)
 
 

@@ -1,4 +1,4 @@
-"""A kopf operator of custom resources, as its user runs it: killed and started again, while its definition changes."""
+"""A kopf operator of custom resources, killed and restarted while its definition changes."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ PEERINGS = "/apis/kopf.dev/v1/clusterkopfpeerings"
 
 
 def peerings() -> dict[str, Any]:
-    """The definition that kopf's users install."""
+    """The peering definition that kopf's users install."""
     status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"status": status}}
     names = {"plural": "clusterkopfpeerings", "singular": "clusterkopfpeering", "kind": "ClusterKopfPeering"}
@@ -37,7 +37,7 @@ def peerings() -> dict[str, Any]:
 
 
 class Operator:
-    """The operator `boat_operator.py`, and all it has said in its lives."""
+    """The operator `boat_operator.py`, and its output over all restarts."""
 
     def __init__(self, server: Any, group: str, folder: Path, *flags: str) -> None:
         told = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(server.kubeconfig), "GROUP": group}
@@ -68,11 +68,11 @@ class Operator:
             self._heard.notify_all()
 
     def times(self, line: str) -> int:
-        """How often it has said a line."""
+        """The number of times a line was printed."""
         return self.said.count(line)
 
     def wait(self, *lines: str) -> None:
-        """Wait until it has said all of this at least once, in this life or an earlier one."""
+        """Wait until all of these lines were printed at least once, over all restarts."""
 
         def missing() -> list[str]:
             return [line for line in lines if not any(line in one for one in self.said)]
@@ -82,7 +82,7 @@ class Operator:
         assert not missing(), "\n".join(self.said)
 
     def end(self, kill: bool = False) -> None:
-        """Stop it, or end it without a warning."""
+        """Stop the operator, or kill it."""
         self.child.kill() if kill else self.child.terminate()
         self.child.wait(timeout=20)
         for reader in self._readers:
@@ -91,7 +91,7 @@ class Operator:
 
 @pytest.fixture
 def define(admin: Any, kubectl: Callable[..., str]) -> Iterator[Callable[[Any], None]]:
-    """Create a definition, which is served afterwards; it goes with the test."""
+    """Create a definition and wait until it is served; it is deleted with the test."""
     names: list[str] = []
 
     def create(tree: Any) -> None:
@@ -109,7 +109,7 @@ def group(namespace: str) -> str:
 
 @pytest.fixture
 def operator(server: Any, admin: Any, define: Any, group: str, tmp_path: Path) -> Iterator[Operator]:
-    """The operator runs, and the definitions it needs are there."""
+    """A running operator with its definitions."""
     define(definition(group))
     define(peerings())
     admin.ask(

@@ -1,4 +1,4 @@
-"""Custom resources by the programs people use: kubectl, helm, and the dynamic classes of client libraries."""
+"""Custom resources with popular programs: kubectl, helm, and the dynamic classes of client libraries."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture
 def group(namespace: str, kubectl: Kubectl) -> Iterator[str]:
-    """A group of the test's own, in which it may define boats."""
+    """A group of the test, for its definition of boats."""
     group = f"{namespace}.example.com"
     yield group
     kubectl("delete", "crd", f"boats.{group}", "--ignore-not-found")
@@ -36,7 +36,7 @@ def group(namespace: str, kubectl: Kubectl) -> Iterator[str]:
 
 @pytest.fixture
 def boats(group: str, kubectl: Kubectl) -> str:
-    """The group of boats that are defined and served."""
+    """The group of a served definition of boats."""
     kubectl("apply", "-f", "-", stdin=definition(group))
     kubectl("wait", "--for=condition=Established", "--timeout=20s", f"crd/boats.{group}")
     return group
@@ -149,7 +149,7 @@ class TestKubectl:
 
 @pytest.mark.needs("helm")
 def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_path: Path) -> None:
-    """A chart that brings a definition and an object of it; the definition outlives the release."""
+    """A chart with a definition and an object of it; the definition outlives the release."""
     chart = tmp_path / "harbour"
     (chart / "crds").mkdir(parents=True)
     (chart / "templates").mkdir()
@@ -209,7 +209,7 @@ def test_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: Path)
 
 
 def test_lightkube(server: Any, group: str, namespace: str) -> None:
-    """The definition is made by its own model of definitions, and the class from that."""
+    """The definition is created with its own model, and the class from that."""
     kubeconfig = lightkube.KubeConfig.from_file(str(server.kubeconfig))
     api = lightkube.Client(config=kubeconfig, namespace=namespace, field_manager="lightkube")
     made = api.create(CustomResourceDefinition.from_dict(definition(group)))

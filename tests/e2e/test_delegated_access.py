@@ -1,4 +1,4 @@
-"""Who sees the pages of a manager, tried as an attacker would: real processes, real TLS, bytes made by hand."""
+"""Access to the pages of a manager, attacked with real processes, real TLS and handmade bytes."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 class Connection:
-    """A TLS connection of its own, which stays open; `ask` gives the status of an answer, 0 if there is none."""
+    """A TLS connection that stays open; `ask` returns the status of an answer, 0 if there is none."""
 
     def __init__(self, port: int, folder: Path, pair: KeyPair | None = None) -> None:
         context = ssl.create_default_context()
@@ -52,7 +52,7 @@ class Connection:
 
 
 class Control:
-    """An API server and, behind it, managers; every process ends with it."""
+    """An API server and managers that use it; every process ends with it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,7 +113,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
 
 @pytest.fixture(scope="module")
 def manager(control: Control) -> int:
-    """One that looks up the authorities of clients, and whose proxies are called `front`."""
+    """A manager that looks up client CAs, and trusts proxies named `front`."""
     proxies = control.folder / "proxies"
     return control.manager(f"--requestheader-client-ca-file={proxies}", "--requestheader-allowed-names=front")
 

@@ -1,6 +1,7 @@
-"""Several API servers on one etcd of three members, under a load of writes, while each of them is killed, paused or cut
-off: what was acknowledged is there, watches miss nothing and tell nothing twice, all servers tell the same of
-everything at one revision, and quota, cluster IPs and node ports are given once.
+"""Several API servers on an etcd of three members, under a load of writes, while each is killed, paused or
+disconnected:
+acknowledged writes exist, watches miss and repeat nothing, all servers agree at each revision, and quota, cluster IPs
+and node ports are allocated once.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ GONE = (aiohttp.ClientError, asyncio.TimeoutError, OSError, RuntimeError)  # the
 
 
 class Server:
-    """An API server with its own way to etcd, and its administrator."""
+    """An API server with its own partitions to etcd, and its administrator."""
 
     def __init__(self, process: ApiProcess, ways: list[Partition], folder: Path) -> None:
         self.process = process
@@ -42,7 +43,7 @@ class Server:
         self._session: aiohttp.ClientSession | None = None
 
     async def connect(self) -> None:
-        """Be the administrator of the process that runs now, and keep its log."""
+        """Connect to the current process as administrator, and keep its log."""
         threading.Thread(target=self._keep_log, args=(self.process.child,), daemon=True).start()
         await self.close()
         self._folder.mkdir(exist_ok=True)
@@ -76,7 +77,7 @@ class Server:
 
 
 class Watcher:
-    """Follows the config maps at one server, again where that breaks off."""
+    """Watches the config maps at one server, and resumes when the watch breaks."""
 
     def __init__(self, server: Server, revision: str) -> None:
         self._server = server
@@ -112,7 +113,7 @@ class Watcher:
 
 
 class Load:
-    """Writes what is acknowledged down, and what may have happened."""
+    """Records acknowledged writes, and those with unknown outcome."""
 
     def __init__(self, servers: list[Server], seed: int) -> None:
         self._servers = servers
@@ -125,7 +126,7 @@ class Load:
         self.answers: dict[int, int] = {}
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Code 0: no answer."""
+        """Return code and answer; code 0 means no answer."""
         server = self._random.choice(self._servers)
         try:
             code, found = await server.ask(method, path, body)
@@ -136,7 +137,7 @@ class Load:
         return code, found
 
     async def write(self) -> None:
-        """One object: made, changed, and perhaps deleted."""
+        """Create an object, change it, and perhaps delete it."""
         name = f"c{next(self._names)}"
         for method, kind in (("POST", "ADDED"), ("PUT", "MODIFIED"), ("DELETE", "DELETED")):
             if kind == "DELETED" and self._random.random() < 0.5:
@@ -153,7 +154,7 @@ class Load:
                 self.acknowledged.add((self.live[name], kind, name))
 
     async def serve(self) -> None:
-        """One service with an address and a node port."""
+        """Create a service with an address and a node port."""
         body = {"metadata": {"name": f"s{next(self._names)}"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
         code, found = await self.ask("POST", SERVICES, body)
         if code == 201:
@@ -161,7 +162,7 @@ class Load:
         await asyncio.sleep(0.02)
 
     async def fill(self) -> None:
-        """One object more in a namespace that takes so many."""
+        """Create one more object in a namespace with a quota."""
         await self.ask("POST", LIMITED, {"metadata": {"generateName": "x"}})
         await asyncio.sleep(0.05)
 
@@ -264,7 +265,7 @@ async def run_faults(folder: Path, faults: int, pause: float, seed: int) -> None
 
 
 async def prepare(server: Server) -> None:
-    """Make a namespace with a quota, counted as its controller would."""
+    """Create a namespace with a quota, counted like by its controller."""
     quotas, hard = "/api/v1/namespaces/limited/resourcequotas", {"count/configmaps": str(MOST)}
     assert (await server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "limited"}}))[0] == 201
     code, quota = await server.ask("POST", quotas, {"metadata": {"name": "q"}, "spec": {"hard": hard}})

@@ -1,4 +1,4 @@
-"""What the Dockerfile makes: its files are enough to build from, and the process runs as nobody, writing nowhere."""
+"""The Dockerfile: its files suffice for the build, and the process runs as nobody without writing."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def test_data_files_are_in_the_package(installed: Path) -> None:
 
 
 def test_installed_program_runs_as_nobody_without_writing(installed: Path, tmp_path: Path) -> None:
-    """Without a bytecode cache, a home or a folder it could write to."""
+    """Without a bytecode cache, a home or a writable folder."""
     os.chmod(tmp_path, 0o555)
     paths = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))
     code = "import controller_manager.__main__ as m, sys; print(m.__file__); sys.argv = ['x', '--help']; m.main()"
@@ -75,5 +75,5 @@ def test_installed_program_runs_as_nobody_without_writing(installed: Path, tmp_p
 
 
 def readable_by_all(path: Path) -> bool:
-    """Whether another user can run this interpreter; one below a closed home cannot be."""
+    """Whether another user can run this interpreter, which must not be below a private home."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)

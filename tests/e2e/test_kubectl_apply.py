@@ -1,4 +1,4 @@
-"""kubectl apply, edit, patch, replace: an object is brought to a wanted state, once, again, and with changes."""
+"""kubectl apply, edit, patch, replace: an object is created, applied again, and changed."""
 
 import json
 import re
@@ -51,7 +51,7 @@ DEPLOYMENT: dict[str, Any] = {
 
 @pytest.fixture
 def web(kubectl: Kubectl, namespace: str) -> str:
-    """The namespace in which there is a deployment `web`."""
+    """A namespace with the deployment `web`."""
     kubectl("apply", "-n", namespace, "-f", "-", "--validate=false", stdin=DEPLOYMENT)
     return namespace
 
@@ -96,7 +96,7 @@ def test_written_objects_are_read_back(kubectl: Kubectl, manifests: dict[Path, s
 
 
 def assert_within(wanted: Any, found: Any, path: str = "") -> None:
-    """The server may add defaults, in maps and in items of lists, but keeps all it was given."""
+    """Assert that all given values remain; the server may add defaults in maps and list items."""
     if isinstance(wanted, dict):
         for key, value in wanted.items():
             assert key in found, f"{path}.{key}"

@@ -1,4 +1,4 @@
-"""Daemon sets by kubectl: rollouts, and the drain of a node; this test plays the nodes."""
+"""Daemon sets with kubectl: rollouts, and the drain of a node; this test plays the kubelets."""
 
 import json
 import time
@@ -35,7 +35,7 @@ MANIFEST = {
 
 
 class Kubelets:
-    """The nodes of this test: they run the pods that are for them."""
+    """The nodes of this test: they run their pods."""
 
     def __init__(self, cluster: ClusterUp) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""What kubectl and the dynamic client take from descriptions and discovery."""
+"""OpenAPI and discovery as kubectl and the dynamic client use them."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""kubectl with many objects at once: overlays, and sets that lose the members which are no longer named."""
+"""kubectl with many objects at once: overlays, pruning and apply sets."""
 
 import json
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def overlay(tmp_path: Path, namespace: str) -> Path:
 
 @pytest.fixture
 def parts(tmp_path: Path, namespace: str) -> Callable[..., tuple[str, ...]]:
-    """Arguments that apply a folder of the ConfigMaps named."""
+    """Arguments that apply a folder of the named ConfigMaps."""
 
     def write(*names: str) -> tuple[str, ...]:
         folder = tmp_path / "-".join(names)
@@ -89,7 +89,7 @@ def test_objects_with_label_are_pruned(kubectl: Kubectl, namespace: str, parts: 
 
 @pytest.mark.parametrize("side", ["--server-side=true", "--server-side=false"])
 def test_members_of_an_apply_set_are_pruned(kubectl: Kubectl, namespace: str, parts: Any, side: str) -> None:
-    """KEP-3659: the set is a Secret that says what kinds its members have; they point at it with a label."""
+    """KEP-3659: the set is a Secret with the kinds of its members; they refer to it with a label."""
     a_set = ("--prune", "--applyset=mine", side)
     kubectl(*parts("a", "b"), *a_set)
     metadata = json.loads(kubectl("get", "secret", "mine", "-n", namespace, "-o", "json"))["metadata"]
@@ -123,7 +123,7 @@ def test_wait_for_creation(kubectl: Kubectl, launch: Any, namespace: str) -> Non
 
 
 def test_watch_of_whole_objects(kubectl: Kubectl, launch: Any, namespace: str) -> None:
-    """Unless a table is wanted, the server sends the objects themselves."""
+    """Unless a table is requested, the server sends the objects."""
     kubectl("create", "configmap", "a", "-n", namespace)
     form = "-o=jsonpath={.type} {.object.metadata.labels};"
     watching = launch("get", "configmaps", "-n", namespace, "-w", "--output-watch-events", form)

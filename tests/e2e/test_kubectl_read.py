@@ -1,4 +1,4 @@
-"""kubectl get, describe, watch, wait and the questions about the server itself: what a person reads from it."""
+"""kubectl get, describe, watch, wait and server information."""
 
 import json
 import time
@@ -14,7 +14,7 @@ Kubectl = Callable[..., str]
 
 
 def table(text: str) -> list[list[str]]:
-    """The cells of a table, by its columns."""
+    """The cells of a table, by column."""
     header, *rows = text.splitlines()
     starts = [0] + [at for at in range(2, len(header)) if header[at - 2 : at] == "  " and header[at] != " "]
     ends = [*starts[1:], None]

@@ -1,4 +1,4 @@
-"""Rollouts by kubectl: status, history, undo, pause, resume and scale, of a cluster whose pods nobody runs."""
+"""Rollouts with kubectl: status, history, undo, pause, resume and scale, in a cluster without kubelets."""
 
 import json
 import time
@@ -74,7 +74,7 @@ def test_rollouts_of_stateful_sets(cluster: ClusterUp, tmp_path: Path) -> None:
         return cluster.kubectl("rollout", verb, "statefulset/db", STATEFUL, *words)
 
     def is_rolled_out(image: str, former: str = "") -> bool:
-        """Say of each pod that it runs, as its node does, until all are of the present template."""
+        """Set each pod running, like its node, until all are of the current template."""
         *pods, db = json.loads(cluster.kubectl("get", "pods,statefulsets", STATEFUL, "-o", "json"))["items"]
         for pod in pods:
             if pod["status"]["phase"] == "Pending":  # refused where it is being replaced

@@ -1,4 +1,4 @@
-"""kubectl apply --server-side: who owns which field, who is in the way, and the way there from client-side apply."""
+"""kubectl apply --server-side: owners, conflicts, and migration from client-side apply."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ def web(replicas: int | None = 2, image: str = "web:1") -> Tree:
 
 @pytest.fixture
 def apply(kubectl: Kubectl, namespace: str) -> Kubectl:
-    """Apply an object on the server's side; what kubectl says."""
+    """Apply an object on the server side; return kubectl's output."""
     return lambda tree, *more: kubectl("apply", "--server-side", "-n", namespace, "-f", "-", *more, stdin=tree)
 
 
@@ -100,7 +100,7 @@ def test_managers_share_equal_fields(apply, owners, kubectl_error, namespace) ->
 
 
 def test_client_side_applied_fields_are_migrated(apply, owners, kubectl, namespace) -> None:
-    """kubectl rewrites the record of its old manager itself; the annotation is kept true for those who go back."""
+    """kubectl migrates its own managed fields; the annotation is updated for users who go back."""
     kubectl("apply", "-n", namespace, "-f", "-", stdin=WEB)
     assert owners().keys() == {("kubectl-client-side-apply", "Update")}
     apply(web(3, "web:2"))
@@ -148,9 +148,9 @@ def test_status_can_be_applied(apply, kubectl, owners, namespace) -> None:
 
 
 def test_many_kinds_can_be_applied_twice(kubectl, own_server, documents) -> None:
-    """Every kind of the manifests, on the server's side; in the end nothing is left to say.
+    """Every kind of the manifests is applied on the server side; in the end nothing changes.
 
-    What an applier of a name alone has made is nobody's, and said to be from before the first apply by the second.
+    Fields applied with a name alone have no owner; the second apply reports them as before-first-apply.
     """
     here = f"--kubeconfig={own_server.kubeconfig}"
     for file in sorted(MANIFESTS.glob("*.yaml")):

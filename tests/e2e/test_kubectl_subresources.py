@@ -1,4 +1,4 @@
-"""kubectl at what is more than reading and writing objects: it does what it says, or tells in a sentence why not."""
+"""kubectl commands beyond reading and writing objects: they work, or fail with a clear error."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ READY = {
 
 @pytest.fixture
 def pod(admin: Any, namespace: str) -> str:
-    """A pod that runs on a node of its own; both have this name."""
+    """A running pod on its own node; both have this name."""
     name = f"p-{namespace[-40:].lstrip('-')}"
     room = {"allocatable": {"cpu": "4", "memory": "8Gi"}}
     admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": room})
@@ -150,7 +150,7 @@ def test_debug_adds_a_container(kubectl: Kubectl, namespace: str, pod: str) -> N
 def test_debug_waits_for_its_container(
     launch: Callable[..., "subprocess.Popen[str]"], kubectl: Kubectl, namespace: str, pod: str
 ) -> None:
-    """It waits for that in a watch, and then is told why nobody can be attached."""
+    """kubectl waits for the container in a watch, and then reports why it cannot attach."""
     child = launch("-n", namespace, "debug", "-i", pod, "--image=busybox", "--container=in", "--profile=general")
     path = "jsonpath={.spec.ephemeralContainers[*].name}"
     while "in" not in kubectl("-n", namespace, "get", "pod", pod, "-o", path).split():

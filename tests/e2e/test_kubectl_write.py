@@ -1,4 +1,4 @@
-"""kubectl create, run, expose, set, label, scale, cordon, delete: the short ways to write objects."""
+"""kubectl create, run, expose, set, label, scale, cordon, delete: imperative writes."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Bytes that are no sound request, on a TLS connection: they are refused, or not listened to, and change nothing."""
+"""Malformed requests on a TLS connection are rejected or not read, and change nothing."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ Exchange = Callable[..., bytes]
 
 
 def request(method: str = "POST", target: str = PATH, body: bytes = BODY, **headers: str) -> bytes:
-    """A request as bytes, which need not be a sound one."""
+    """A request as bytes, possibly malformed."""
     fields = {"Host": "x", "Content-Type": "application/json", "Content-Length": str(len(body))}
     fields |= {name.replace("_", "-").title(): value for name, value in headers.items()}
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
@@ -51,7 +51,7 @@ def context(server: Any, tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLCon
 
 @pytest.fixture(scope="module")
 def exchange(server: Any, context: ssl.SSLContext) -> Iterator[Exchange]:
-    """Send bytes on a connection of their own; what comes until the server closes it or is silent for so long."""
+    """Send bytes on a new connection; return what comes until the server closes it or is silent for this time."""
     with asyncio.Runner() as runner:
 
         async def talk(data: bytes, patience: float) -> bytes:
@@ -72,7 +72,7 @@ def exchange(server: Any, context: ssl.SSLContext) -> Iterator[Exchange]:
 
 @pytest.fixture
 def revision(exchange: Exchange) -> Callable[[], str]:
-    """The revision of the whole store, which also says that the server still answers."""
+    """The revision of the whole store, which also shows that the server still answers."""
 
     def ask() -> str:
         answer = exchange(request("GET", f"{PATH}?limit=1", b"", connection="close"))
@@ -161,7 +161,7 @@ def test_large_body_of_unknown_caller_is_not_read(server: Any) -> None:
     )
 )
 def test_any_changed_request_gets_no_server_error(exchange: Exchange, harm: list[tuple[float, int, bytes]]) -> None:
-    """Whatever arrives is no failure of the server, which goes on answering."""
+    """No input makes the server fail, and it continues to answer."""
     data = bytearray(SOUND)
     for where, cut, insert in harm:
         at = int(len(data) * where)

@@ -1,4 +1,4 @@
-"""Logins at a real OpenID provider, whose tokens the server takes: keys are rotated, it is down and up; forgeries."""
+"""Logins at a real OpenID provider: key rotation, outages and forged tokens."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 class Provider:
-    """The provider, as its users and those who log in see it."""
+    """The provider and its logins."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -47,7 +47,7 @@ class Provider:
         self._process.communicate()
 
     def login(self, user: str, host: str = "127.0.0.1", client: str = "cluster", **claims: Any) -> str:
-        """The identity token that a user gets, by way of the authorization code."""
+        """The id token of a user, by the authorization code flow."""
         told = json.dumps(claims)
         self.ask("PUT", f"/users/{quote(user)}", told, {"content-type": "application/json"}, host)
         login = {**LOGIN, "client_id": client}
@@ -70,7 +70,7 @@ class Provider:
 
 
 class Cluster:
-    """The server, and its file of authentication."""
+    """The server, and its authentication file."""
 
     def __init__(self, folder: Path, provider: Provider) -> None:
         self.file = folder / "authentication.json"
@@ -93,7 +93,7 @@ class Cluster:
         self.file.write_text(json.dumps({**document, "jwt": [authenticator]}))
 
     def user(self, token: str) -> dict[str, Any]:
-        """The user that a token makes; nothing if it is refused."""
+        """The user of a token; empty if it is rejected."""
         context = ssl.create_default_context(cafile=str(self.process.folder / "ca.crt"))
         connection = http.client.HTTPSConnection("127.0.0.1", self.process.port, timeout=30, context=context)
         headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
@@ -105,7 +105,7 @@ class Cluster:
         return user
 
     def becomes(self, token: str, name: str) -> bool:
-        """Whether a token makes this user within twenty seconds; no name stands for nobody."""
+        """Whether a token authenticates this user within twenty seconds; an empty name means rejection."""
         for _ in range(100):
             if self.user(token).get("username", "") == name:
                 return True

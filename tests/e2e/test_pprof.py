@@ -1,4 +1,4 @@
-"""The pprof of the Go distribution, as its users call it, reads the profiles of a manager that works."""
+"""The pprof of the Go distribution reads the profiles of a working manager."""
 
 import json
 import re
@@ -25,7 +25,7 @@ TRIES = 5  # a machine that is busy with others leaves too little to look at now
 
 
 class Manager:
-    """A manager; its profiles are for everybody, as `go tool pprof` has no way to say who asks."""
+    """A manager; its profiles are public, because `go tool pprof` sends no credentials."""
 
     def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
         assert PPROF.exists(), "these tests need what `make .venv/clients` installs"
@@ -62,7 +62,7 @@ class Manager:
         return done.stdout
 
     def fetch(self, name: str) -> str:
-        """The file of a profile that pprof has fetched itself."""
+        """The file of a profile that pprof has fetched."""
         file = self.folder / f"{next(self.numbers)}.pb.gz"
         self.pprof("-proto", f"-output={file}", f"{self.url}/{name}")
         return str(file)
@@ -93,7 +93,7 @@ def manager(
 
 @pytest.fixture
 def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], counter: Iterator[int]) -> Iterator[None]:
-    """Services that are made, one after the other, as long as the test lasts."""
+    """Create services one after the other during the test."""
     series = f"pprof-{next(counter)}"
     specs = [{"ports": [{"port": 80}], "selector": {"app": f"{series}-{number}"}} for number in range(1000)]
     labels = {"series": series}

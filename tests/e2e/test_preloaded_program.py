@@ -1,4 +1,4 @@
-"""A program that was loaded ahead runs once its starter says so, and not without it."""
+"""A preloaded program runs once its starter says so, and not without it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the managers of a real cluster as users set it up, and finds what dashboards ask for."""
+"""A real Prometheus scrapes the managers of a real cluster and has the series of dashboards."""
 
 import gzip
 import json
@@ -138,11 +138,11 @@ class Setup:
         )
 
     def authority(self, number: int) -> Path:
-        """What the certificate of a manager is checked against: it made it itself."""
+        """The CA of a manager's certificate, which is self-signed."""
         return next((self.cluster.folder / f"manager-{number}").glob("*.crt"))
 
     def configuration(self) -> dict[str, object]:
-        """One job; each target with the authority of its own."""
+        """One scrape job; each target has its own CA."""
         jobs = [
             {
                 "job_name": f"{JOB}-{number}",
@@ -156,7 +156,7 @@ class Setup:
         return {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": jobs}
 
     def page(self, method: str = "GET", **headers: str) -> tuple[int, bytes]:
-        """/metrics of the first manager, as the holder of the token unless `headers` say otherwise."""
+        """/metrics of the first manager, with the token unless `headers` are given."""
         request = urllib.request.Request(f"https://{self.targets[0]}/metrics", method=method)
         for name, value in {"authorization": f"Bearer {self.token}", **headers}.items():
             request.add_header(name, value)
@@ -168,7 +168,7 @@ class Setup:
             return error.code, error.read()
 
     def ask(self, path: str, **query: str) -> dict[str, object]:
-        """The data of an answer of Prometheus."""
+        """The data of a Prometheus answer."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urlencode(query)}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             found = json.load(answer)
@@ -176,7 +176,7 @@ class Setup:
         return dict(found["data"])
 
     def query(self, text: str) -> list[dict[str, str]]:
-        """The labels of every series that answers a query."""
+        """The labels of every series in the result of a query."""
         return [dict(one["metric"]) for one in self.ask("query", query=text)["result"]]
 
     def value(self, text: str) -> float:

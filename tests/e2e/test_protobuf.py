@@ -1,6 +1,4 @@
-"""kubectl's typed commands, which speak protobuf: what they create is what the same object in JSON would have been, and
-what they read of an answer is what its JSON says.
-"""
+"""kubectl's typed commands, which use protobuf: objects are created and read as with JSON."""
 
 import json
 from base64 import b64encode
@@ -30,7 +28,7 @@ ADDRESSES = ("clusterIP", "clusterIPs")
 
 
 def create(run: Any, *arguments: str) -> Any:
-    """Create something, which must have been sent and answered in protobuf; how kubectl understood the answer."""
+    """Create an object, with request and response in protobuf; return what kubectl printed."""
     code, found, said = run("-v=8", "create", "-o", "json", *arguments)
     assert code == 0, said
     sent, _, answered = said.partition("POST")[2].partition("Response")
@@ -40,7 +38,7 @@ def create(run: Any, *arguments: str) -> Any:
 
 
 def plain(found: dict[str, Any]) -> dict[str, Any]:
-    """An object without what is different for each."""
+    """An object without the parts that are unique."""
     tree = deepcopy(found)
     for part, names in (("metadata", GIVEN), ("spec", ADDRESSES)):
         for name in names:
@@ -54,7 +52,7 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "PriorityClass"}
 
 
 def folder_of(tree: dict[str, Any], namespace: str) -> str:
-    """Where the API has objects of a kind."""
+    """The collection path of a kind."""
     version, kind = tree["apiVersion"], tree["kind"]
     plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
     inside = "" if kind in CLUSTER_WIDE else f"/namespaces/{namespace}"
@@ -89,7 +87,7 @@ def folder_of(tree: dict[str, Any], namespace: str) -> str:
     ],
 )
 def test_create(run: Any, kubectl: Kubectl, admin: Any, namespace: str, command: str) -> None:
-    """What is sent in protobuf makes the same as what is sent in JSON."""
+    """Objects sent in protobuf and in JSON become equal."""
     options, _, program = command.partition(" -- ")
     arguments = [word.replace("_", " ") for word in options.split()]
     after = ["--", *program.split()] if program else []
@@ -168,7 +166,7 @@ def test_errors_in_protobuf_are_shown(kubectl_error: Kubectl, namespace: str) ->
 
 @pytest.fixture
 def ask(server: Any) -> Callable[..., Any]:
-    """GET over HTTP as the admin: the answer, not yet read."""
+    """GET over HTTP as the administrator: the unread response."""
     client = config.new_client_from_config(str(server.kubeconfig))
 
     def get(path: str, accept: str, **query: str) -> Any:
@@ -180,7 +178,7 @@ def ask(server: Any) -> Callable[..., Any]:
 
 
 def test_list_and_following_watch(ask: Any, kubectl: Kubectl, namespace: str) -> None:
-    """As an informer does; the events of a watch come as soon as they happen, each with its size before it."""
+    """Like an informer; watch events come at once, each with its size before it."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for name in ("a", "b"):
         kubectl("create", "configmap", name, "-n", namespace)

@@ -1,4 +1,4 @@
-"""RBAC as kubectl shows it, in a cluster whose controllers have no more rights than anywhere else."""
+"""RBAC with kubectl, in a cluster whose controllers have only their own permissions."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def role(*rules: Any) -> dict[str, Any]:
 
 
 def can_i(cluster: ClusterUp, *words: str) -> str:
-    """What `kubectl auth can-i` says; a no is an exit status too."""
+    """The output of `kubectl auth can-i`; a no is also an exit status."""
     return cluster.ask("auth", "can-i", *words).stdout.strip()
 
 

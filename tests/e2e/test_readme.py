@@ -1,4 +1,4 @@
-"""The commands of README run as written."""
+"""The commands of the README run as written."""
 
 import re
 import socket
@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def status_of(port: str, path: str, token: str) -> int:
-    """Return the status of a page of a program on this machine, asked with a token or with none."""
+    """Return the status of a page on this machine, requested with or without a token."""
     asked = urllib.request.Request(f"https://127.0.0.1:{port}{path}")
     if token:
         asked.add_header("Authorization", f"Bearer {token}")
@@ -36,7 +36,7 @@ def status_of(port: str, path: str, token: str) -> int:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """The port that the first controller manager of `make run` serves on, taken by somebody."""
+    """The default port of a controller manager, bound by another program."""
     with socket.socket() as one:
         with suppress(OSError):  # taken as it is
             one.bind(("127.0.0.1", 10257))

@@ -1,5 +1,6 @@
-"""Killed without warning again and again under a load of writes, the API server keeps what it acknowledged, and
-watchers that resume miss nothing and see nothing twice.
+"""Killed repeatedly under a load of writes, the API server keeps acknowledged writes, and resumed watches miss and
+repeat
+nothing.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ PATH = f"/api/v1/namespaces/default/{PLURAL}"
 
 
 class Attempt(NamedTuple):
-    """One write, as the event it makes; `value` is in no other write, but that a delete shows the last one."""
+    """One write, as the event it makes; `value` is unique to it, except that a delete shows the last one."""
 
     type: str
     name: str
@@ -36,14 +37,14 @@ class Attempt(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A change as it was acknowledged or watched."""
+    """A change that was acknowledged or watched."""
 
     revision: int
     what: Attempt
 
 
 class State(NamedTuple):
-    """An object as it was read or acknowledged."""
+    """An object that was read or acknowledged."""
 
     revision: int
     value: str
@@ -54,7 +55,7 @@ def state_of(tree: dict[str, Any]) -> State:
 
 
 def trust(kubeconfig: Path, folder: Path) -> ssl.SSLContext:
-    """TLS as the admin of a kubeconfig."""
+    """The TLS context of a kubeconfig's administrator."""
     content = yaml.safe_load(kubeconfig.read_text())
     found = content["clusters"][0]["cluster"] | content["users"][0]["user"]
     parts = ("certificate-authority", "client-certificate", "client-key")
@@ -66,7 +67,7 @@ def trust(kubeconfig: Path, folder: Path) -> ssl.SSLContext:
 
 
 class Writer:
-    """Creates, replaces and deletes its own objects, one write after the other, and knows what was acknowledged."""
+    """Creates, replaces and deletes its own objects, one write after the other, and records acknowledged ones."""
 
     UNKNOWN: tuple[int, ...] = (404, 409)
 
@@ -107,7 +108,7 @@ class Writer:
         return Attempt("MODIFIED", name, value)
 
     async def _send(self, attempt: Attempt) -> dict[str, Any] | None:
-        """The answer; None when the write may already have been done by the same request sent before a reconnect."""
+        """The answer; None if the same request may have been made before a reconnect."""
         metadata: dict[str, Any] = {
             "name": attempt.name,
             "annotations": {"value": attempt.value},
@@ -139,7 +140,7 @@ class Writer:
                 await asyncio.sleep(0.02)
 
     def _settle(self, attempt: Attempt, before: State | None, found: State | None) -> None:
-        """Nobody knows whether the attempt was made, but nothing else may have happened to the object."""
+        """The outcome of the attempt is unknown, but nothing else may have happened to the object."""
         if found != before:
             done = None if attempt.type == "DELETED" else attempt.value
             assert (found.value if found else None) == done, f"{attempt} left {found} of {before}"
@@ -153,7 +154,7 @@ class Writer:
 
 
 class Watcher:
-    """Watches from the version it has seen last, again and again."""
+    """Watches from the last seen version, repeatedly."""
 
     def __init__(self, http: aiohttp.ClientSession, version: str, selector: str = "") -> None:
         self._http = http

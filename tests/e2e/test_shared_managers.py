@@ -1,4 +1,6 @@
-"""Managers that share the deployments of one namespace, as real processes: one is killed, another takes its part."""
+"""Managers that share the deployments of one namespace, as real processes: one is killed, another
+takes over its part.
+"""
 
 import subprocess
 import sys
@@ -29,7 +31,7 @@ FLAGS = (
 
 @contextmanager
 def manager(server: ApiProcess, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A manager; if it still runs in the end, it stops as it should."""
+    """A manager; if it still runs at the end, it must stop cleanly."""
     command = (sys.executable, "-m", "controller_manager", f"--kubeconfig={server.kubeconfig}", *FLAGS)
     with log.open("wb") as output:
         child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -48,7 +50,7 @@ def deployment(name: str) -> dict[str, object]:
 
 
 def until_pods(admin: Admin, replicas: int) -> None:
-    """Wait until each deployment has so many pods; none may ever have more."""
+    """Wait until each deployment has this number of pods; none may ever have more."""
     deadline = time.monotonic() + SECONDS
     while True:
         found = Counter(one["metadata"]["labels"]["app"] for one in admin.ask("GET", PODS)["items"])

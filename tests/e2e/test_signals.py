@@ -1,4 +1,4 @@
-"""A manager with a controller that does not end, and the signals it is sent."""
+"""A manager with a controller that does not stop, and the signals it gets."""
 
 import signal
 import subprocess
@@ -33,7 +33,7 @@ main((Spec(name="stubborn-controller", reconciler=Stubborn, options=Options, wat
 
 
 class Process:
-    """The manager; what it says is kept."""
+    """The manager process and its log."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         (folder / "stubborn.py").write_text(STUBBORN)
@@ -43,7 +43,7 @@ class Process:
             self.child = subprocess.Popen(command, cwd=folder, stderr=log)
 
     def until(self, text: str) -> None:
-        """Wait until it says that."""
+        """Wait until the log contains this text."""
         deadline = time.monotonic() + 60
         while text not in self.log.read_text():
             assert self.child.poll() is None, self.log.read_text()

@@ -1,4 +1,4 @@
-"""TLS as another program sees it: certificates by name and renewed, versions, suites, sessions."""
+"""TLS as seen by another program: certificates by name and renewed, versions, suites, sessions."""
 
 import asyncio
 import re
@@ -51,7 +51,7 @@ async def server(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServ
 
 
 async def openssl(server: HTTPServer, *arguments: str) -> str:
-    """What openssl s_client says of a connection on which it asks for a page."""
+    """The output of openssl s_client for a connection that requests a page."""
     program = shutil.which("openssl")
     assert program, "these tests need openssl"
     command = (program, "s_client", "-connect", f"127.0.0.1:{server.port}", "-ign_eof", *arguments)

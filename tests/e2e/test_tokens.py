@@ -1,4 +1,4 @@
-"""Service account tokens with real processes: kubectl makes and shows them, controllers act by them."""
+"""Service account tokens with real processes: kubectl creates and uses them, controllers use theirs."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def robot(kubectl: Kubectl, namespace: str) -> str:
 
 @pytest.fixture
 def as_holder(server: Any) -> tuple[str, ...]:
-    """Arguments with which kubectl knows where the server is, and shows no certificate."""
+    """kubectl arguments with the server's address and without a certificate."""
     authority = f"--certificate-authority={server.folder / 'ca.crt'}"
     return ("--kubeconfig=/dev/null", f"--server={server.url}", authority)
 

@@ -38,7 +38,7 @@ def manager(
     tmp_path_factory: pytest.TempPathFactory,
     free_port: Callable[[], int],
 ) -> Iterator[Manager]:
-    """A manager of a cluster with a node, and a deployment that waits for a kubelet."""
+    """A manager of a cluster with a node, and a deployment without a kubelet."""
     made = Manager(tmp_path_factory.mktemp("manager"), control_plane.kubeconfig, free_port())
     kubectl("create", "namespace", "port")
     kubectl("create", "--filename=-", body=NODE)
@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(params=WIDTHS)
 def any_page(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
-    """The page on a screen of each width, with all that it reads."""
+    """The page on a screen of each width, fully loaded."""
     with open_page(browser, manager, "/ui", WIDTHS[request.param]) as page:
         expect(page.locator("#events table")).to_be_visible()
         yield page

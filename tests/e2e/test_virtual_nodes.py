@@ -1,4 +1,4 @@
-"""What a person tries first with a cluster that runs pods: kubectl, from a deployment to its logs and its end."""
+"""The first steps in a cluster that runs pods: kubectl, from a deployment to its logs and deletion."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Several processes on one port and one store are one API server, whichever of them dies, hangs or is started again."""
+"""Several workers on one port and one store act as one API server while they die, hang and restart."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 
 class CarefulWriter(Writer):
-    """Leaves an object alone whose last write has no answer: it may still be on its way to the store."""
+    """Leaves an object alone whose last write has no answer: it may still be pending."""
 
     UNKNOWN = (404, 409, 500, 503, 504)
 
@@ -43,7 +43,7 @@ class Processes:
         self._server = server
 
     def pid(self, number: int | None) -> int:
-        """The worker of this number, or the owner of the store; 0 while there is none."""
+        """The pid of a worker by number, or of the storage owner; 0 if there is none."""
         shown = f'"number":{"null" if number is None else number},'.encode()
         parent = self._server.child.pid
         with suppress(OSError):
@@ -162,7 +162,7 @@ _SEATS = 200  # more than one of two processes has of the 245 of workload-low
 
 
 async def _created(http: aiohttp.ClientSession) -> tuple[float, float]:
-    """The creates that are counted, and the processes of which that is the sum, by their seats."""
+    """The counted creates, and the workers in that sum, by their seats."""
     async with http.get("/metrics") as answer:
         text = await answer.text()
     made = re.findall(
@@ -218,7 +218,7 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
 
 
 class ImpatientServer(ApiProcess):
-    """Takes what is silent for three seconds to hang."""
+    """Treats a worker as hanging after three seconds of silence."""
 
     PROGRAM = (
         "-c",

@@ -1,4 +1,6 @@
-"""Document 1 held against a whole API server in this process; each test names the section and rule it shows."""
+"""The document "API concepts" checked against a whole API server in this process; each test names its
+section and rule.
+"""
 
 import asyncio
 import json
@@ -26,7 +28,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer."""
+    """A whole response."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,13 +59,13 @@ class Answer:
 
 
 class Api:
-    """A started server and an administrator who asks it."""
+    """A started server and its administrator."""
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
 
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
-        """The answer as the server gives it; a body that is no bytes is sent as JSON."""
+        """The unread response; a body that is not bytes is sent as JSON."""
         path, _, query = url.partition("?")
         pairs = tuple(pair.partition("=")[::2] for pair in query.split("&") if pair)
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -71,7 +73,7 @@ class Api:
         return await self.server.handle(Request(method, path, pairs, named, data, ADMIN))
 
     async def ask(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
-        """The whole answer; a watch ends by its timeout."""
+        """The whole response; a watch ends by its timeout."""
         response = await self.send(method, url, body, **headers)
         data = response.body
         if not isinstance(data, bytes):
@@ -88,7 +90,7 @@ class Api:
         return await self.ask("PATCH", url, body, content_type=f"application/{form}", **headers)
 
     async def config(self, name: str, **data: str) -> Answer:
-        """Make a small object."""
+        """Create a small object."""
         made = await self.ask("POST", CONFIGS, {"metadata": {"name": name, "labels": {"of": name}}, "data": data})
         assert made.status == 201
         return made
@@ -103,9 +105,10 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 @asynccontextmanager
 async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
-    """A server with those flags, on a store as `--storage` wants it. In real time all but the first begin with what
-    that has left at its start; in virtual time objects have their times too. `storage` is one of those of `--storage`,
-    which counts without.
+    """A server with those flags, on a store by `--storage`. In real time all but the first start with the objects that
+    it
+    created at its start; in virtual time objects also have their times. `storage` is a value of `--storage` that takes
+    precedence.
     """
     flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
@@ -141,12 +144,12 @@ _CHOSEN = ["memory"]  # as long as nobody says otherwise
 
 @pytest.fixture(scope="session", autouse=True)
 def chosen_storage(request: pytest.FixtureRequest) -> None:
-    """Where objects are kept in real time."""
+    """The kind of storage in real time."""
     _CHOSEN[:] = [request.config.getoption("--storage")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have the tests of a module on all the `STORAGES` that it names, in virtual time on those in this process."""
+    """Run the tests of a module on all its `STORAGES`, in virtual time on those in this process."""
     storages = getattr(metafunc.module, "STORAGES", None)
     if storages and "api" in metafunc.fixturenames:
         if metafunc.definition.get_closest_marker("virtual"):
@@ -162,5 +165,5 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
 
 @pytest.fixture
 def serve() -> Callable[..., Any]:
-    """Starts a server with other flags, as an asynchronous context."""
+    """Start a server with other flags, as an asynchronous context."""
     return started

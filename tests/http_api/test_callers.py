@@ -1,4 +1,4 @@
-"""Who is let in where, and how a request is called."""
+"""Public paths, unknown tokens, and audit ids."""
 
 from collections.abc import Mapping
 

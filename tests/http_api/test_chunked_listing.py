@@ -68,7 +68,7 @@ async def test_token_lives_five_minutes_and_offers_another(api: Any, seven: list
 
 @pytest.mark.virtual
 async def test_token_expires_without_changes(api: Any, seven: list[str]) -> None:
-    """Rule 4: as upstream's conformance test on chunking and compaction waits for it; a new token, another version."""
+    """Rule 4, as upstream's conformance test on chunking and compaction: a new token, another version."""
     first = await api.get(f"{CONFIGS}?limit=2")
     token = first.tree["metadata"]["continue"]
     await asyncio.sleep(200)

@@ -1,4 +1,4 @@
-"""States and transitions: finalization, then removal; delete options."""
+"""States and transitions: finalization and removal; delete options."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ async def pod(api: Any, grace: int = 30, **metadata: Any) -> None:
 
 
 async def test_object_without_finalizers_is_removed_at_once(api: Any) -> None:
-    """Table of states: live and nothing to wait for; the answer is a Status that names the object."""
+    """Table of states: live, with nothing to wait for; the answer is a Status that names the object."""
     made = (await api.config("a")).tree
     answer = await api.delete(f"{CONFIGS}/a")
     assert (answer.status, answer.tree["kind"], answer.tree["status"]) == (200, "Status", "Success")
@@ -46,7 +46,7 @@ async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> Non
 
 
 async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
-    """Finalizing: only removal of finalizers leads on."""
+    """Finalizing: finalizers can only be removed."""
     await create_with_finalizers(api, HOLD)
     await api.delete(f"{CONFIGS}/a")
     refused = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": [HOLD, "example.org/late"]}})
@@ -55,7 +55,7 @@ async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
 
 
 async def test_deletion_timestamp_is_set_by_server_only(api: Any) -> None:
-    """Object envelope: set on the first delete request, by nobody else."""
+    """Object envelope: set by the server on the first delete request."""
     await create_with_finalizers(api, HOLD)
     moment = "2030-01-01T00:00:00Z"
     await api.patch(f"{CONFIGS}/a", {"metadata": {"deletionTimestamp": moment}})
@@ -134,7 +134,7 @@ async def test_pod_gets_its_grace_period(api: Any, asked: int | None, seconds: i
 
 @pytest.mark.virtual
 async def test_grace_period_can_only_be_shortened(api: Any) -> None:
-    """Delete options: a second request with less grace brings the end nearer, one with more changes nothing."""
+    """Delete options: a second request can shorten the grace period, but not extend it."""
     await pod(api, grace=100)
     first = (await api.delete(f"{PODS}/p")).tree["metadata"]
     await asyncio.sleep(10)
@@ -147,7 +147,7 @@ async def test_grace_period_can_only_be_shortened(api: Any) -> None:
 
 
 async def test_collection_is_deleted_by_selector(api: Any) -> None:
-    """Verbs, rule 2: deletecollection takes selectors; what is held is only marked."""
+    """Verbs, rule 2: deletecollection takes selectors; objects with finalizers are only marked."""
     for name in ("b", "c"):
         await api.config(name)
     await create_with_finalizers(api, HOLD)
@@ -160,7 +160,7 @@ async def test_collection_is_deleted_by_selector(api: Any) -> None:
 
 
 async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
-    """Rule 2: the namespace waits, marked, for its content to be deleted; nothing new is made in it meanwhile."""
+    """Rule 2: the namespace is marked and waits until its content is deleted; nothing can be created in it."""
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})
     assert (await api.delete("/api/v1/namespaces/gone")).tree["status"]["phase"] == "Terminating"
     refused = await api.ask("POST", "/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "late"}})
@@ -183,7 +183,7 @@ async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
     ],
 )
 async def test_unsafe_delete_is_for_unreadable_objects_only(serve: Any, more: Any) -> None:
-    """Delete options: it goes with no other option, and never removes an object that can be read."""
+    """Delete options: no other option may be set, and a readable object is never removed."""
     async with serve("--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as api:
         await api.config("a")
         options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True, **more}
@@ -192,7 +192,7 @@ async def test_unsafe_delete_is_for_unreadable_objects_only(serve: Any, more: An
 
 
 async def test_delete_of_system_priority_class_is_forbidden(api: Any) -> None:
-    """The object stays, also in a dry run; classes of users go."""
+    """The object stays, also in a dry run; classes of users can be deleted."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     for query in ("", "?dryRun=All"):
         refused = await api.delete(f"{classes}/system-node-critical{query}")

@@ -28,7 +28,7 @@ WRITES = [
 async def test_dry_run_returns_result_and_writes_nothing(
     api: Any, dry: str, method: str, url: str, body: Any, form: str, status: int
 ) -> None:
-    """Rules 1 and 2: the object that would have been, the usual status, and nothing persisted."""
+    """Rules 1 and 2: the object as it would be, the usual status, and nothing persisted."""
     before = await api.config("a", m="old")
     revision = api.server.store.revision
     headers = {"content_type": f"application/{form}"} if form else {}
@@ -44,7 +44,7 @@ async def test_dry_run_returns_result_and_writes_nothing(
 @pytest.mark.parametrize("dry", ["?dryRun=All", "?dryRun", "body"])
 @pytest.mark.parametrize("url", [f"{CONFIGS}/a", CONFIGS])
 async def test_delete_supports_dry_run(api: Any, dry: str, url: str) -> None:
-    """Rule 1, DELETE of one and of a collection; said in the query or in the delete options."""
+    """Rule 1, DELETE of an object and of a collection; in the query or in the delete options."""
     await api.config("a")
     revision = api.server.store.revision
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
@@ -74,13 +74,13 @@ async def test_other_values_are_rejected(api: Any, dry: str) -> None:
     ],
 )
 async def test_every_stage_but_storage_runs(api: Any, method: str, url: str, body: Any, status: int) -> None:
-    """Rule 1: admission, validation and conflicts refuse as they would."""
+    """Rule 1: admission, validation and conflicts reject as usual."""
     await api.config("a")
     assert (await api.ask(method, f"{url}?dryRun=All", body)).status == status
 
 
 async def test_generated_values_are_returned_but_not_stored(api: Any) -> None:
-    """Rule 4: names, times, uids and addresses are made up; a real request gets others."""
+    """Rule 4: names, times, uids and addresses are generated; a real request gets others."""
     body = {"metadata": {"generateName": "a-"}, "spec": {"ports": [{"port": 80}], "type": "NodePort"}}
     tried = (await api.ask("POST", f"{SERVICES}?dryRun=All", body)).tree
     assert tried["metadata"]["name"].startswith("a-")
@@ -107,5 +107,5 @@ async def test_subresources_support_dry_run(api: Any) -> None:
     ("method", "path"), [("POST", CONFIGS), ("PUT", f"{CONFIGS}/a"), ("PATCH", f"{CONFIGS}/a"), ("DELETE", CONFIGS)]
 )
 def test_dry_run_needs_the_same_permission(method: str, path: str) -> None:
-    """Authentication, rule 2: what authorization looks at is the same."""
+    """Authentication, rule 2: the authorization attributes are the same."""
     assert RequestInfo.of(method, path, {"dryRun": "All"}) == RequestInfo.of(method, path, {})

@@ -40,7 +40,7 @@ async def test_event_is_stored_with_all_fields(api: Any) -> None:
 
 
 async def test_both_groups_show_the_same_event(api: Any) -> None:
-    """Event resource: the deprecated fields are those of the older core type."""
+    """Event resource: the deprecated fields are those of the core type."""
     await api.ask("POST", EVENTS, event())
     core = (await api.get(f"{CORE}/e")).tree
     assert (core["involvedObject"]["name"], core["message"], core["reportingComponent"]) == (
@@ -96,7 +96,7 @@ async def test_invalid_fields_are_rejected(api: Any, change: Any, field: str) ->
 
 @pytest.mark.parametrize("change", [{"action": "x" * 128}, {"reason": "x" * 128}, {"note": "x" * 1024}, {"note": ""}])
 async def test_largest_allowed_values_are_accepted(api: Any, change: Any) -> None:
-    """Limits: what is just allowed."""
+    """Limits: the largest allowed values."""
     assert (await api.ask("POST", EVENTS, event(**change))).status == 201
 
 

@@ -27,7 +27,7 @@ def test_feature_gate_defaults(gate: str, on: bool) -> None:
 
 @pytest.mark.parametrize("said", ["Nonsense=true", "CBORServingAndStorage=perhaps", "CBORServingAndStorage"])
 def test_unknown_gates_are_rejected(said: str) -> None:
-    """A flag that cannot mean anything stops the start with a sentence."""
+    """An unknown gate fails the start with an error message."""
     with pytest.raises(FlagError, match="feature-gates"):
         FLAGS.parse([f"--feature-gates={said}"])
 
@@ -57,6 +57,6 @@ async def test_other_paths_need_credentials(api: Any, path: str, header: str) ->
 
 
 async def test_certificate_authenticates_a_user(api: Any) -> None:
-    """Authentication: who is known may ask."""
+    """Authentication: an authenticated user may send requests."""
     jane = Certificate("jane", ("dev",))
     assert (await api.server.handle(Request("GET", CONFIGS, certificate=jane))).status == 200

@@ -44,7 +44,7 @@ async def test_missing_required_fields_are_reported(api: Any) -> None:
 
 
 async def test_ignore_drops_unknown_fields(api: Any) -> None:
-    """Rules 2 and 3, Ignore: silently."""
+    """Rules 2 and 3, Ignore: without a warning."""
     answer = await api.ask("POST", f"{PODS}?fieldValidation=Ignore", pod(more=1))
     assert (answer.status, "warning" in answer.headers) == (201, False)
     assert not {"more"} & answer.tree.keys()
@@ -79,7 +79,7 @@ async def test_strict_rejects_unknown_and_duplicate_fields(api: Any, body: Any) 
 
 @pytest.mark.parametrize("form", ["merge-patch+json", "strategic-merge-patch+json"])
 async def test_patch_is_validated(api: Any, form: str) -> None:
-    """Rule 4: on PATCH, whose outcome is invalid."""
+    """Rule 4: on PATCH with an invalid result."""
     await api.config("a")
     body = {"data": {"k": "v"}, "dream": {"of": 1}}
     refused = await api.patch(f"{CONFIGS}/a?fieldValidation=Strict", body, form)
@@ -91,7 +91,7 @@ async def test_patch_is_validated(api: Any, form: str) -> None:
 
 @pytest.mark.parametrize("level", ["", "&fieldValidation=Ignore", "&fieldValidation=Strict"])
 async def test_unknown_fields_cannot_be_applied(api: Any, level: str) -> None:
-    """Nobody could own them, whatever the caller wants."""
+    """Such fields have no owner, at any level of validation."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dream": {"of": 1}}
     for _ in range(2):
         refused = await api.patch(f"{CONFIGS}/a?fieldManager=me{level}", body, "apply-patch+yaml")

@@ -10,7 +10,7 @@ NAMES = ["ping", "log", "poststarthook/bootstrap-controller"]
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
 async def test_healthy_server_answers_ok(api: Any, path: str) -> None:
-    """Rule 1: machines look at the code alone."""
+    """Rule 1: clients rely on the status code alone."""
     answer = await api.get(path)
     assert (answer.status, answer.body) == (200, b"ok")
 

@@ -107,7 +107,7 @@ async def test_watches_are_framed_by_their_type(api: Any, accept: str, content_t
 
 
 def text(value: Any) -> Any:
-    """The same with text where there were byte strings, which is how strings are written in CBOR here."""
+    """The same value with text instead of byte strings, as CBOR strings are written here."""
     if isinstance(value, dict):
         return {text(name): text(found) for name, found in value.items()}
     if isinstance(value, list):
@@ -156,7 +156,7 @@ async def test_large_responses_are_compressed_on_request(api: Any) -> None:
 
 
 async def test_compression_can_be_disabled(serve: Any) -> None:
-    """Versioning: APIResponseCompression is on, and a gate."""
+    """Versioning: APIResponseCompression is on by default, and has a gate."""
     async with serve("--feature-gates=APIResponseCompression=false") as api:
         await api.config("a", text="x" * 200_000)
         assert "content-encoding" not in (await api.get(CONFIGS, accept_encoding="gzip")).headers

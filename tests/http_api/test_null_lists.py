@@ -1,4 +1,4 @@
-"""Lists that nobody gave are null where Go writes them whatever they hold: nobody who reads them stumbles over that."""
+"""Lists that Go writes as null when unset: objects with them can be written and read in every form."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Resources and their fields: object names, the envelopes, verbs and paths."""
+"""Resources and their fields: object names, metadata, verbs and paths."""
 
 import re
 from typing import Any
@@ -44,7 +44,7 @@ async def test_lists_are_limited_to_their_namespace(api: Any) -> None:
 
 
 async def test_object_metadata_set_by_server(api: Any) -> None:
-    """Object envelope and metadata: what the server fills in, and what it keeps to itself."""
+    """Object envelope and metadata: fields that the server sets, and fields it ignores."""
     said = {"name": "a", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": None}
     made = (await make(api, CONFIGS, **said)).tree
     metadata = made["metadata"]
@@ -124,13 +124,13 @@ async def test_list_metadata(api: Any, url: str, kind: str) -> None:
 )
 @pytest.mark.virtual
 async def test_status_by_path_and_method(api: Any, method: str, url: str, status: int) -> None:
-    """Verbs and Resource URI shapes: what is addressed, and what may be done with it."""
+    """Verbs and Resource URI shapes: the status of paths and methods."""
     await api.config("a")
     assert (await api.ask(method, url)).status == status
 
 
 async def test_put_creates_or_updates(api: Any) -> None:
-    """Verbs: a PUT creates where the kind allows that, otherwise what is missing is not found."""
+    """Verbs: a PUT creates if the kind allows it; otherwise a missing object is not found."""
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     url = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
     assert (await api.ask("PUT", url, lease)).status == 201
@@ -141,7 +141,7 @@ async def test_put_creates_or_updates(api: Any) -> None:
 
 
 async def test_virtual_resource_is_not_stored(api: Any) -> None:
-    """Terminology: a permission check is a POST that leaves nothing behind."""
+    """Terminology: a permission check is a POST that stores nothing."""
     url = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     review = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
     answer = await api.ask("POST", url, review)
@@ -151,7 +151,7 @@ async def test_virtual_resource_is_not_stored(api: Any) -> None:
 
 
 async def test_pods_of_one_template_select_by_their_own_labels(api: Any) -> None:
-    """Label keys of a spread constraint stand for the values of each pod, also of the third of one template."""
+    """Label keys of a spread constraint use the labels of each pod, also of the third pod of one template."""
     await api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     spec = {

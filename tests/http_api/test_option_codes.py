@@ -1,4 +1,4 @@
-"""Parameters that mean nothing: the code, reason and causes a real API server answers with."""
+"""Invalid parameters: the code, reason and causes of kube-apiserver."""
 
 from typing import Any
 

@@ -1,9 +1,8 @@
-"""What kube-apiserver 1.36 answered to writes of good objects that were changed at random, each without effect
-(`dryRun=All`).
+"""Results of kube-apiserver 1.36 for writes of valid objects with random changes, without effect (`dryRun=All`).
 
-A line of `recorded_writes/*.jsonl` is a kind, a verb, further parameters of the query, the changes of the good object
-(paths and values; `<gone>` takes away), then code and reason of the answer, the reasons and fields of its causes, and
-what the object of an answer shows (paths and values).
+A line of `recorded_writes/*.jsonl` is a kind, a verb, further query parameters, the changes of the valid object (paths
+and values; `<gone>` removes one), then code and reason of the answer, the reasons and fields of its causes, and the
+fields of the returned object (paths and values).
 """
 
 import copy
@@ -60,7 +59,7 @@ async def test_results_match_kube_apiserver(api: Any, name: str) -> None:
 
 
 async def prepared(api: Any, name: str) -> Tree:
-    """The good object of a kind, stored with all that it needs, as it was sent."""
+    """The valid object of a kind as it was sent; it is stored with everything it needs."""
     good: dict[str, Tree] = {}
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     for tree in yaml.safe_load_all(GOOD.read_text()):
@@ -75,7 +74,7 @@ async def prepared(api: Any, name: str) -> Tree:
 
 
 def in_namespace(tree: Tree) -> Tree:
-    """A good object in the namespace of the recording."""
+    """A valid object in the recorded namespace."""
     tree = copy.deepcopy(tree)
     tree["metadata"].pop("resourceVersion", None)
     if KINDS[f"{tree['apiVersion']}/{tree['kind']}"].namespaced:
@@ -93,7 +92,7 @@ def collection(name: str) -> str:
 
 
 def with_changes(good: Tree, changes: Changes) -> Any:
-    """The good object with changes; an empty path is the whole of it."""
+    """The valid object with changes; an empty path replaces all of it."""
     root = {"": copy.deepcopy(good)}
     for path, value in changes:
         parent: Any = root
@@ -108,7 +107,7 @@ def with_changes(good: Tree, changes: Changes) -> Any:
 
 
 def result_of(code: int, tree: Tree, shows: Changes) -> list[Any]:
-    """What an answer says of what was recorded."""
+    """The recorded parts of an answer."""
     if code < 400:
         return [code, "", [], [[path, value_at(tree, path)] for path, _ in shows]]
     causes = {(cause.get("reason"), cause.get("field")) for cause in tree.get("details", {}).get("causes", ())}

@@ -11,7 +11,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 async def past(api: Any) -> list[str]:
-    """Three versions of a collection: {a}, {a, b}, {b}; `a` lives twice as long as it should."""
+    """Three versions of a collection: {a}, {a, b}, {b}; `a` lives in two of them."""
     versions = [(await api.config("a")).version, (await api.config("b")).version]
     await api.delete(f"{CONFIGS}/a")
     versions.append((await api.get(CONFIGS)).version)
@@ -92,7 +92,7 @@ async def test_list_with_continue_token(api: Any, past: list[str], version: str,
     ],
 )
 async def test_watch_by_version(api: Any, past: list[str], version: str, expected: list[tuple[str, str]]) -> None:
-    """Table watch: state first without a version, changes alone after an exact one."""
+    """Table watch: the state first without a version, only changes after an exact one."""
     version = past[0] if version == "first" else version
     url = f"{CONFIGS}?watch=1&timeoutSeconds=9&labelSelector=of&resourceVersion={version}"
     async with asyncio.TaskGroup() as group:

@@ -17,7 +17,7 @@ def shard_query(field: str, index: int, count: int) -> str:
 
 
 async def create_config_maps(api: Any, namespaces: tuple[str, ...] = ("red", "blue"), each: int = 6) -> dict[str, str]:
-    """Make config maps; return their uids by namespace and name."""
+    """Create config maps; return their uids by namespace and name."""
     found = {}
     for namespace in namespaces:
         await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -107,7 +107,7 @@ async def test_collection_is_deleted_by_shard(sharded: Any) -> None:
 
 
 async def test_cluster_scoped_objects_hash_an_empty_namespace(sharded: Any) -> None:
-    """Its hash is 0xcbf29ce484222325: the upper half."""
+    """The hash of the empty string is 0xcbf29ce484222325, in the upper half."""
     assert (await sharded.get("/api/v1/namespaces?x=y" + shard_query(NAMESPACE, 0, 2))).tree["items"] == []
     assert (await sharded.get("/api/v1/namespaces?x=y" + shard_query(NAMESPACE, 1, 2))).tree["items"]
 

@@ -113,7 +113,7 @@ async def test_apply_conflicts_unless_forced(api: Any) -> None:
 
 
 async def test_apply_removes_fields_left_out(api: Any) -> None:
-    """Rule 5: a field its only owner leaves out is removed; one that others own stays."""
+    """Rule 5: a field that its only owner leaves out is removed; co-owned fields stay."""
     url = f"{CONFIGS}/a?fieldManager="
     say = lambda **data: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}  # noqa: E731
     await api.patch(f"{url}one", say(mine="1", ours="1"), "apply-patch+yaml")
@@ -123,7 +123,7 @@ async def test_apply_removes_fields_left_out(api: Any) -> None:
 
 
 async def test_other_writes_record_managed_fields(api: Any) -> None:
-    """Rule 5: managed fields are kept for create, update and patch; the manager is named by the client."""
+    """Rule 5: managed fields are recorded for create, update and patch; the client names the manager."""
     made = await api.ask("POST", f"{CONFIGS}?fieldManager=maker", {"metadata": {"name": "a"}, "data": {"k": "1"}})
     (entry,) = made.tree["metadata"]["managedFields"]
     assert (entry["manager"], entry["operation"], entry["apiVersion"]) == ("maker", "Update", "v1")
@@ -134,7 +134,7 @@ async def test_other_writes_record_managed_fields(api: Any) -> None:
 
 
 async def test_apply_needs_a_manager_and_a_name(api: Any) -> None:
-    """Rule 5: what an apply must say."""
+    """Rule 5: required parameters of an apply."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     assert (await api.patch(f"{CONFIGS}/a", body, "apply-patch+yaml")).status == 422
     assert (await api.patch(f"{CONFIGS}/b?fieldManager=me", body, "apply-patch+yaml")).status == 400
@@ -166,7 +166,7 @@ async def test_strategic_merge_uses_merge_keys(api: Any, patch: Any, names: list
 
 @pytest.mark.parametrize("form", ["json", "json-patch+yaml", "x-yaml", "strategic-merge-patch+cbor"])
 async def test_other_patch_types_are_rejected(api: Any, form: str) -> None:
-    """Headers and media types: there is no other form; 415 names those there are."""
+    """Headers and media types: other types get 415, which lists the supported ones."""
     await api.config("a")
     answer = await api.patch(f"{CONFIGS}/a", {}, form)
     assert (answer.status, answer.tree["reason"]) == (415, "UnsupportedMediaType")
@@ -186,7 +186,7 @@ async def test_malformed_patch_changes_nothing(api: Any, form: str, body: bytes)
 
 
 async def test_daemon_set_template_generation_from_client_is_reset(api: Any) -> None:
-    """Only the server counts the templates of a daemon set, however often a client changes the annotation."""
+    """Only the server counts the templates of a daemon set, even if a client changes the annotation."""
     daemon_sets, annotation = "/apis/apps/v1/namespaces/default/daemonsets", "deprecated.daemonset.template.generation"
     made = {**web(), "kind": "DaemonSet"}
     assert (await api.ask("POST", daemon_sets, made)).tree["metadata"]["annotations"] == {annotation: "1"}

@@ -1,4 +1,4 @@
-"""What may stand for an object: only what fits what is answered."""
+"""Representations that do not fit the answer are not acceptable."""
 
 from typing import Any
 

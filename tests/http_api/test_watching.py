@@ -12,7 +12,7 @@ END = "k8s.io/initial-events-end"
 
 
 async def watch_during(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
-    """The events of nine seconds, during which the acts happen one after the other."""
+    """The events of nine seconds, during which the acts run one after the other."""
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(api.get(f"{CONFIGS}?watch=1&timeoutSeconds=9&{query}"))
         await asyncio.sleep(1)
@@ -46,7 +46,7 @@ async def test_every_change_after_a_list_is_delivered_once(api: Any) -> None:
 
 @pytest.mark.virtual
 async def test_interrupted_watch_resumes(api: Any) -> None:
-    """Rule 3: from the version last seen, nothing is missed and nothing comes twice."""
+    """Rule 3: from the last seen version, nothing is missed or repeated."""
     version = (await api.config("a")).version
     first = await watch_during(api, f"resourceVersion={version}", api.config("b"), api.config("c"))
     seen = first[0]["object"]["metadata"]["resourceVersion"]
@@ -86,7 +86,7 @@ async def test_bookmarks_contain_only_the_resource_version(api: Any) -> None:
     "selector", ["labelSelector=tier%3Dweb", "labelSelector=tier=web", "labelSelector=tier in (web)"]
 )
 async def test_label_changes_are_sent_as_added_and_deleted(api: Any, selector: str) -> None:
-    """Events: ADDED also means that an object appears in a watch, DELETED that it has gone from it."""
+    """Events: ADDED also means that an object enters a selection, DELETED that it leaves it."""
     if "%3D" in selector:
         selector = selector.replace("%3D", "==")
     await api.config("a")
@@ -102,7 +102,7 @@ async def test_label_changes_are_sent_as_added_and_deleted(api: Any, selector: s
 
 @pytest.mark.virtual
 async def test_field_changes_are_sent_as_added_and_deleted(api: Any) -> None:
-    """Events, with a field selector: a Pod appears when it is bound and goes when it ends."""
+    """Events, with a field selector: a Pod enters when it is bound and leaves when it ends."""
     pods = "/api/v1/namespaces/default/pods"
     made = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     await api.ask("POST", pods, made)
@@ -143,7 +143,7 @@ async def test_single_name_can_be_watched(api: Any, url: str) -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("version", ["", "0", "now"])
 async def test_streaming_list_sends_state_and_bookmark(api: Any, version: str) -> None:
-    """Streaming lists, rules 1 and 3: ADDED for all that is, a marked BOOKMARK, then a normal watch."""
+    """Streaming lists, rules 1 and 3: ADDED for the state, a marked BOOKMARK, then a normal watch."""
     await api.delete(CONFIGS)
     await api.config("a")
     now = (await api.config("b")).version
@@ -205,7 +205,7 @@ async def test_streaming_list_needs_resource_version_match(api: Any, query: str,
 
 @pytest.mark.virtual
 async def test_streaming_lists_can_be_disabled(serve: Any) -> None:
-    """Streaming lists are gated; a client that is refused lists as it always did."""
+    """Streaming lists are gated; a rejected client falls back to list."""
     async with serve("--feature-gates=WatchList=false") as api:
         answer = await api.get(f"{CONFIGS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         assert (answer.status, answer.tree["reason"]) == (422, "Invalid")

@@ -1,4 +1,4 @@
-"""What is on the wire as the real API server writes it, whatever the documents leave open."""
+"""Details on the wire that the documents leave open, as in kube-apiserver."""
 
 import json
 from typing import Any
@@ -109,7 +109,7 @@ TYPE = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 @pytest.mark.parametrize("query", ["", "?pretty=true", "?limit=1", "?labelSelector=of"])
 async def test_list_items_have_no_type(api: Api, query: str) -> None:
-    """The list says what they are."""
+    """The list has the type."""
     made = [(await api.config(name, k="v")).tree for name in ("a", "b")]
     listed = (await api.get(f"{CONFIGS}{query}")).tree
     assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")

@@ -1,6 +1,4 @@
-"""Objects that the API server takes, each with one part that is as large as asked for; those who work on them should
-take their turns.
-"""
+"""Valid objects, each with one very large part; work on them must yield to the event loop."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -433,12 +431,12 @@ STATUSES: Mapping[str, Make] = {
 
 
 def makers() -> dict[str, Make]:
-    """Return what makes each object, by what is large in it."""
+    """Return the functions that make each object, by its large part."""
     return {**{f"pod: {name}": make for name, make in PODS.items()}, **OTHERS, **STATUSES}
 
 
 def large_object(make: Make, size: int, most_values: int = 90_000) -> Tree:
-    """Return an object of about so many bytes as JSON, and not more values than a server takes."""
+    """Return an object of about this size in bytes as JSON, with no more values than a server accepts."""
     count = 16
     while True:
         data = json.dumps(make(2 * count), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""A loop in virtual time that measures how much CPU each of its callbacks takes, compared to the pace of this CPU."""
+"""A loop in virtual time that measures the CPU time of each callback, relative to the speed of this CPU."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ USUAL_PACE = 0.015
 
 
 def slowness() -> float:
-    """Return how many times as long as usual a computation takes on this CPU now; at least 1."""
+    """Return how many times slower than usual this CPU is now; at least 1."""
     paces = []
     for _ in range(3):
         before = process_time()
@@ -24,9 +24,9 @@ def slowness() -> float:
 
 
 class MeteredLoop(VirtualLoop):
-    """Keeps the longest CPU time of one callback in `longest`, and what that was about in `holder`.
+    """Records the longest CPU time of one callback in `longest`, and its description in `holder`.
 
-    Only the thread of the loop counts: what others compute meanwhile does not hold the loop.
+    Only the thread of the loop counts: other threads do not block the loop.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class MeteredLoop(VirtualLoop):
         super().__init__()
 
     def reset(self) -> None:
-        """Begin to measure again."""
+        """Reset the measurement."""
         self.longest, self.holder = 0.0, ""
 
     def precise_time(self) -> float:
-        """Return a clock by which long work gives way, as it does in real time."""
+        """Use a clock by which long work yields, as in real time."""
         return thread_time()
 
     def call_soon(

@@ -1,4 +1,4 @@
-"""Whatever is written and read in whatever order, the API answers as a dictionary with a log of its changes would."""
+"""Under any sequence of reads and writes, the API answers like a dictionary with a change log."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ class Thing(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One entry of the log: what was before and what is after."""
+    """One entry of the log: the object before and after."""
 
     revision: int
     key: Key
@@ -57,7 +57,7 @@ def selects(selector: str, labels: dict[str, str]) -> bool:
 
 
 class ApiMachine(RuleBasedStateMachine):
-    """Does the same to the server and to `things`, and compares."""
+    """Applies the same operations to the server and to `things`, and compares them."""
 
     new_api: ClassVar[Callable[[], Any]]
     versions = Bundle("versions")
@@ -218,11 +218,11 @@ class ApiMachine(RuleBasedStateMachine):
     # the model
 
     def changes_of(self, plural: str) -> int:
-        """How many changes a deletion is: that of a pod is told first with the end of its grace."""
+        """The number of events of a deletion: a pod first gets its end of grace."""
         return 2 if plural == "pods" else 1
 
     def went(self, revisions: dict[Key, list[int]]) -> None:
-        """Note what was deleted, at the revisions of its last changes."""
+        """Record deletions, with the revisions of their last changes."""
         changes = []
         for key, (*marked, gone) in revisions.items():
             thing = self.things.pop(key)
@@ -233,7 +233,7 @@ class ApiMachine(RuleBasedStateMachine):
         self.log += sorted(changes, key=lambda change: change.revision)
 
     def wrote(self, key: Key, tree: dict[str, Any], labels: dict[str, str]) -> None:
-        """Note a write; one that changes nothing makes no revision."""
+        """Record a write; one that changes nothing makes no revision."""
         before, after = self.things.get(key), self.thing(tree)
         assert after.labels == labels
         if before is not None:
@@ -245,7 +245,7 @@ class ApiMachine(RuleBasedStateMachine):
             self.log.append(Change(after.revision, key, before, after))
 
     def at(self, version: int, plural: str, space: str) -> dict[Key, Thing]:
-        """What there was at a version."""
+        """The objects at a version."""
         things: dict[Key, Thing] = {}
         for change in self.log:
             if change.revision <= version and self.within(change.key, plural, space):
@@ -255,7 +255,7 @@ class ApiMachine(RuleBasedStateMachine):
         return things
 
     def event(self, change: Change, selector: str) -> tuple[str, Key, Thing] | None:
-        """How a watcher with a selector sees a change."""
+        """The event of a change for a watcher with a selector."""
         before = change.before if change.before and selects(selector, change.before.labels) else None
         after = change.after if change.after and selects(selector, change.after.labels) else None
         if after:

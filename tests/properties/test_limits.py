@@ -1,4 +1,4 @@
-"""What the largest requests can cost: none keeps the event loop for itself, whatever it asks for.
+"""The cost of the largest requests: none blocks the event loop.
 
 Each of these took the server from half a second to minutes, or gigabytes, when it was written.
 """
@@ -164,14 +164,14 @@ MEDIA = (
 
 
 async def started() -> ApiServer:
-    """A server on a store in memory."""
+    """A server on a memory store."""
     server = build(FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1")), Runtime("test"))
     await server.start()
     return server
 
 
 class MeteredServer:
-    """A server on a loop of real time, and how long that loop could not run anything else, in CPU of this process."""
+    """A server on a loop in real time, with the longest time that the loop was blocked, in CPU time of this process."""
 
     def __init__(self, *, runs: bool = False) -> None:
         self._runner = asyncio.Runner()
@@ -182,7 +182,7 @@ class MeteredServer:
             self._background = self._runner.get_loop().create_task(self._server.run())
 
     def ask(self, method: str, path: str, media: str, body: bytes = b"", accept: str = JSON, **query: str) -> int:
-        """The status of a request, all of whose answer is read; afterwards `hold` is the longest pause it caused."""
+        """The status of a request whose whole answer is read; afterwards `hold` is the longest pause it caused."""
         headers = {"content-type": media, "accept": accept}
         return self._runner.run(self._ask(Request(method, path, tuple(query.items()), headers, body, SOMEBODY)))
 
@@ -198,7 +198,7 @@ class MeteredServer:
         return answer.status
 
     async def _streamed(self, body: AsyncIterator[bytes], request: Request) -> int:
-        """How large it is; of a watch, how large what comes first."""
+        """The size of a body; of a watch, the size of its first chunk."""
         size = 0
         async for part in body:
             size += len(part)
@@ -215,7 +215,7 @@ class MeteredServer:
             self.hold, self._last = max(self.hold, now - self._last), now
 
     def close(self) -> None:
-        """Stop the server, and collect what is left of it, for which no later test should wait."""
+        """Stop the server and collect its garbage, so that later tests do not wait for it."""
         self._runner.run(self._server.stop())
         self._runner.close()
         del self._server
@@ -224,7 +224,7 @@ class MeteredServer:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MeteredServer]:
-    """A server with the two objects that are changed, in a process that collects garbage as those of servers do."""
+    """A server with the two objects that are changed, in a process with the garbage collector settings of servers."""
     made = MeteredServer()
     collect_garbage_seldom()
     assert made.ask("POST", CONFIGS, JSON, config_map()) == 201
@@ -233,7 +233,7 @@ def server() -> Iterator[MeteredServer]:
 
 
 def slowness() -> float:
-    """How many times as long as usual a computation takes: on a CPU that is slower, or shares its caches, now."""
+    """How many times slower than usual a computation is now, on a slow CPU or with shared caches."""
     paces = []
     for _ in range(3):
         before = process_time()
@@ -372,7 +372,7 @@ def test_large_definition_does_not_block_the_loop(name: str) -> None:
 
 @pytest.mark.usefixtures("server")  # and its way of collecting garbage
 def test_conversion_of_large_object_does_not_block_the_loop() -> None:
-    """The versions have other types, so each object is fitted to both schemas."""
+    """The versions have different types, so each object is fitted to both schemas."""
     entries = {"v1": {"type": "string"}, "v2": PAIR}
     manifest = json.loads(definition(FREE, []))
     (version,) = manifest["spec"]["versions"]
@@ -401,7 +401,7 @@ SHORT = LeaseTimings(lease=2.0, renew=1.5, retry=0.1)
 
 
 async def test_leader_beside_server_keeps_its_lease() -> None:
-    """Both in one event loop, and the lead would be lost after a second and a half without a renewal."""
+    """Both run in one event loop, and the lease would be lost after 1.5 s without a renewal."""
     server = await started()
 
     async def lead() -> None:

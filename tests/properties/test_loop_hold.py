@@ -1,7 +1,7 @@
-"""Nothing that a caller sends or stores holds the loop of a server or of a manager for more than 50 ms of CPU.
+"""Nothing that a caller sends or stores blocks the loop of a server or a manager for more than 50 ms of CPU.
 
-One loop has the server, all controllers, the scheduler and virtual nodes. Each of its callbacks is measured by the CPU
-time of its thread, and compared to the pace of this CPU; what took too long is tried again before it counts.
+One loop runs the server, all controllers, the scheduler and virtual nodes. Each callback is measured by the CPU time of
+its thread, relative to the speed of this CPU; a slow one is measured again before it counts.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class World:
         self._view = ClusterView(informers)
 
     async def ask(self, method: str, path: str, body: bytes = b"", media: str = JSON, **query: str) -> Any:
-        """Return the answer, or None for a refusal."""
+        """Return the answer, or None for an error."""
         call = Call(method, path, tuple(query.items()), body, content_type=media)
         try:
             return json.loads(await self.cluster.client.raw(call) or b"null")
@@ -63,7 +63,7 @@ class World:
             return None
 
     async def read_pages(self) -> None:
-        """Look at the pages of the manager that show all objects."""
+        """Read the pages of the manager that show all objects."""
         manager = self.cluster.replicas[0].manager
         state = ui_handlers(manager.state, self._view, _everybody)[STATE_PATH]
         await state(Request("GET", STATE_PATH, ()))
@@ -72,7 +72,7 @@ class World:
             assert answer.status == 200
 
     async def hold(self, work: Callable[[], Awaitable[None]]) -> tuple[float, str]:
-        """Return for how long some work held the loop, in seconds of a CPU of the usual pace, and what did."""
+        """Return how long some work blocked the loop, in seconds of a usual CPU, and which callback."""
         found: list[tuple[float, str]] = []
         for _ in range(TRIES):
             await asyncio.sleep(0)  # what the test itself did is over
@@ -90,7 +90,7 @@ async def _everybody(_: Request, __: object) -> bool:
 
 
 def run_in_world(test: Callable[[World], Awaitable[None]], *, managed: bool = False) -> None:
-    """Run a test in a world of its own; one that is `managed` has all controllers and two nodes."""
+    """Run a test in its own world; a `managed` one has all controllers and two nodes."""
 
     async def whole() -> None:
         loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ def encoded(tree: Any) -> bytes:
 
 
 def body_of(field: LargeField, *, is_offloaded: bool) -> bytes:
-    """Return an object with that field as large as it may be; or so that the server works on it in the loop."""
+    """Return an object with that field as large as allowed, or small enough to be handled on the loop."""
     count = 16
     while True:
         data = encoded(field.object(2_800_000, 2 * count))
@@ -150,7 +150,7 @@ def sampled(kind: str) -> list[LargeField]:
 async def slow_fields(
     world: World, fields: Iterable[LargeField], *, is_offloaded: bool
 ) -> dict[str, tuple[float, str]]:
-    """Return the fields that hold the server when an object is written in which they are large."""
+    """Return the fields that block the server when an object is written in which they are large."""
     found = {}
     for field in fields:
         body = body_of(field, is_offloaded=is_offloaded)
@@ -179,7 +179,7 @@ def test_writing_each_large_field_does_not_block_the_loop(kind: str, *, is_offlo
 
 
 async def create_change_delete(world: World, tree: dict[str, Any]) -> None:
-    """Create an object, change its labels, look at the pages, and delete it; controllers have time for each."""
+    """Create an object, change its labels, read the pages, and delete it; controllers get time after each step."""
     path = collection(KINDS[f"{tree['apiVersion']}/{tree['kind']}"])
     one = f"{path}/large"
     made = await world.ask("POST", path, encoded({name: part for name, part in tree.items() if name != "status"}))
@@ -198,7 +198,7 @@ async def create_change_delete(world: World, tree: dict[str, Any]) -> None:
 
 
 async def make_neighbours(world: World) -> None:
-    """Make what is looked at beside a large object: pods that it may select, and a class that adds a toleration."""
+    """Create objects related to a large object: pods that it may select, and a class that adds a toleration."""
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "large"}}, "template": template()}
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     await world.ask("POST", deployments, encoded({"metadata": {"name": "web"}, "spec": spec}))

@@ -1,4 +1,4 @@
-"""What is wrong with a request is said in a `Status` with the documented code, and the request changes nothing."""
+"""Errors of requests are a `Status` with the documented code, and the request changes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ WRONG = st.one_of(
 
 @pytest.fixture(scope="module", autouse=True)
 def old_objects(api: Any) -> None:
-    """Objects to be wrong about: one of each seed, called `old`, and a namespace that is going away."""
+    """Objects for wrong requests: one of each seed, called `old`, and a terminating namespace."""
     for path, seed in SEEDS:
         old = seed | {"metadata": seed["metadata"] | {"name": "old"}}
         assert api.ask("POST", path, old)[0] == 201
@@ -70,7 +70,7 @@ def old_objects(api: Any) -> None:
 
 @pytest.fixture
 def rejects(api: Any) -> Any:
-    """Send a request that must be refused with one of `codes`; what is said."""
+    """Send a request that must fail with one of `codes`; return its Status."""
 
     def ask(codes: int | tuple[int, ...], method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
         before = api.revision
@@ -92,7 +92,7 @@ def check_status(code: int, body: bytes) -> dict[str, Any]:
 
 
 def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value of a tree, inner ones too."""
+    """The path of every value of a tree, including inner ones."""
     if path:
         yield path
     inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -389,7 +389,7 @@ def test_unsupported_media_types_are_rejected(rejects: Any, media: str) -> None:
 def test_any_changed_bytes_are_accepted_or_rejected(
     api: Any, seed: Any, way: str, harm: list[Any], status: bool
 ) -> None:
-    """Cut, overwrite and insert bytes of a sound body: it is taken, or refused without a trace."""
+    """Cut, overwrite and insert bytes of a valid body: it is accepted, or rejected without effect."""
     path, tree = seed
     tree = tree | {"metadata": tree["metadata"] | {"name": "old"}}
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}, {"op": "test", "path": "/kind"}]

@@ -1,4 +1,4 @@
-"""Which plugins are asked about a request, and in which order."""
+"""Which plugins are called for a request, and in which order."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -38,7 +38,7 @@ def attributes_of(operation: Operation, resource: str = "pods", subresource: str
 
 
 class Log:
-    """Plugins that write down their names."""
+    """Plugins that record their names."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

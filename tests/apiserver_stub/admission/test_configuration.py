@@ -1,5 +1,5 @@
-"""Files of --admission-control-config-file: which are accepted by kube-apiserver 1.36 (recorded), and the messages for
-the others.
+"""Files of --admission-control-config-file: those that kube-apiserver 1.36 accepts (recorded), and the errors for
+others.
 """
 
 import json
@@ -36,7 +36,7 @@ PS = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityCon
 
 
 def start(parts: AdmissionParts, folder: Path, files: dict[str, str], flags: list[str]) -> None:
-    """Make the plugins as a server with these files and flags would."""
+    """Create the plugins of a server with these files and flags."""
     for name, text in files.items():
         (folder / name).write_text(text.replace("@DIR@", str(folder)))
     options = FLAGS.parse([flag.replace("@DIR@", str(folder)) for flag in flags])

@@ -1,4 +1,4 @@
-"""Rates of events: who shares a bucket, how tokens come back, and that few buckets are kept."""
+"""Event rate limits: shared buckets, refill over time, and a limited number of buckets."""
 
 import asyncio
 from typing import Any

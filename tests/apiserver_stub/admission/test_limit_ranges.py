@@ -1,4 +1,4 @@
-"""What a LimitRange makes of pods and claims."""
+"""LimitRange defaults and limits for pods and claims."""
 
 from typing import Any
 

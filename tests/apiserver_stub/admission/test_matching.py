@@ -1,4 +1,4 @@
-"""Which requests concern a webhook or a policy, and as which version of the resource."""
+"""Which requests match a webhook or a policy, and in which version of the resource."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -49,7 +49,7 @@ def labelled(**labels: str) -> Tree:
 
 @pytest.fixture
 async def store() -> AsyncIterator[WatchCache]:
-    """A store with the namespace `team`, which is labelled."""
+    """A store with the labeled namespace `team`."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()))
     await store.start()
     data = b'{"metadata":{"resourceVersion":"","name":"team","labels":{"env":"prod"}}}'

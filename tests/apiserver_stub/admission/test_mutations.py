@@ -1,4 +1,4 @@
-"""What expressions make is merged into objects, or applied as a patch, or refused: whatever it is."""
+"""Results of mutation expressions: merged into the object, applied as a patch, or rejected."""
 
 import json
 from contextlib import suppress
@@ -61,7 +61,7 @@ SCALARS = st.sampled_from(
 
 
 def objects(path: str, depth: int) -> st.SearchStrategy[Any]:
-    """Objects of the right names, with values of any kind."""
+    """Objects with valid field names and values of any type."""
 
     def fields(names: list[str]) -> st.SearchStrategy[Any]:
         return st.fixed_dictionaries({name: values(f"{path}.{name}", depth - 1) for name in names}).map(

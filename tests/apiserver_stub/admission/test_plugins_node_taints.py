@@ -1,4 +1,4 @@
-"""Which taint a new node is given, as a real API server (1.36) gave it."""
+"""Taints of a new node, as recorded from kube-apiserver 1.36."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ OTHER = {"key": "example.org/gpu", "effect": "NoSchedule"}
 
 @pytest.fixture
 def admitted(admission: Admission) -> Any:
-    """What a write makes of the taints of an object."""
+    """Run the plugin on a write; return the taints of the object."""
 
     async def ask(tree: dict[str, Any], kind: str = "nodes", operation: Any = "create", subresource: str = "") -> Any:
         user = User(name="alice")

@@ -1,4 +1,4 @@
-"""Pods held to the Pod Security Standards: the answers of Kubernetes 1.36 to pods of every check, and the plugin."""
+"""Pod Security Standards: every check as recorded from Kubernetes 1.36, and the admission plugin."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which priority a pod gets, from the classes there are."""
+"""The priority of a pod, from the existing priority classes."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a pod is given by its runtime class."""
+"""The fields that a pod gets from its runtime class."""
 
 from typing import Any
 

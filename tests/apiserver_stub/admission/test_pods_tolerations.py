@@ -1,4 +1,4 @@
-"""Which tolerations a pod is given, as a table."""
+"""The default tolerations of a pod."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ def toleration(sign: str) -> dict[str, Any]:
 
 @pytest.fixture
 def admitted(admission: Admission) -> Any:
-    """What a write makes of the tolerations of an object."""
+    """Run the plugin on a write; return the tolerations of the object."""
 
     async def ask(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
         user = User(name="alice")

@@ -1,5 +1,5 @@
-"""Validating policies on a store: what they annotate and count (as recorded from Kubernetes 1.36), what they cost, what
-they ask the authorizer, and how they come and go.
+"""Validating policies on a store: annotations and metrics (as recorded from Kubernetes 1.36), cost, authorizer checks,
+and added and removed policies.
 """
 
 import json
@@ -59,7 +59,7 @@ def request(name: str = "one", **data: str) -> Attributes:
 
 
 class RecordingAuthorizer:
-    """An authorizer that remembers what it was asked, and fails about paths."""
+    """An authorizer that records its calls, and fails for paths."""
 
     def __init__(self) -> None:
         self.asked: list[Question] = []
@@ -86,7 +86,7 @@ class Policies:
         return step()
 
     async def refusal(self, attributes: Attributes) -> str:
-        """Why a request is refused; empty if it is not."""
+        """The error message of a rejected request; empty if it is accepted."""
         try:
             if (waiting := self.plugin.validate(attributes)) is not None:
                 await waiting
@@ -95,7 +95,7 @@ class Policies:
         return ""
 
     def counted(self) -> dict[tuple[str, ...], int]:
-        """How often each action was taken on a binding."""
+        """The number of times each action was taken for a binding."""
         lines = generate_latest(self.registry).decode().splitlines()
         found = {}
         for line in lines:

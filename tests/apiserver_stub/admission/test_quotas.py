@@ -1,4 +1,4 @@
-"""How the server holds writes to quotas."""
+"""Quotas, enforced by a server."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ CONFIGS = f"{NAMESPACE}/configmaps"
 
 
 async def quota(api: Api, hard: dict[str, str], used: dict[str, str], **spec: Any) -> None:
-    """A quota that the controller has counted for already."""
+    """A quota whose status the controller has already set."""
     made = {"metadata": {"name": "q"}, "spec": {"hard": hard, **spec}}
     assert (await api.ask("POST", QUOTAS, made)).status == 201
     status = {"status": {"hard": hard, "used": used}}
@@ -116,7 +116,7 @@ async def test_rejection_by_quota_includes_warnings() -> None:
 
 @pytest.mark.parametrize(("containers", "aside"), [(10, 0), (300, 2)])
 async def test_pod_with_many_containers_is_counted_in_a_thread(containers: int, aside: int) -> None:
-    """The event loop does not wait for the verdict, nor for what is added to the quota."""
+    """Evaluation and counting of the pod run in the thread, not on the event loop."""
     steps: list[object] = []
 
     async def run(step: Callable[[], T]) -> T:

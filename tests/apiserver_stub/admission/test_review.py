@@ -1,4 +1,4 @@
-"""Requests as webhooks and expressions see them."""
+"""Admission reviews as webhooks and expressions see them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a pod is given by its service account."""
+"""The fields that a pod gets from its service account."""
 
 import asyncio
 from typing import Any

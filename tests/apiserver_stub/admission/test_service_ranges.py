@@ -1,4 +1,4 @@
-"""Numbers are drawn from the upper band while it has some, and every number is drawn once (KEP-3070, KEP-3668)."""
+"""Numbers are drawn from the upper band first, and each is drawn once (KEP-3070, KEP-3668)."""
 
 from ipaddress import ip_network
 from random import Random

@@ -1,4 +1,4 @@
-"""Which addresses a service has, by what it wants and what the cluster offers (KEP-563, as tables)."""
+"""IP families and addresses of a service, by its spec and the ranges of the cluster (KEP-563)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which tolerations cover others, and what is left of two lists of them."""
+"""Which tolerations cover others, and how two lists are merged."""
 
 from time import process_time
 

@@ -1,4 +1,4 @@
-"""Which credentials admission webhooks are shown."""
+"""Credentials that are sent to admission webhooks."""
 
 import json
 from collections.abc import Mapping

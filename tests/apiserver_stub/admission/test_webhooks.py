@@ -1,4 +1,4 @@
-"""Admission webhooks, without recorded cases: rounds, failures, audit annotations, metrics and limits."""
+"""Admission webhooks beyond the recorded cases: rounds, failures, audit annotations, metrics and limits."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ ROUND = "webhook.admission.k8s.io/round_"
 
 
 class Bench:
-    """Both plugins with a store, and webhooks with the responses in `answers`, by the last part of their paths."""
+    """Both webhook plugins on a store, and webhooks with the responses in `answers`, by the last part of their path."""
 
     def __init__(self, store: WatchCache, hook: Webhook) -> None:
         self.store = store
@@ -87,7 +87,7 @@ class Bench:
         return {"name": f"{path}.h.test", "clientConfig": config, "rules": rules, **usual, **more}
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
-        """The samples of a family, by the values of their labels in the order of their names."""
+        """The samples of a metric, by label values sorted by label name."""
         found = {}
         for family in self.registry.collect():
             for sample in family.samples:

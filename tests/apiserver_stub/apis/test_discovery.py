@@ -1,4 +1,4 @@
-"""Discovery documents: their shape, their forms, and that they follow the kinds."""
+"""Discovery documents: content, media types, and added kinds."""
 
 import hashlib
 import json
@@ -118,7 +118,7 @@ def test_aggregated_discovery() -> None:
 
 
 def response_kinds(path: str, group: str = "", of: Discovery = DISCOVERY) -> dict[str, tuple[str, str, str]]:
-    """By resource and subresource, group, version and kind of the answers of a group."""
+    """Group, version and kind of the responses in a group, by resource and subresource."""
     body = ask(path, AGGREGATED, of=of).body
     assert isinstance(body, bytes)
     found = next(item for item in msgspec.json.decode(body)["items"] if item["metadata"].get("name", "") == group)

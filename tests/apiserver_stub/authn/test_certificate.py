@@ -1,4 +1,4 @@
-"""Answers that go on end with the belief in the certificate that they were asked for with."""
+"""A streaming response ends when its client certificate is no longer trusted."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ OURS, OTHER = make_ca("ours").certificate, make_ca("other").certificate
 
 
 class Streams:
-    """Answers with a stream or an upgrade that never ends by itself."""
+    """Answers with a stream or an upgrade that does not end by itself."""
 
     def __init__(self) -> None:
         self.trust = Trust()
@@ -49,7 +49,7 @@ class Streams:
 
 
 async def follow(response: Response) -> None:
-    """Return when the answer has ended."""
+    """Return when the response has ended."""
     if isinstance(response.body, Upgrade):
         ours, theirs = pipe()
         await response.body.serve(theirs)

@@ -1,4 +1,4 @@
-"""Tokens that another program signs: keys that change, and a program that is slow, wrong, gone, or lies."""
+"""Tokens signed by an external program: key rotation, and a program that is slow, wrong or unavailable."""
 
 import asyncio
 import base64

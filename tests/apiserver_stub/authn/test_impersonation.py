@@ -1,4 +1,4 @@
-"""Who may act as whom: as a real API server answered (1.36, RBAC), and what cannot be put to one."""
+"""Impersonation as recorded from kube-apiserver 1.36 with RBAC, and cases beyond the recording."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ ACCOUNT = User("system:serviceaccount:default:sa", "42", ("system:serviceaccount
 
 
 class ByRules:
-    """Allows what rules of a ClusterRole allow, and notes what it was asked."""
+    """Allows what the rules of a ClusterRole allow, and records its calls."""
 
     def __init__(self, rules: list[dict[str, Any]]) -> None:
         self.rules = rules

@@ -1,4 +1,4 @@
-"""Keys of service account tokens: which are taken, what they are called, and where the server keeps its own."""
+"""Keys of service account tokens: accepted formats, key ids, and the server's own key."""
 
 from pathlib import Path
 from typing import Any

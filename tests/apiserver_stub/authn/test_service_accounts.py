@@ -1,4 +1,4 @@
-"""Service account tokens: what an attacker would try, what time and deletion do, and what is remembered."""
+"""Service account tokens: attacks, expiry, deletion and caching."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Tokens that others are asked about: once however many show them, for a time, and never by the token itself."""
+"""Cache of token lookups: concurrent lookups are joined, results expire, and the token itself is not stored."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ US = ("us",)
 
 
 class RemoteAuthenticator:
-    """Knows `good` for any audience, refuses `old`, and takes `delay` seconds for each question."""
+    """Knows `good` for any audience, rejects `old`, and takes `delay` seconds for each lookup."""
 
     def __init__(self, delay: float = 1.0) -> None:
         self.delay = delay

@@ -1,11 +1,11 @@
-"""A trial by fault of remembered tokens: whoever is asked about them hangs, fails, changes its mind, and callers leave.
+"""Fault tests of the token cache: the authenticator hangs, fails or changes its answers, and callers are canceled.
 
-What must hold whatever goes wrong:
+Invariants:
 
 - no user is authenticated by a token that was not accepted within the last ten seconds, or while the caller waited;
 - no caller waits longer than the timeout of two lookups, one of them started by a canceled caller;
-- a token that is accepted always lets in, unless too many are asked about at once or a question failed meanwhile;
-- when all is over, nothing is waited for any more.
+- an accepted token always authenticates, unless there are too many lookups at once or a lookup failed;
+- at the end no lookup is pending.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def now() -> float:
 
 
 class RemoteAuthenticator:
-    """Accepts some tokens at a time; answers late, or never, or with a failure."""
+    """Accepts changing tokens; answers late, not at all, or with a failure."""
 
     def __init__(self) -> None:
         self.accepted: dict[str, list[float]] = {token: [] for token in TOKENS}

@@ -1,4 +1,4 @@
-"""Tokens that a webhook is asked about: what is sent, what is believed of the answer, and what a broken one does."""
+"""The token webhook: the request, accepted answers, and failures."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

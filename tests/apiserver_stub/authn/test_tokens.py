@@ -1,4 +1,4 @@
-"""Bearer tokens: who knows one is asked in turn; those of the token file, and what is no token."""
+"""Bearer tokens: the chain of authenticators, the token file, and malformed headers."""
 
 from collections.abc import Sequence
 from pathlib import Path

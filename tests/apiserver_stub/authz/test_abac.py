@@ -1,4 +1,4 @@
-"""Policies of ABAC: how lines are read, and what they allow."""
+"""ABAC policies: parsing and decisions."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def authorizer(tmp_path: Path, *lines: str) -> ABACAuthorizer:
 
 
 def attributes_of(user: User, verb: str, what: str, namespace: str = "ns") -> AuthorizerAttributes:
-    """A question about `group/resource`, or about a path."""
+    """Attributes of a request for `group/resource`, or for a path."""
     if what.startswith("/"):
         return AuthorizerAttributes(user, verb, what)
     group, _, resource = what.rpartition("/")

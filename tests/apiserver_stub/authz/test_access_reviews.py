@@ -1,4 +1,4 @@
-"""Virtual kinds: questions about identity and permission, asked like any object is created."""
+"""Virtual kinds: token reviews and access reviews, created like any object."""
 
 import asyncio
 import threading

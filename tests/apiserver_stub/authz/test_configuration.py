@@ -1,4 +1,4 @@
-"""AuthorizationConfiguration: which files are taken, what they and flags mean, and how a changed file is followed."""
+"""AuthorizationConfiguration: valid files, their combination with flags, and reloading."""
 
 import asyncio
 import json

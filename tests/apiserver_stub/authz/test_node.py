@@ -1,4 +1,4 @@
-"""The authorizer of nodes: its decisions on recorded questions, and how the graph follows what happens."""
+"""The node authorizer: decisions on recorded requests, and how its graph follows changes."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ NODES = ("system:nodes", "system:authenticated")
 
 
 class Cluster:
-    """A watch cache with objects in it, and the authorizer of nodes beside it."""
+    """A watch cache with objects, and the node authorizer on it."""
 
     def __init__(self) -> None:
         self.store = WatchCache(EmbeddedStorage(MemoryBackend()))
@@ -290,7 +290,7 @@ def _tree(kind: str, name: str, *more: Any) -> Tree:
 
 
 def _expected(objects: dict[tuple[str, str], Tree]) -> set[tuple[str, str, str, str]]:
-    """All that leads to nodes: kind, namespace, name and node, found out by looking at everything."""
+    """All references of nodes (kind, namespace, name and node), computed from all objects."""
     found = set()
     for (kind, name), tree in objects.items():
         node = tree["spec"].get("nodeName")

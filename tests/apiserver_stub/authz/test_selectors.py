@@ -1,4 +1,4 @@
-"""What an authorizer sees of selectors, of requests and of questions, as kube-apiserver 1.36 sent to a webhook."""
+"""Selectors of requests and reviews, as kube-apiserver 1.36 sends them to a webhook."""
 
 import json
 from collections.abc import Callable
@@ -23,18 +23,18 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.js
 
 
 def requirements_of(fields: FieldSelector | None, labels: LabelSelector | None) -> dict[str, Any]:
-    """The selectors as questions have them."""
+    """The selectors in the form of reviews."""
     found = {"fieldSelector": field_requirements(fields), "labelSelector": label_requirements(labels)}
     return {name: {"requirements": requirements} for name, requirements in found.items() if requirements}
 
 
 def recorded(asked: dict[str, Any]) -> dict[str, Any]:
-    """The selectors of a recorded question."""
+    """The selectors of a recorded review."""
     return {name: asked[name] for name in ("fieldSelector", "labelSelector") if name in asked}
 
 
 def in_order(selectors: dict[str, Any]) -> dict[str, Any]:
-    """Selectors whose requirements and values come in whatever order."""
+    """Selectors with sorted requirements and values."""
     for selector in selectors.values():
         for each in selector["requirements"]:
             each["values"] = sorted(set(each.get("values", ())))
@@ -76,7 +76,7 @@ def test_request_without_selector_has_no_requirements() -> None:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts of selectors that were parsed."""
+    """The selector texts that were parsed."""
     found: list[str] = []
 
     def recording(original: Callable[..., Any]) -> Any:
@@ -118,7 +118,7 @@ def test_values_of_one_label_count_as_one_condition() -> None:
 
 
 async def test_request_of_unknown_caller_parses_no_selectors(parsed: list[str]) -> None:
-    """Nothing of a request may take long before its caller is known."""
+    """Long work on a request may start only after its caller is known."""
     query = (("labelSelector", "a," * 30_000 + "a"), ("fieldSelector", "metadata.name=x," * 4_000 + "a=b"))
     async with started("--authorization-mode=RBAC") as api:
         for path in ("/api/v1/pods", "/api/v1/nodes"):

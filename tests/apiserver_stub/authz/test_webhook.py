@@ -1,4 +1,4 @@
-"""The webhook authorizer: what it asks, what it makes of answers and of none, what it remembers and counts."""
+"""The webhook authorizer: requests, answers, failures, caching and metrics."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Setting:
-    """Makes authorizers that ask one webhook, and reads what they counted."""
+    """Creates authorizers with one webhook, and reads their metrics."""
 
     def __init__(self, hook: Webhook) -> None:
         self.hook = hook
@@ -79,7 +79,7 @@ class Setting:
         return step()
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
-        """The values of a family, by the values of labels in their order."""
+        """The values of a metric, by label values in order."""
         found: dict[tuple[str, ...], float] = {}
         for family in self.registry.collect():
             for sample in family.samples:
@@ -97,7 +97,7 @@ async def setting(hook: Webhook) -> AsyncIterator[Setting]:
 
 
 def answer_of(kind: str, review: Tree) -> Any:
-    """The answer of the webhook that the recorded server asked, by its name."""
+    """The answer that the recorded webhook gave, by its name."""
     typed = {"apiVersion": review["apiVersion"], "kind": "SubjectAccessReview"}
     failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "mine"}
     name, *more = kind.split(":")

@@ -1,4 +1,4 @@
-"""The priority levels and flow schemas of every cluster, and what becomes of edits of them."""
+"""Default priority levels and flow schemas, and what happens to edited ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Objects that a server makes at its start are as it wants them, also where others write them at the same time."""
+"""Objects created at the start of a server, also when others write them at the same time."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,7 +18,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
 class CompetingServer:
-    """Another server whose writes come just before those of this one, so many times."""
+    """Another server whose writes come just before those of this one, a given number of times."""
 
     def __init__(self, api: ApiServer, wins: int) -> None:
         self._api = api

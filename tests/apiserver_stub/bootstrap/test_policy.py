@@ -1,4 +1,4 @@
-"""The default roles and bindings: as requests would make them, put right after edits, and left alone otherwise."""
+"""Default roles and bindings: valid as created, restored after edits, and otherwise unchanged."""
 
 import json
 from collections.abc import AsyncIterator

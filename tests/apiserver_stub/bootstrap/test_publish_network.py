@@ -1,4 +1,4 @@
-"""What every cluster has after the start, however often the server starts."""
+"""Objects that every cluster has after a start, however often the server starts."""
 
 import asyncio
 from collections.abc import AsyncIterator

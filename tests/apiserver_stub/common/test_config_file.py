@@ -1,4 +1,4 @@
-"""Configuration files: read strictly, with the field in each error, and followed as they change."""
+"""Configuration files: parsed strictly, with the field in each error, and reloaded."""
 
 import asyncio
 from pathlib import Path

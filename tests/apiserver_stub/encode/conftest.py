@@ -1,4 +1,4 @@
-"""An independent writer of protobuf: the official package, its descriptors made from the table of messages."""
+"""An independent protobuf encoder: the official package with descriptors made from our message table."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ CAN_I = bytes.fromhex(
 
 
 class Writer:
-    """Writes objects as clients do: a scalar that need not be told from its zero is always written.
+    """Encodes objects like clients do: scalars equal to their zero value are always written.
 
-    A `whole` one is as thorough as clients in Go: whatever is no pointer is written.
+    A `whole` one writes as much as Go clients: every field that is not a pointer.
     """
 
     def __init__(self, whole: bool = False) -> None:
@@ -64,7 +64,7 @@ class Writer:
         return written
 
     def message(self, name: str) -> Any:
-        """An empty message; the field of number 7 is its attribute `f7`."""
+        """An empty message; field number 7 is its attribute `f7`."""
         found = self._pool.FindMessageTypeByName("all." + name.replace(".", "_"))
         return message_factory.GetMessageClass(found)()
 
@@ -240,7 +240,7 @@ def draw_object(draw: Any, messages: Mapping[str, Any], message: str, depth: int
 
 @pytest.fixture(scope="session")
 def objects(writer: Writer) -> Any:
-    """What draws an object of a message."""
+    """A strategy for objects of a message."""
 
     @st.composite
     def drawn(draw: Any, message: str) -> dict[str, Any]:
@@ -251,12 +251,12 @@ def objects(writer: Writer) -> Any:
 
 @pytest.fixture(scope="session")
 def can_i() -> bytes:
-    """A review as `kubectl auth can-i create pods` sends it."""
+    """The review that `kubectl auth can-i create pods` sends."""
     return CAN_I
 
 
 class CachedRows(dict[Row, bytes]):
-    """Rows as they were encoded before, as the cache of representations hands them out."""
+    """Encoded rows, as the cache of representations returns them."""
 
     def add(self, row: Row, encoded: bytes) -> None:
         self[row] = encoded
@@ -264,5 +264,5 @@ class CachedRows(dict[Row, bytes]):
 
 @pytest.fixture
 def cached_rows() -> CachedRows:
-    """Nothing at first, and whatever is encoded."""
+    """An empty cache that stores whatever is encoded."""
     return CachedRows()

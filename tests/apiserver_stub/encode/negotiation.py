@@ -58,7 +58,7 @@ def pod(name: str, size: int = 10) -> bytes:
 
 
 class RecordedRepresentation(AsyncIterator[bytes]):
-    """A watch that only notes how it is to tell its events."""
+    """A watch that only records its event encoder."""
 
     last: EventEncoder
 

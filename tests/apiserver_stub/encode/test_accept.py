@@ -1,4 +1,4 @@
-"""Accept headers against what is offered: tables, and rules that hold for any header."""
+"""Negotiation of Accept headers: tables, and properties that hold for any header."""
 
 import pytest
 from hypothesis import given, settings

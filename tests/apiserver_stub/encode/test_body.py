@@ -1,4 +1,4 @@
-"""Request bodies: what is read, what is refused, and that no repeated key goes unnoticed."""
+"""Request bodies: accepted and rejected ones, and duplicate fields."""
 
 import json as plain_json
 from typing import Any
@@ -104,7 +104,7 @@ FEW = [
 
 @pytest.mark.parametrize(("read", "mark", "second"), FEW)
 def test_reported_duplicate_fields_are_limited(read: Any, mark: bytes, second: str) -> None:
-    """A key may be nearly as long as the body, and stand above a hundred thousand repeated ones."""
+    """A key may be nearly as long as the body, above a hundred thousand duplicate keys."""
     key, repeated = "k" * 300_000, ",".join(f'"{i}": 1, "{i}": 1' for i in range(10_000))
     duplicates = read(b'{%b"%b": {%b}}' % (mark, key.encode(), repeated.encode()))[1]
     assert len(duplicates) == json.MOST_DUPLICATES
@@ -171,7 +171,7 @@ def test_duplicates_are_found_if_and_only_if_present(document: Any) -> None:
 
 @given(documents)
 def test_brackets_in_strings_do_not_change_result(document: Any) -> None:
-    """With so many, the depth is looked at; without, it need not be."""
+    """With many brackets in strings, the depth is computed; without, it need not be."""
     many = "[{" * json.DEEPEST
     plain, marked = (json.decode_noting(_spell([document, text]).encode()) for text in ("", many))
     assert plain[0][0] == marked[0][0]

@@ -1,4 +1,4 @@
-"""CBOR: the examples of RFC 8949, what JSON has nothing for, and that any JSON comes back as it went."""
+"""CBOR: examples of RFC 8949, values without JSON equivalent, and round trips."""
 
 import json
 from typing import Any
@@ -94,7 +94,7 @@ values = st.recursive(
 
 
 def is_object(tree: dict[str, Any]) -> bool:
-    """Return whether the type of a tree is text, or left out: nothing else is ever answered."""
+    """Return whether the type of an object is text or missing: other types are never returned."""
     return all(isinstance(tree.get(name, ""), str) for name in ("apiVersion", "kind"))
 
 
@@ -107,7 +107,7 @@ def test_any_object_round_trips(tree: dict[str, Any]) -> None:
 
 
 def test_integers_above_int64_become_floats() -> None:
-    """JSON may have them; to Go clients they are floats in any medium."""
+    """JSON can hold them; for Go clients they are floats in any media type."""
     assert cbor.load(cbor.dump(b'{"a":18446744073709551615,"b":9223372036854775807}'))[0] == {
         "a": 2.0**64,
         "b": 2**63 - 1,

@@ -1,4 +1,4 @@
-"""Lists are cut where a chunk is full; every object is in one chunk, in order."""
+"""Lists are split where a chunk is full; every object is in one chunk, in order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Compression: who gets it, what is worth it, and that the bytes come back."""
+"""Response compression: when it is used, and round trips."""
 
 import asyncio
 import gzip as plain_gzip

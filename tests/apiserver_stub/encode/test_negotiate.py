@@ -1,4 +1,4 @@
-"""Answers in the form that was asked for; what is long comes in chunks that make up the same bytes."""
+"""Responses in the requested media type; long lists are sent in chunks."""
 
 import asyncio
 import dataclasses

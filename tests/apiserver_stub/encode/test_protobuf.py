@@ -1,4 +1,4 @@
-"""Bodies in protobuf: an object comes out as its JSON would be, and nothing that is broken does harm."""
+"""Bodies in protobuf: decoded to the same object as JSON; malformed bytes are rejected."""
 
 import contextlib
 from typing import Any
@@ -56,7 +56,7 @@ def request(body: bytes, content_type: str = MEDIA_TYPE) -> Request:
 
 
 def namespace(raw: str) -> Any:
-    """A namespace read from the bytes of its message, its envelope being silent."""
+    """Decode a namespace from the bytes of its message, in an envelope without type."""
     data = bytes.fromhex(raw)
     return decode(b"k8s\0\x12" + bytes([len(data)]) + data, *NAMESPACE)
 
@@ -87,7 +87,7 @@ def test_repeated_spec_is_decoded_equally(writer: Any) -> None:
 
 
 def test_cached_spec_is_not_reused_for_another_kind(writer: Any) -> None:
-    """Bytes may mean one thing here and another there."""
+    """The same bytes can have another meaning in another kind."""
     spec = b"\x12" + _sized(b"\x08\1")
     named = {"apiVersion": "apps/v1", "kind": "Deployment"}, {"apiVersion": "batch/v1", "kind": "Job"}
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Answers in protobuf: byte for byte what an independent writer makes of an object, and read back as that object."""
+"""Responses in protobuf: equal to those of an independent encoder, and decoded back."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def body(tree: Any, api_version: str, kind: str) -> bytes:
 
 
 def round_trip(tree: Any, api_version: str, kind: str) -> Any:
-    """The object after a journey through protobuf, without its type."""
+    """The object after encoding and decoding, without its type."""
     found = decode(body(tree, api_version, kind), "v1", "Anything")
     assert (found.pop("apiVersion"), found.pop("kind")) == (api_version, kind)
     return found
@@ -39,14 +39,14 @@ def without_head(field: bytes) -> bytes:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether nothing is said."""
+    """Whether a value holds nothing."""
     if isinstance(value, dict):
         return all(map(is_empty, value.values()))
     return value in ("", "0", 0, False, None, [])
 
 
 def is_contained(tree: Any, found: Any) -> bool:
-    """Whether all of an object is there; what is there beyond it says nothing."""
+    """Whether all of an object is in another, whose further values are empty."""
     if isinstance(tree, list) and isinstance(found, list) and len(tree) == len(found):
         return all(map(is_contained, tree, found))
     if not isinstance(tree, dict) or not isinstance(found, dict):
@@ -83,7 +83,7 @@ def test_body_recorded_from_kubectl_is_encoded_equally(can_i: bytes) -> None:
     ],
 )
 def test_handwritten_bytes_are_encoded(spec: Any, written: str) -> None:
-    """What is no pointer is written even when nobody gave it; null and what nobody knows are passed over."""
+    """Fields that are not pointers are written even when unset; null and unknown fields are skipped."""
     nothing = "0a 10 0a00 1200 1a00 2200 2a00 3200 3800 4200"
     expected = bytes.fromhex(nothing + written + "1a02 0a00")
     assert without_head(raw(json.dumps({"kind": "Namespace", "spec": spec}).encode(), "v1", "Namespace")) == expected
@@ -117,7 +117,7 @@ def test_every_field_type_is_encoded(api_version: str, kind: str, field: str, va
 
 
 def test_maps_are_written_sorted_by_key() -> None:
-    """The same object is always the same bytes."""
+    """Equal objects have equal bytes."""
     keys = ["z", "ü", "", "ab", "a", "𝄞", "B"]
     written = [
         raw(json.dumps({"data": dict.fromkeys(order, "v")}).encode(), "v1", "ConfigMap")
@@ -165,7 +165,7 @@ def test_kinds_with_messages_are_known() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
 def test_collection_is_encoded_as_list(size: int) -> None:
-    """API concepts, Protobuf envelope: of a list as of any object; chunks hold whole items, of about 512 KiB."""
+    """API concepts, Protobuf envelope: also for lists; chunks hold whole items, of about 512 KiB."""
     items = [{"metadata": {"name": f"c-{n}"}, "data": {"k": "x" * size}} for n in range(size and 5)]
     metadata = {"resourceVersion": "7", "continue": "go on", "remainingItemCount": 0}
     raws = [raw(json.dumps(item).encode(), "v1", "ConfigMap") for item in items]
@@ -214,7 +214,7 @@ def test_row_is_encoded_once(cached_rows: Any) -> None:
 
 
 def test_rows_are_encoded_in_requested_version(cached_rows: Any) -> None:
-    """What is stored in one version is written in another."""
+    """Rows stored in one version are written in another."""
     kind = built_in().find("events.k8s.io", "v1", "events")
     assert kind is not None
     assert kind.from_storage is not None

@@ -1,4 +1,4 @@
-"""The cache of representations: current rows only, within its bounds, and of use however much is asked for."""
+"""The cache of representations: holds current rows only, within its size limit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ class Rows:
             await self.write(resource, f"{number:04d}")
 
     def list(self, resource: str, name: str = "protobuf", size: int = FORM) -> int:
-        """How many rows need not be encoded."""
+        """List all rows; return how many were cached."""
         return self.encode(resource, tuple(self.store.snapshot(resource).items()), name, size)
 
     def encode(self, resource: str, rows: tuple[Row, ...], name: str = "protobuf", size: int = FORM) -> int:
@@ -90,7 +90,7 @@ async def test_replaced_and_deleted_rows_leave_the_cache(store: WatchCache) -> N
 
 
 async def test_outdated_rows_are_not_cached(store: WatchCache) -> None:
-    """A list of the past, or one that was overtaken while it was encoded."""
+    """A list of the past, or one that was outdated while it was encoded."""
     rows = Rows(store, 1 << 20)
     await rows.fill("pods", 2)
     before = tuple(store.snapshot("pods").items())

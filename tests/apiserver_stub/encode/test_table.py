@@ -1,4 +1,4 @@
-"""Tables: their frame, and the cells of every kind that has a printer."""
+"""Tables: their structure, and the cells of every kind with a printer."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows of tables that are kept with the objects: written once, right at any time, small."""
+"""Cached table rows: written once, correct at any time, small."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ def row_of(tree: Any) -> Row:
 
 
 def expected(printer: Printer, tree: dict[str, Any], now: datetime) -> list[Any]:
-    """The cells, each age worked out by itself."""
+    """The cells, with each age computed separately."""
 
     def shown(cell: Any) -> Any:
         if not isinstance(cell, Since):

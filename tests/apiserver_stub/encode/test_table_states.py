@@ -1,4 +1,4 @@
-"""Tables of the kinds whose cells tell a state: pods, services, endpoints, jobs and autoscalers."""
+"""Tables of kinds whose cells show a state: pods, services, endpoints, jobs and autoscalers."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Events of watches in the representation that was asked for."""
+"""Watch events in the requested representation."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ from tests.apiserver_stub.encode.negotiation import (
 
 
 async def opened(asked: APIRequest) -> EventEncoder:
-    """How a watch would tell its events."""
+    """The event encoder of a watch."""
     found = RecordedRepresentation()
     await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(ResponseStream(found.open)))
     return found.last

@@ -1,4 +1,4 @@
-"""Which schema, which flow and which queues a request has."""
+"""The flow schema, flow and queues of a request."""
 
 from collections.abc import Sequence
 

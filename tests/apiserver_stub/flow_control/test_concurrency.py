@@ -1,4 +1,4 @@
-"""What shares are worth, and how seats are lent."""
+"""Concurrency limits from shares, and borrowing of seats."""
 
 import math
 

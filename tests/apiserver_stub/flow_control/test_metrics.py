@@ -1,4 +1,4 @@
-"""The metrics of flow control are those of kube-apiserver."""
+"""The metrics of flow control equal those of kube-apiserver."""
 
 import json
 from pathlib import Path

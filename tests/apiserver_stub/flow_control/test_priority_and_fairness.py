@@ -1,4 +1,4 @@
-"""Requests that are let in, wait, are refused or go away, in virtual time."""
+"""Requests that run, wait, are rejected or canceled, in virtual time."""
 
 import asyncio
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def schema(name: str, to: str, **spec: Any) -> FlowSchema:
 
 
 class Server:
-    """Requests of tenants, who share two of four seats; each is executed for some seconds."""
+    """Requests of tenants, who share two of four seats; each runs for some seconds."""
 
     def __init__(
         self, levels: Iterable[PriorityLevelConfiguration] = (), seats: int = 4, patience: float = 60.0
@@ -72,7 +72,7 @@ class Server:
         return self.control.enter(self.context(method, url), User(user, groups=("tenants",)))
 
     async def ask(self, user: str = "ada", seconds: float = 1.0, url: str = POD) -> tuple[float, float]:
-        """Return when a request began to be executed, and when it ended."""
+        """Return when a request started to run, and when it ended."""
         request = self.enter(user, url=url)
         assert request is not None
         if request.waiting:

@@ -1,4 +1,4 @@
-"""Fair queuing: what waits, what is executed, and in which order."""
+"""Fair queuing: which requests wait or run, and in which order."""
 
 from collections.abc import Sequence
 
@@ -261,7 +261,7 @@ WIDTHS = st.sampled_from([WorkEstimate(1), WorkEstimate(2), WorkEstimate(1, 3, 0
 
 
 class QueueSetMachine(RuleBasedStateMachine):
-    """No request is lost, no seat is used twice, and no seat is free while a request could use it."""
+    """No request is lost, no seat is used twice, and no usable seat is idle."""
 
     def __init__(self) -> None:
         super().__init__()

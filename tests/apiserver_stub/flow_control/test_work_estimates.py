@@ -1,4 +1,4 @@
-"""How many seats requests take."""
+"""The number of seats that requests take."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Trees are made to fit their schema, and what does not fit is named."""
+"""Objects are cleaned to fit their schema, and fields that do not fit are reported."""
 
 import copy
 from typing import Any
@@ -254,7 +254,7 @@ def test_preserved_objects_keep_unknown_fields() -> None:
 
 
 def test_number_of_reported_problems_is_limited() -> None:
-    """The name of a map's key may be nearly as long as the body, and stand above a hundred thousand wrong values."""
+    """A map key may be nearly as long as the body, above a hundred thousand wrong values."""
     pod = {
         "spec": {
             "overhead": {"k" * 100_000 + str(i): [] for i in range(2)},

@@ -230,7 +230,7 @@ _autoscalers = st.fixed_dictionaries(
 @settings(max_examples=150, deadline=None)
 @given(_autoscalers)
 def test_any_autoscaler_round_trips(new: dict[str, Any]) -> None:
-    """A target for the CPU comes last, if it was not the last before."""
+    """A target for the CPU becomes the last metric."""
     assert autoscaler_to_v2(autoscaler_from_v2(new)) == new
 
 

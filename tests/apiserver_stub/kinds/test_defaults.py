@@ -1,4 +1,4 @@
-"""Fields that clients leave out come with the values they expect."""
+"""Default values of fields that clients leave out."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests of pods and containers that only set limits."""
+"""Default requests of pods and containers that set only limits."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an eviction costs, and what is left of the budget that pays for it, as tables."""
+"""The price of an eviction, and the budget after it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which fields a selector may name, and that nothing else may be named (as tables)."""
+"""The fields that a field selector may name."""
 
 import pytest
 

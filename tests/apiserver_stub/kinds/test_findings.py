@@ -67,7 +67,7 @@ JUDGED: dict[str, Any] = {
 
 
 def spec_with(field: str = "containers", **texts: Any) -> dict[str, Any]:
-    """Return a spec with another container that has these fields."""
+    """Return a spec with a second container that has these fields."""
     fields = {"name": "more", "image": "i:1", "command": ["a"], "args": ["b"], "env": [{"name": "A", "value": "y"}]}
     container = {name: value for name, value in (fields | texts).items() if value is not None}
     made = spec()
@@ -122,7 +122,7 @@ def test_findings_do_not_depend_on_free_text(one: dict[str, Any], data: st.DataO
 
 
 def findings_of(tree: dict[str, Any]) -> Any:
-    """Return what is wrong with a spec, what is warned of and what is owned of it; nothing is known of it before."""
+    """Return the problems, warnings and ownership of a spec, validated for the first time."""
     assert POD is not None
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": deep_copy(tree)}
     before = deep_copy(pod)

@@ -1,4 +1,4 @@
-"""Fields of features that are off, as a real API server of Kubernetes 1.36 was seen to drop them."""
+"""Fields of disabled features are dropped, as recorded from Kubernetes 1.36."""
 
 import copy
 from typing import Any

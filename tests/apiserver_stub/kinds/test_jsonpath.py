@@ -1,4 +1,4 @@
-"""Paths of columns: what they find, and that they give up where they would visit too many values."""
+"""JSON paths of columns: results, and the limit on visited values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whatever fits its schema comes to a normal form, which is its own and is recognized in microseconds."""
+"""Normalization: idempotent, and recognized by the quick check."""
 
 import copy
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ def test_normal_form_passes_the_quick_check(drawn: tuple[ResourceInfo, Any]) -> 
 
 
 def _leads_back(node: Schema | None, tree: Any) -> bool:
-    """Whether a schema within a schema is used, which no type follows."""
+    """Whether the value uses a recursive schema, which the quick check does not follow."""
     if isinstance(tree, list):
         return any(_leads_back(node.items if node else None, item) for item in tree)
     if not isinstance(tree, dict) or node is None:

@@ -30,7 +30,7 @@ def _reached(node: Schema, seen: set[int]) -> None:
 
 
 def _node_at(node: Schema, *path: str) -> Schema | None:
-    """The node at a path of field names; arrays and maps are passed through to their elements."""
+    """The node at a path of field names; arrays and maps stand for their elements."""
     found: Schema | None = node
     for name in path:
         while found is not None and found.type == "array":
@@ -208,7 +208,7 @@ def test_selectable_fields_exist_in_schema(kinds: ResourceRegistry) -> None:
 
 
 def test_every_table_row_names_an_existing_kind(kinds: ResourceRegistry) -> None:
-    """Every entry of the tables by name is of an existing kind."""
+    """Every entry of the tables by name belongs to an existing kind."""
     infos = tuple(kinds.all())
     names = {info.name for info in infos}
     qualified = {f"{info.api_version}/{info.kind}" for info in infos}

@@ -1,4 +1,4 @@
-"""What is made of a schema is made once, and goes with it."""
+"""Values derived from a schema are computed once and freed with it."""
 
 import gc
 import threading
@@ -84,7 +84,7 @@ def _used_references() -> list[Any]:
 
 
 def test_recursive_schema_can_be_derived_by_two_threads() -> None:
-    """One that begins while another is at it does not come to see what stands for the schema meanwhile."""
+    """A second thread never sees the placeholder that stands for an unfinished schema."""
     loop = {"type": "object", "fields": {"name": {"type": "string", "default": ""}, "next": {"ref": "Loop"}}}
     begun, go_on = threading.Event(), threading.Event()
 

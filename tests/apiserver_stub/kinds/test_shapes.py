@@ -115,7 +115,7 @@ def test_recursive_schema_is_checked_fully() -> None:
 
 @st.composite
 def _objects(draw: st.DrawFn) -> tuple[Schema, Any]:
-    """An object of some kind, right but for a value here and there."""
+    """An object of some kind, valid except for some values."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
     def grow(node: Schema, depth: int) -> Any:

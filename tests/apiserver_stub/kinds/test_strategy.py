@@ -1,4 +1,4 @@
-"""Who may write what, what is counted, how long a deletion takes and what holds it."""
+"""Write strategies: fields of the writer, generation, grace periods and finalizers."""
 
 import copy
 from typing import Any
@@ -441,7 +441,7 @@ ELSEWHERE = {**OTHER, "namespace": "b"}
     ({"dataSourceRef": ELSEWHERE}, {"dataSourceRef": ELSEWHERE}),
 ])  # fmt: skip
 def test_claim_data_source_fields_are_synchronized(sent: Tree, kept: Tree) -> None:
-    """As a real server answers; an update that knows the older field alone keeps what a claim is filled from."""
+    """As in kube-apiserver; an update that knows only the older field keeps the data source."""
     claims = _kind("", "persistentvolumeclaims").strategy
     claim = {"metadata": {"name": "a"}, "spec": copy.deepcopy(sent)}
     claims.prepare_create(claim)

@@ -1,4 +1,4 @@
-"""Every broken rule is one cause, in the words clients know, and nothing that is in order is refused."""
+"""Every violated rule is one cause with upstream's message, and valid objects are accepted."""
 
 from typing import Any
 

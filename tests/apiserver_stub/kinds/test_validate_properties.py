@@ -1,4 +1,4 @@
-"""Judging never fails and never changes what it judges, whatever fits the schema."""
+"""Validation of any object that fits the schema never raises and never modifies it."""
 
 import copy
 from typing import Any
@@ -33,7 +33,7 @@ _leaf = st.sampled_from([None, 0, -1, 2**31 - 1, "", "x", "-", "1.2.3.4", "aGk="
 
 @st.composite
 def _fitting(draw: st.DrawFn) -> tuple[ResourceInfo, Tree]:
-    """A random object that mostly fits its schema: what does not is dropped by the caller."""
+    """A random object that mostly fits its schema; the caller drops what does not."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
     def grow(node: Any, depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""Objects in which nothing is set, as bookmarks of kube-apiserver 1.36 have them, for each resource that is watched."""
+"""Zero objects, as in bookmarks of kube-apiserver 1.36, for each resource that can be watched."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Server-side apply as a pure step: who owns what, who is in the way, and what becomes of fields nobody wants."""
+"""Server-side apply as a pure function: ownership, conflicts and removed fields."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class ManagedObject:
-    """One object and its record, changed by appliers and by updates; no step may change what it is given."""
+    """One object and its managed fields, changed by applies and updates; no step may modify its input."""
 
     def __init__(self, things: Any) -> None:
         self.things = things
@@ -67,7 +67,7 @@ class ManagedObject:
         self.tree, self.entries = new, updated(self.entries, author, seen, f"2026-01-01T00:00:{self.ticks:02}Z")
 
     def disputes(self, manager: str, config: Tree) -> set[str]:
-        """The fields that are in the way of an apply, which is then not made."""
+        """The conflicting fields of an apply, which is not made."""
         before = self.tree, self.entries
         try:
             self.apply(manager, config)
@@ -218,7 +218,7 @@ def test_atomic_map_has_one_owner(managed: ManagedObject, name: str, one: str, t
 
 
 def test_object_without_managers_is_before_first_apply(managed: ManagedObject) -> None:
-    """KEP-555: all an object has when it is first applied to belongs to `before-first-apply`."""
+    """KEP-555: on the first apply, all existing fields belong to `before-first-apply`."""
     managed.tree, managed.entries = {**spec(replicas=1, mode="a")}, []
     with pytest.raises(Conflict, match=r'conflict with "before-first-apply" using v1: \.spec\.replicas'):
         managed.apply("one", spec(replicas=2))
@@ -253,7 +253,7 @@ def test_duplicate_elements_are_rejected(managed: ManagedObject, create: bool) -
 
 
 class TestLastApplied:
-    """What `kubectl apply` once noted in an annotation is kubectl's own, as long as nobody changed it."""
+    """Fields in the annotation of client-side `kubectl apply` belong to kubectl, as long as nobody changed them."""
 
     def client_side(self, world: ManagedObject, **members: Any) -> None:
         annotation = json.dumps({**spec(**members), "metadata": {"name": "a", "annotations": {}}})

@@ -1,4 +1,4 @@
-"""Sets of fields: their JSON, how paths are shown, and the laws of their algebra."""
+"""Field sets: JSON form, rendered paths, and set algebra."""
 
 import copy
 import json
@@ -55,7 +55,7 @@ def test_difference_without_overlap_returns_the_same_set(one: Fields, other: Fie
 
 @given(SETS, SETS, SETS)
 def test_set_algebra_laws_hold(one: Fields, two: Fields, three: Fields) -> None:
-    """What follows from being sets holds for the trees too, so that equal sets are equal trees."""
+    """The laws of sets hold for the trees too, so that equal sets are equal trees."""
     assert union(one, two) == union(two, one)
     assert intersection(one, two) == intersection(two, one)
     assert union(union(one, two), three) == union(one, union(two, three))

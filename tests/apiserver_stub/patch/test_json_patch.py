@@ -139,7 +139,7 @@ def test_malformed_patch_is_rejected(operations: Any) -> None:
 
 
 def test_replace_of_missing_member_works_but_not_of_element() -> None:
-    """As kube-apiserver has it; RFC 6902 (section 4.3) wants the member to exist."""
+    """As in kube-apiserver; RFC 6902 (section 4.3) requires the member to exist."""
     replace = {"op": "replace", "path": "/a/b", "value": 1}
     assert json_patch.apply({"a": {}}, [replace]) == {"a": {"b": 1}}
     for tree in ({}, {"a": "text"}, {"a": ["x"]}):
@@ -329,7 +329,7 @@ def _patches(draw: st.DrawFn) -> tuple[dict, list[dict]]:
 
 
 def _is_unlike(operation: dict) -> bool:
-    """Where the oracle knowingly differs: absence as null, `-` as a source, moving into one's own elements."""
+    """Where the library differs on purpose: missing values as null, `-` as a source, moves into the moved value."""
     source = operation.get("from", "")
     return (
         (operation["op"] == "test" and (operation["value"] is None or operation["path"].endswith("/-")))
@@ -339,7 +339,7 @@ def _is_unlike(operation: dict) -> bool:
 
 
 def _by_oracle(tree: dict, operations: list[dict]) -> Any:
-    """What the oracle makes of it, but that members of objects may be replaced that are not there."""
+    """The result of the library, except that missing members of objects may be replaced."""
     for operation in operations:
         try:
             tree = jsonpatch.apply_patch(tree, [operation])

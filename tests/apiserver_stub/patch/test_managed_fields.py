@@ -1,4 +1,4 @@
-"""The record of owners: what a client may send, what an update does to it, and its bounds."""
+"""Managed fields: what a client may send, what an update changes, and limits."""
 
 import copy
 from typing import Any
@@ -60,7 +60,7 @@ SENT = [entry("two", B)]
     ],
 )
 def test_managed_fields_sent_by_client_are_accepted_or_ignored(sent: Any, found: list[ManagedFieldsEntry]) -> None:
-    """Server-side apply (KEP-555): a record that can be read counts, an empty one starts over, all else is ignored."""
+    """Server-side apply (KEP-555): readable managed fields count, empty ones reset ownership, others are ignored."""
     assert accepted(sent, LIVE) == found
 
 
@@ -99,7 +99,7 @@ def test_entries_of_unknown_versions_are_dropped() -> None:
 
 
 def test_updates_beyond_ten_are_merged() -> None:
-    """KEP-555: ten entries of updates are kept apart."""
+    """KEP-555: ten entries of updates are kept separate."""
     fields = [of(("f:spec", f"f:{number}")) for number in range(14)]
     entries = [entry("applier", of(("f:x",)), "Apply")]
     entries += [entry(f"m{number}", fields[number], time=number) for number in range(10)]

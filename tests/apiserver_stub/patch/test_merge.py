@@ -1,4 +1,4 @@
-"""JSON merge patch: the cases of RFC 7386, appendix A, one level down, and its algebra."""
+"""JSON merge patch: the examples of RFC 7386, appendix A, one level down, and algebraic properties."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Strategic merge patch: the well-known examples, the order of merged lists, and patches made from differences."""
+"""Strategic merge patch: known examples, the order of merged lists, and patches made from differences."""
 
 import copy
 from typing import Any
@@ -354,7 +354,7 @@ def test_many_names_are_retained_in_linear_time() -> None:
 
 
 def test_repeated_element_in_patch_is_limited() -> None:
-    """As ports of one number and two protocols do; each time all of the element is copied."""
+    """Ports of one number and two protocols repeat like this; each time the whole element is copied."""
     tree, big = {"spec": {"containers": [{"name": "a"}]}}, {"name": "a", **{str(i): i for i in range(10_000)}}
     again = [{"name": "a", "x": 1}]
     merged = merge.apply_strategic(tree, {"spec": {"containers": [big, *again * 99]}}, THING)

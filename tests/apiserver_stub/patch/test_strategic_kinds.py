@@ -1,4 +1,4 @@
-"""Strategic merge patches of built-in kinds, by the schema the server keeps."""
+"""Strategic merge patches of built-in kinds, by their schema."""
 
 import contextlib
 from typing import Any

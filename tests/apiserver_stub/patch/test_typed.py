@@ -1,4 +1,4 @@
-"""What has an owner in a value of each type: declared, new, changed, merged and taken away."""
+"""Ownership in values of each type: declared, new, changed, merged and pruned fields."""
 
 import copy
 from typing import Any
@@ -271,7 +271,7 @@ def test_prune_removes_unowned_fields(things, name: str) -> None:
 
 
 def test_long_keys_with_common_prefix_are_distinct(things) -> None:
-    """Elements are told apart by their whole keys, though messages show only the beginning."""
+    """Elements are compared by their whole keys, though messages show only the beginning."""
     one, two = ("x" * 300 + end for end in "ab")
     check_typed({"spec": {"steps": [{"name": one}, {"name": two}], "colors": [one, two]}}, things.node)
     for again in ({"steps": [{"name": one}, {"name": one}]}, {"colors": [one, one]}):
@@ -282,7 +282,7 @@ def test_long_keys_with_common_prefix_are_distinct(things) -> None:
 @settings(max_examples=150)
 @given(st.data())
 def test_compare_finds_all_differences(things, data: st.DataObject) -> None:
-    """Owners of everything there was have, after an update, exactly what is there: nothing is lost or left over."""
+    """After an update, the owners of all former fields own exactly the existing ones."""
     old, new = data.draw(things.drawn), data.draw(things.drawn)
     before = copy.deepcopy((old, new))
     kind = type_of(things.node)

@@ -51,7 +51,7 @@ class Handshake(NamedTuple):
 
 
 class Running:
-    """A server that serves in this loop."""
+    """A server in this loop."""
 
     def __init__(self, port: int, runtime: Runtime, host: str) -> None:
         self.port = port
@@ -61,7 +61,7 @@ class Running:
     async def visit(
         self, version: ssl.TLSVersion | None = None, name: str = "", host: str = "127.0.0.1", ciphers: str = ""
     ) -> Handshake:
-        """What it shows and agrees to."""
+        """The certificate and the negotiated parameters of a handshake."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -127,7 +127,7 @@ async def running(folder: Path, *flags: str) -> AsyncIterator[Running]:
 
 
 async def wait_until_ready(server: Running, life: asyncio.Task[int]) -> bool:
-    """Wait until the server is ready, or has ended."""
+    """Wait until the server is ready or has ended."""
     for _ in range(1000):
         with suppress(OSError):
             if (await server.get("/readyz", "")).status == 200:
@@ -189,7 +189,7 @@ async def test_doubtful_tls_and_http2_flags_log_warnings(tmp_path: Path) -> None
 
 
 def warned_of(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The flags that warnings begin with."""
+    """The flags at the start of warnings."""
     told = [line["event"].split()[0] for line in lines if line["log_level"] == "warning"]
     return [word for word in told if word.startswith("--")]
 

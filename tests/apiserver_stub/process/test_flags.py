@@ -1,4 +1,4 @@
-"""The flags of the API server: what they refuse, and that each changes what the server does."""
+"""Flags of the API server: validation, and the effect of each."""
 
 import asyncio
 from pathlib import Path

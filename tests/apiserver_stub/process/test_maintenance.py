@@ -1,4 +1,4 @@
-"""Snapshots of a running server, their restoration under revisions nobody has seen, and checks, by the command line."""
+"""Snapshots of a running server, restored under unused revisions, and checks, by the command line."""
 
 # ruff: noqa: ASYNC240 - other processes and files are waited for on purpose
 

@@ -1,4 +1,4 @@
-"""The real process with the real kubectl: it starts, serves, keeps what it acknowledged, and stops."""
+"""The real process with the real kubectl: start, requests, persistence and shutdown."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def trusting() -> ssl.SSLContext:
 
 
 class Process:
-    """One `apiserver-stub` in a folder."""
+    """One `apiserver-stub` process in a folder."""
 
     def __init__(self, folder: Path, *arguments: str, stdout: Any = None) -> None:
         self.folder, self.port, self.log = folder, free_port(), ""
@@ -93,7 +93,7 @@ class Process:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """One that no test ends."""
+    """A process that no test stops."""
     folder = tmp_path_factory.mktemp("shared")
     (folder / "tokens.csv").write_text(PEOPLE)
     process = Process(folder / "data", f"--token-auth-file={folder / 'tokens.csv'}")
@@ -104,7 +104,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts one that the test may end, as often as it likes."""
+    """Start processes that the test may stop, any number of times."""
     started: list[Process] = []
 
     def ready(*arguments: str) -> Process:
@@ -201,7 +201,7 @@ def test_readiness_fails_during_shutdown_delay(start: Callable[..., Process]) ->
 
 
 def refusal(*arguments: str) -> str:
-    """What a process that cannot start says; it ends with status 1."""
+    """The error output of a process that cannot start; it exits with status 1."""
     command = [sys.executable, "-m", "apiserver_stub", "--bind-address=127.0.0.1", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Paths, methods and queries become routes; what addresses nothing is refused."""
+"""Parsing of paths, methods and queries; invalid paths are rejected."""
 
 import contextlib
 

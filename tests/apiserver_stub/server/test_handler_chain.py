@@ -1,4 +1,4 @@
-"""The order of the chain: what each stage sees, how a refusal stops it, and how a request is followed to its end."""
+"""The handler chain: what each stage sees, how an error stops it, and how a request is followed to its end."""
 
 import asyncio
 import sys
@@ -51,7 +51,7 @@ ADA, BOB = User("ada", groups=("dev", KNOWN)), User("bob", groups=(KNOWN,))
 
 
 class Unread:
-    """A body on the wire."""
+    """An unread body."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
@@ -62,7 +62,7 @@ class Unread:
 
 
 class Stages:
-    """Every stage of a chain; each waits for a second, notes what it sees and raises what it is told to."""
+    """Every stage of a chain; each takes a second, records what it sees and raises what it is given."""
 
     def __init__(self) -> None:
         self.waiting = True
@@ -278,7 +278,7 @@ async def test_body_of_denied_request_is_not_read(stages: Stages) -> None:
     ],
 )  # fmt: skip
 async def test_each_request_is_routed_to_its_handler(stages: Stages, path: str, status: int, answered: str) -> None:
-    """What this server knows nothing of comes as far as the router: others may serve it."""
+    """Requests for unknown resources reach the router: other servers may serve them."""
     response = await stages.server().handle(get(path))
     if not isinstance(response.body, bytes | Upgrade):
         await response.body.aclose()

@@ -1,4 +1,4 @@
-"""What a server tells of itself: its lease, and the versions in which it stores objects."""
+"""The identity of a server: its lease, and its storage versions."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ Running = Callable[..., AbstractAsyncContextManager[ApiServer]]
 
 @pytest.fixture
 def running() -> Running:
-    """Runs servers on one log."""
+    """Run servers on one log."""
     backend = MemoryBackend()
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Headers for browsers, and those that end connections."""
+"""Response headers for browsers, and those that close connections."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The handler chain: refusals become a Status, failures tell nothing, strangers see health alone."""
+"""The server: errors become a Status, internal errors hide their cause, unknown callers see only health."""
 
 import asyncio
 import io
@@ -173,7 +173,7 @@ async def test_errors_are_a_status(api: ApiServer, method: str, path: str, code:
     ],
 )
 async def test_not_found_has_empty_details(api: ApiServer, method: str, path: str) -> None:
-    """As a real server answers, so that clients may read `details` without asking for it."""
+    """As in kube-apiserver, so that clients can read `details` without a check."""
     _, status = await ask(api, method, path)
     assert status["details"] == {}
 
@@ -206,7 +206,7 @@ async def test_write_has_a_timeout() -> None:
 
 @pytest.fixture
 def logged() -> Iterator[Callable[[int], io.StringIO]]:
-    """Begins a log with a verbosity."""
+    """Start a log with a verbosity."""
     before = structlog.get_config()
 
     def begin(verbosity: int) -> io.StringIO:
@@ -222,7 +222,7 @@ def logged() -> Iterator[Callable[[int], io.StringIO]]:
 async def test_verbose_log_contains_no_bodies_or_credentials(
     logged: Callable[[int], io.StringIO], verbosity: int, told: int
 ) -> None:
-    """Neither the body nor the query of a request, nor what its caller is known by."""
+    """Neither the body nor the query of a request, nor the credentials of its caller."""
     out = logged(verbosity)
     api = make()
     await api.open()
@@ -252,7 +252,7 @@ async def page_of(api: ApiServer, path: str = "/metrics") -> str:
 
 
 async def test_requests_are_counted(api: ApiServer) -> None:
-    """Labels as those of kube-apiserver 1.36."""
+    """Labels equal those of kube-apiserver 1.36."""
     await ask(api, "GET", PODS)
     await ask(api, "GET", "/api/v1/gizmos")
     await ask(api, "GET", "/healthz/ping")

@@ -1,4 +1,4 @@
-"""Stores whose files are damaged."""
+"""Files of a store, and ways to damage them."""
 
 import shutil
 from pathlib import Path
@@ -40,7 +40,7 @@ async def write(store: WatchCache, *keys: str, resource: str = "pods") -> None:
 
 
 def crash(path: Path, folder: Path) -> Path:
-    """What SIGKILL leaves of a store: its files as they are now."""
+    """Copy the files of a store as SIGKILL would leave them."""
     folder.mkdir()
     for end in FILES:
         file = path.with_name(path.name + end)

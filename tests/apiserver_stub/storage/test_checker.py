@@ -1,4 +1,4 @@
-"""Another process that looks into the records of a store: what it vouches for is believed, and nothing else."""
+"""The checker process of a store: its results are used for the verified portion only."""
 
 import signal
 import sqlite3
@@ -34,7 +34,7 @@ async def opened(path: Path) -> WatchCache:
 
 @pytest.fixture
 async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store that is large enough for another process, in two portions."""
+    """A store that is large enough for the checker process, in two portions."""
     found = tmp_path / "store.db"
     storage = EmbeddedStorage(SqliteBackend(found))
     await storage.open()

@@ -1,4 +1,4 @@
-"""The storage that is built in, where others act between its steps."""
+"""The embedded storage, when others act between its steps."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ DATA = b'{"metadata":{"resourceVersion":""}}'
 
 
 class InterruptedBackend(MemoryBackend):
-    """Lets something happen before the n-th fetch."""
+    """Runs a function before the n-th fetch."""
 
     def __init__(self) -> None:
         super().__init__()

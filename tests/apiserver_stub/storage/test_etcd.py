@@ -1,4 +1,4 @@
-"""A storage in an etcd that is full, picky, cut off or gone, and what several of them agree on."""
+"""A storage in etcd that is full, disconnected or down, and agreement of several storages."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def until(condition: Any) -> None:
 
 
 class RecordedWatch:
-    """What a watch tells, and why it ended."""
+    """The events of a watch, and why it ended."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -62,7 +62,7 @@ async def partition(etcd: Etcd) -> AsyncIterator[Partition]:
 
 @pytest.fixture(scope="module")
 def small_etcd() -> Iterator[Etcd]:
-    """An etcd that is soon full, and whose leases may be short."""
+    """An etcd that is soon full, and which allows short leases."""
     with running(1, "--heartbeat-interval=10", "--election-timeout=50", f"--quota-backend-bytes={2 << 20}") as found:
         yield found
 
@@ -228,7 +228,7 @@ async def test_next_member_is_used_when_one_is_down(partition: Partition, etcd: 
 
 
 async def test_current_revision_is_reached_without_own_writes(etcd: Etcd) -> None:
-    """The watch of one prefix is asked how far it is, since nothing of its own happens."""
+    """The watch of one prefix asks for progress, because it gets no events of its own."""
     one, other = storage_on(etcd.urls, "/one"), storage_on(etcd.urls, "/other")
     await one.open()
     await other.open()
@@ -304,7 +304,7 @@ async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> Non
 
 
 class PortDialer:
-    """Reaches everything at one port, whatever it is called."""
+    """Connects every name to one port."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""How rows, transactions and events look in etcd, and what its refusals mean."""
+"""Rows, transactions and events in etcd, and the meaning of its errors."""
 
 from typing import Any
 

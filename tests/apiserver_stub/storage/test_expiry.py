@@ -1,4 +1,4 @@
-"""Rows that live for a limited time: deleted within seconds after it, never while they change, and boundedly."""
+"""Rows with a lifetime: deleted within seconds after it, and in batches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -99,7 +99,7 @@ async def test_write_after_expiry_conflicts(opened: Opened) -> None:
 
 @pytest.mark.virtual
 async def test_ttl_continues_while_server_is_down(opened: Opened) -> None:
-    """The log knows when each record was written."""
+    """The log has the time of each record."""
     async with opened() as store:
         await store.commit(Write("events", "ns/old", 0, BODY))
         await asyncio.sleep(HOUR / 2)
@@ -113,7 +113,7 @@ async def test_ttl_continues_while_server_is_down(opened: Opened) -> None:
 
 
 def set_clock(hours: float) -> None:
-    """Somebody sets the wall clock forward or back."""
+    """Set the wall clock forward or back."""
     loop: Any = asyncio.get_running_loop()
     before = loop.wall_time
     loop.wall_time = lambda: before() + hours * HOUR
@@ -138,7 +138,7 @@ async def test_changed_system_clock_does_not_affect_expiry(opened: Opened, hours
 
 @pytest.mark.virtual
 async def test_future_timestamp_does_not_block_expiry(opened: Opened, disk: Any) -> None:
-    """Nor does it live longer than others, and those before it go when their time is over."""
+    """It does not live longer than others either, and earlier rows expire at their time."""
     year = 365 * 24 * HOUR
     records = [
         Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds() - HOUR / 2),

@@ -1,4 +1,4 @@
-"""The file of an export: every row comes back as it was, and nothing that is not as it was written is believed."""
+"""The export file: every row round-trips, and changed files are rejected."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A cluster moves from one storage to another: rows, lifetimes and what is encrypted; revisions never go back."""
+"""A cluster moves from one storage to another: rows, lifetimes and encrypted data; revisions never decrease."""
 
 import asyncio
 import fcntl
@@ -29,7 +29,7 @@ def body(text: str) -> bytes:
 
 
 class Store:
-    """A storage that is filled, moved, and opened again."""
+    """A storage that is filled, exported or imported, and opened again."""
 
     def __init__(self, open_: Callable[[], Storage], source: Callable[[], Source], target: Callable[..., ImportTarget]):
         self.storage = open_
@@ -73,7 +73,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 async def fill(store: Store, number: int = 30) -> tuple[int, dict[str, bytes]]:
-    """Rows of which some were changed and some deleted; returns the revision and what is left."""
+    """Write rows, some of which are changed or deleted; return the revision and the remaining rows."""
     storage = store.storage()
     await storage.open()
     left = {}
@@ -184,7 +184,7 @@ class Interrupted(Exception):
 
 
 def failing(target: ImportTarget, after: int) -> ImportTarget:
-    """The target, which is interrupted once so many parts are there."""
+    """A target that is interrupted after this number of parts."""
     numbers, add = count(1), target.add
 
     async def fail(rows: list[ExportedRow]) -> None:
@@ -230,7 +230,7 @@ async def test_interrupted_import_continues(old_store: Store, new_store: Store, 
 
 
 class InterruptedSource:
-    """A source that is interrupted behind so many rows."""
+    """A source that is interrupted after a number of rows."""
 
     def __init__(self, source: Source, after: int) -> None:
         self._source, self._left = source, after
@@ -245,7 +245,7 @@ class InterruptedSource:
 
 
 async def write_more(store: Store, number: int) -> int:
-    """Change, delete and make rows; returns the revision."""
+    """Change, delete and create rows; return the revision."""
     storage = store.storage()
     await storage.open()
     rows = {row.key: row.revision for row in (await storage.list("pods")).records}

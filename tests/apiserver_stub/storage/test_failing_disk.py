@@ -1,4 +1,4 @@
-"""A disk that fails: what was answered as failed never appears, and what may appear is answered as unknown."""
+"""A failing disk: a write reported as failed never appears; one that may appear is reported as unknown."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ BODY = b'{"metadata":{"resourceVersion":""}}'
 
 
 class FailingConnection(sqlite3.Connection):
-    """Commits what it is told, and says that it failed, as a sync that fails leaves it; or fails to do anything."""
+    """Commits and then reports a failure, as a failed sync leaves it; or fails without effect."""
 
     failing: Callable[[str], bool] = staticmethod(lambda _: False)
     written = True
@@ -47,7 +47,7 @@ class FailingConnection(sqlite3.Connection):
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let statements that begin so fail, with or without effect, so many times."""
+    """Make statements with these prefixes fail, with or without effect, a number of times."""
     connect = sqlite3.connect
     monkeypatch.setattr(
         sqlite.sqlite3, "connect", lambda *args, **kwargs: connect(*args, **kwargs, factory=FailingConnection)
@@ -239,7 +239,7 @@ asyncio.run(main())
 @pytest.mark.skipif(sys.platform != "linux", reason="the system call filter is Linux's")
 @pytest.mark.parametrize(("calls", "error"), [("sync", 5), ("sync", 28), ("write", 28), ("write", 5)])
 async def test_answers_hold_if_system_calls_fail(tmp_path: Path, calls: str, error: int) -> None:
-    """Real failures of fsync and write in the writer's thread, then SIGKILL: each answer holds after the restart."""
+    """Real failures of fsync and write in the writer thread, then SIGKILL: each answer holds after the restart."""
     path = tmp_path / "store.db"
     answers = run_and_kill([sys.executable, "-c", WRITER, str(path), calls, str(error)])
     kinds = {kind for _, kind, _ in answers}
@@ -259,7 +259,7 @@ async def test_answers_hold_if_system_calls_fail(tmp_path: Path, calls: str, err
 
 
 def run_and_kill(command: Sequence[str]) -> list[tuple[str, str, int]]:
-    """What the process said of each write until it was done with all, and was killed."""
+    """The results that the process printed for its writes before it was killed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = []

@@ -1,4 +1,6 @@
-"""Damage to a store's files: all that was acknowledged is there, or a start says what is not; no revision is reused."""
+"""Damage to the files of a store: all acknowledged writes exist, or the start reports the loss; no
+revision is reused.
+"""
 
 # ruff: noqa: ASYNC240 - files are looked at while nothing else runs
 
@@ -33,7 +35,7 @@ def wal(path: Path) -> Path:
 
 @pytest.fixture
 async def killed(tmp_path: Path) -> Path:
-    """A store that was killed: ten objects are folded into its file, ten more are in the write-ahead log."""
+    """A killed store: ten objects are in its file, ten more in the write-ahead log."""
     path = tmp_path / "live" / "store.db"
     store = await opened(path)
     await write(store, *(f"ns/{number:02}" for number in range(10)))
@@ -197,7 +199,7 @@ async def test_only_the_damaged_record_is_given_up(killed: Path, column: str, va
 
 
 async def test_readable_records_of_damaged_database_are_recovered(tmp_path: Path) -> None:
-    """The damaged one stays beside it, for whoever knows how to get more out of it."""
+    """The damaged database stays beside it for manual recovery."""
     path = tmp_path / "data" / "store.db"
     store = await opened(path)
     for number in range(60):
@@ -239,7 +241,7 @@ async def test_damaged_object_is_a_corrupt_object(killed: Path) -> None:
 
 
 async def test_revisions_jump_after_machine_crash(killed: Path) -> None:
-    """What was said last may not have reached the disk; an orderly end leaves nothing to doubt."""
+    """The last acknowledged writes may not have reached the disk; a clean shutdown leaves no doubt."""
     acknowledged, _ = parse(witness_path(killed).read_bytes())
     assert acknowledged is not None
     backend = SqliteBackend(killed)
@@ -274,7 +276,7 @@ async def test_witness_is_synced_soon(killed: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_store_without_checksums_is_upgraded(tmp_path: Path) -> None:
-    """A data folder of an earlier version is used without ado, history and marks included."""
+    """A data folder of an earlier version is used without further steps, history and marks included."""
     path = tmp_path / "store.db"
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript("""
@@ -307,7 +309,7 @@ def objects(store: WatchCache) -> list[tuple[str, int, bytes]]:
 
 
 def as_of_schema_2(path: Path) -> None:
-    """Make a database one of the version whose records had numbers and no lifetimes, and each resource its mark."""
+    """Convert a database to schema 2, whose records have numbers but no lifetimes, with a mark for each resource."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.create_function("checksum", 6, lambda *row: checksum(Record(*row[:4], bool(row[4]), row[5])))
     number = """replace(CAST(data AS TEXT), 'Version":""', 'Version":"' || revision || '"')"""
@@ -328,7 +330,7 @@ def as_of_schema_2(path: Path) -> None:
 
 @pytest.mark.parametrize("restored", [False, True])
 async def test_store_of_previous_version_is_used_unchanged(tmp_path: Path, restored: bool) -> None:
-    """Its objects carry numbers already, and its events live as long as they did."""
+    """Its objects already have resource versions, and its events live as long as before."""
     path = tmp_path / "old" / "store.db"
     store = await opened(path)
     await write(store, *(f"ns/{number}" for number in range(8)))
@@ -369,7 +371,7 @@ async def test_file_can_be_read_while_in_use(killed: Path) -> None:
 
 
 def direct(path: Path, sql: str) -> None:
-    """Change the database behind the store's back."""
+    """Change the database without the store."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(sql)
     connection.close()

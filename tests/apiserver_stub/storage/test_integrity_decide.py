@@ -1,4 +1,4 @@
-"""What is taken for a loss, and what a checksum tells."""
+"""What counts as a loss, and what a checksum detects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a store's files: all that was acknowledged is there, or a start says what is not."""
+"""After any damage to the files of a store, all acknowledged writes exist or the start reports the loss."""
 
 import asyncio
 import tempfile
@@ -16,7 +16,7 @@ from tests.apiserver_stub.storage.store_files import BODY, FILES, backend_of, cr
 
 
 class Recovery(RuleBasedStateMachine):
-    """A store that is written to, ended, killed, damaged and started again."""
+    """A store that is written to, stopped, killed, damaged and restarted."""
 
     folder: Path
 
@@ -87,7 +87,7 @@ class Recovery(RuleBasedStateMachine):
     )  # fmt: skip
     @precondition(lambda self: self.acknowledged)
     def harm(self, end: str, where: float, bit: int, how: str, orderly: bool) -> None:
-        """Either all is there, or the start is refused; then the loss is accepted."""
+        """Either all writes exist, or the start fails; then the loss is accepted."""
         left = crash(self.path, self.fresh().parent) if not orderly else None
         self.run(self.store.close())
         self.path = left or self.path

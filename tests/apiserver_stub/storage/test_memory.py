@@ -1,4 +1,4 @@
-"""Objects that a storage in memory holds in pieces are read as they were written."""
+"""Objects held in pieces by a memory storage are read as they were written."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def stamped_body(name: str, revision: int, text: str = "") -> bytes:
 
 
 def packed_object(key: str, revision: int, data: bytes) -> StoredObject:
-    """An object that its reader holds in pieces."""
+    """An object whose row is packed into pieces."""
     found = StoredObject("pods", key, revision, data)
     found.hold((data[:100], data[100:]))
     return found

@@ -1,4 +1,4 @@
-"""The ordered map against a dict, and its snapshots against copies of that dict."""
+"""The ordered map compared with a dict, and its snapshots with copies of that dict."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def expected(model: dict[str, int], after: str, prefix: str) -> list[int]:
 
 
 class Machine(RuleBasedStateMachine):
-    """Random edits, and snapshots taken and looked at in between."""
+    """Random changes, with snapshots taken and checked in between."""
 
     snapshots = Bundle("snapshots")
 

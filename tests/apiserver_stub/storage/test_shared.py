@@ -1,4 +1,4 @@
-"""A storage that several processes share survives its owner, and an owner those who take nothing."""
+"""A storage shared by several workers survives its owner, and the owner survives slow workers."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ async def test_write_lost_with_its_owner_is_made_by_the_next(owner: InProcessOwn
 
 
 async def _kill_before_answer(owner: InProcessOwner) -> None:
-    """End the owner when it has made a write and told nobody; in vain if there is none soon."""
+    """Kill the owner when it has made a write but not yet answered."""
     before = owner.page.revision
     for _ in range(200):
         if owner.page.revision != before:
@@ -184,7 +184,7 @@ def test_messages_can_be_split_anywhere() -> None:
 
 
 class ConcurrentWriters:
-    """Writers on the caches of several processes, and what they were told."""
+    """Writers on the caches of several workers, and the events they received."""
 
     def __init__(self, caches: Sequence[WatchCache]) -> None:
         self.caches = caches
@@ -195,7 +195,7 @@ class ConcurrentWriters:
             cache.subscribe(seen.extend)
 
     async def write(self, name: str) -> None:
-        """Change a few rows again and again, some of which others change too."""
+        """Change a few rows repeatedly, some of which others change too."""
         random = random_source()
         for number in range(30):
             cache = self.caches[int(random.uniform(0, len(self.caches)))]
@@ -219,7 +219,7 @@ class ConcurrentWriters:
 
 @pytest.mark.virtual(seeds=8)
 async def test_acknowledged_writes_survive_any_failure(owner: InProcessOwner) -> None:
-    """An owner that dies or is replaced, connections that break: each cache is told every change once, in order."""
+    """Owners are killed or replaced, and connections break: each cache gets every change once, in order."""
     caches = [WatchCache(SharedStorage(owner.path, owner.page)) for _ in range(3)]
     for cache in caches:
         await cache.start()

@@ -1,4 +1,4 @@
-"""The SQLite file: who may open it, what is refused, what a failing disk does, and that it does not grow for ever."""
+"""The SQLite file: locking, rejected files, failing disks, and bounded growth."""
 
 # ruff: noqa: ASYNC240 - files are looked at while nothing else runs
 
@@ -41,7 +41,7 @@ def backend_of(store: WatchCache) -> SqliteBackend:
 
 
 async def query(backend: SqliteBackend, sql: str) -> Any:
-    """The first value of an answer, asked on the writer thread."""
+    """The first value of a query, run on the writer thread."""
     return await backend._run(lambda: backend._opened.execute(sql).fetchone()[0])
 
 

@@ -1,4 +1,4 @@
-"""What every storage promises: one order, transactions that compare, any past that is kept, a watch, lifetimes."""
+"""What every storage guarantees: one order, transactions with compares, history, watches and lifetimes."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_row_is_read_as_written_with_its_revision(storage: Storage) -> Non
 
 
 async def test_existing_resource_version_in_data_is_preserved(storage: Storage) -> None:
-    """As rows have that earlier versions wrote; what is empty further inside is not ours."""
+    """Rows of earlier versions have one; empty fields further inside are not touched."""
     data = b'{"metadata":{"resourceVersion":"7"},"ref":{"resourceVersion":""}}'
     await storage.txn([Write("pods", "a", 0, data)])
     found = await storage.get("pods", "a")

@@ -1,4 +1,4 @@
-"""Every storage agrees with a list of what was written to it, whatever is written, listed, watched and compacted."""
+"""Every storage agrees with a model under any sequence of writes, lists, watches and compactions."""
 
 import asyncio
 import tempfile
@@ -17,7 +17,7 @@ from tests.etcd import Etcd
 
 
 class Model(RuleBasedStateMachine):
-    """A storage beside a list of all that was ever written to it."""
+    """A storage beside a list of all writes to it."""
 
     kind: str
     folder: Path
@@ -64,7 +64,7 @@ class Model(RuleBasedStateMachine):
         text=st.text("xyz", max_size=3),
     )
     def write(self, rows: list[tuple[str, str]], deletes: list[bool], off: int, compared: int, text: str) -> None:
-        """The last of the rows is off; so many of the rows behind the first are only compared."""
+        """The last row has a wrong revision if so chosen; some rows behind the first are only compared."""
         current = self.state(self.newest)
         at = {row: current[row].revision if row in current else 0 for row in rows}
         expected = {row: max(0, at[row] + (off if row == rows[-1] else 0)) for row in rows}

@@ -1,6 +1,6 @@
-"""Configurations with nulls, empty values and other spellings, applied to a deployment by one and two: what
-kube-apiserver 1.36 answered to each, as data. What others own is compared with what is said, not with what it means,
-and who changes nothing has no time.
+"""Configurations with nulls, empty values and other spellings, applied to a deployment by two managers, with the
+results of kube-apiserver 1.36. The fields of other managers are compared as written; managers that change nothing have
+no time.
 """
 
 import json
@@ -32,7 +32,7 @@ async def test_applied_values_match_kube_apiserver(apply: Any, name: str) -> Non
 
 
 def error_summary(error: ApiError) -> tuple[int, str, list[list[str]]]:
-    """Code, reason and causes of a refusal."""
+    """Code, reason and causes of an error."""
     details = error.details
     causes = {(cause.reason, cause.field) for cause in details.causes} if details is not None else set()
     return error.code, error.status().reason, [list(cause) for cause in sorted(causes)]

@@ -1,4 +1,4 @@
-"""Server-side apply through the verbs: what is stored, answered and refused."""
+"""Server-side apply through the verbs: what is stored, returned and rejected."""
 
 import asyncio
 import copy
@@ -51,7 +51,7 @@ async def test_repeated_apply_writes_nothing(api, apply, deployment) -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("spelling", ["stringData", "1000m", "null"])
 async def test_equivalent_configuration_writes_nothing(api, apply, deployment, spelling: str) -> None:
-    """The managed fields of what is the same but for their times are the former ones, as kube-apiserver has them."""
+    """Managed fields that differ only in their times stay as they are, as in kube-apiserver."""
     if spelling == "stringData":
         url = "/api/v1/namespaces/default/secrets/a"
         tree = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": "v"}}
@@ -148,7 +148,7 @@ async def test_versions_of_a_kind_share_managed_fields(api, apply) -> None:
 
 
 async def test_managed_fields_are_dropped_from_too_large_object(api, apply) -> None:
-    """As kube-apiserver: a record is given up before a write is, but not by those who live by it."""
+    """As in kube-apiserver: managed fields are dropped rather than the write, except by an apply."""
     data = {f"k{number:020}": "v" for number in range(95_000)}
     made = await api.post(CONFIGS, config(data))
     assert (len(made["data"]), "managedFields" in made["metadata"]) == (95_000, False)
@@ -246,7 +246,7 @@ async def test_invalid_configuration_is_rejected(api, apply, name: str, existing
 
 
 async def test_removal_of_all_metadata_is_rejected(api, apply) -> None:
-    """As kube-apiserver does, which finds no name then."""
+    """As in kube-apiserver, which then finds no name."""
     await api.config("a")
     await apply(f"{CONFIGS}/a", config(labels={"x": "y"}))
     with pytest.raises(errors.BadRequest, match="its name included"):
@@ -255,7 +255,7 @@ async def test_removal_of_all_metadata_is_rejected(api, apply) -> None:
 
 
 async def test_deployment_annotations_change_generation(api, deployment) -> None:
-    """Their changes are one more generation, as kube-apiserver has it; those of other workloads are not."""
+    """Their changes increment the generation, as in kube-apiserver; those of other workloads do not."""
     await api.post(DEPLOYMENTS, deployment())
     kept = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"a": "b"}, "annotations": {}}})
     made = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"annotations": {"a": "b"}}})
@@ -270,7 +270,7 @@ async def test_managed_fields_cannot_be_applied(apply) -> None:
 
 
 async def test_uid_and_resource_version_are_preconditions(api, apply) -> None:
-    """Of an object that is not there a uid is a conflict and a version says nothing."""
+    """For a missing object, a uid is a conflict and a resource version is ignored."""
     with pytest.raises(errors.Conflict, match="cannot be fulfilled"):
         await apply(f"{CONFIGS}/a", config(uid="x"))
     assert (await apply(f"{CONFIGS}/a", config(resourceVersion="1"))).status == 201
@@ -308,7 +308,7 @@ async def test_apply_in_missing_namespace_is_not_found(apply) -> None:
 
 
 async def test_two_concurrent_applies_both_succeed(api, apply) -> None:
-    """One creates, the other changes what was created meanwhile."""
+    """One creates the object, the other changes it."""
     both = ((config({"k": "1"}), "one"), (config({"m": "1"}), "two"))
     done = await all_of(*(apply(f"{CONFIGS}/a", *said) for said in both))
     assert sorted(answer.status for answer in done) == [200, 201]
@@ -327,7 +327,7 @@ _VALUES = st.recursive(
 async def test_any_configuration_is_applied_or_rejected(
     api, deployment, containers: Any, labels: Any, force: bool
 ) -> None:
-    """No body makes the server fail, and what was refused changed nothing."""
+    """No body makes the server fail, and a rejected one changes nothing."""
     tree = deployment()
     tree["metadata"]["labels"] = labels
     tree["spec"]["template"]["spec"]["containers"] = containers
@@ -344,7 +344,7 @@ async def test_any_configuration_is_applied_or_rejected(
 
 
 async def test_node_created_by_apply_keeps_status(apply, owners) -> None:
-    """As one that is posted does. Its applier does not own the status, which another apply does not change."""
+    """As on create. The applier does not own the status, and another apply does not change it."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}
     made = (await apply("/api/v1/nodes/n", node)).tree
     assert made["status"]["capacity"] == made["status"]["allocatable"] == {"cpu": "4"}

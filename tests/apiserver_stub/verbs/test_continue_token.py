@@ -1,4 +1,4 @@
-"""Continue tokens: what is written is read, and nothing else is."""
+"""Continue tokens: round trips, and rejected texts."""
 
 import pytest
 from hypothesis import given, settings

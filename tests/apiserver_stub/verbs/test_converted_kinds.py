@@ -1,4 +1,4 @@
-"""Kinds whose rows are of several versions: what their converter is asked, and what becomes of it in every verb."""
+"""Kinds with rows of several versions: calls of the converter, and its effect in every verb."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ STORAGE = f"things.{GROUP}"
 
 @dataclass
 class Renamer:
-    """Calls a field differently in each version, and marks what it converted with a label; notes what it is asked."""
+    """Renames a field in each version, adds a label to converted objects, and records its calls."""
 
     asked: list[tuple[list[str], str]] = field(default_factory=list)
     refusal: ApiError | None = None
@@ -55,7 +55,7 @@ class Renamer:
         return found
 
     def take(self) -> list[tuple[list[str], str]]:
-        """What it was asked since the last time."""
+        """The calls since the last time."""
         taken, self.asked = self.asked, []
         return taken
 
@@ -95,7 +95,7 @@ def body(version: str, name: str, value: str = "a", **more: Any) -> Tree:
 
 
 def version_and_data(tree: Tree) -> tuple[str, Any]:
-    """Version and content; items of a list need not say their version again."""
+    """Version and data; items of a list may omit the version."""
     name = next(iter(tree["data"]), "host")
     version = next((version for version, known in NAMES.items() if known == name), "")
     return tree.get("apiVersion", f"{GROUP}/{version}").rpartition("/")[2], tree["data"]

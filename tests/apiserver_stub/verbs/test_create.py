@@ -1,4 +1,4 @@
-"""Creation: names, namespaces, what the server owns, validation and dry runs."""
+"""Create: names, namespaces, server-set fields, validation and dry runs."""
 
 import re
 from typing import Any
@@ -69,7 +69,7 @@ async def test_names_are_generated(api) -> None:
 @pytest.mark.virtual
 async def test_generated_name_is_retried_a_limited_number_of_times(api) -> None:
     class OneName:
-        """Draws the same suffixes."""
+        """Returns the given suffixes in turn."""
 
         def __init__(self, *suffixes: str) -> None:
             self.suffixes = list(suffixes)

@@ -1,4 +1,4 @@
-"""Custom objects in the verbs: what is stored is complete, and answered as it is."""
+"""Custom objects in the verbs: stored objects are complete and returned unchanged."""
 
 from collections.abc import AsyncIterator
 from typing import Any

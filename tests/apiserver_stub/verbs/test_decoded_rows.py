@@ -1,4 +1,4 @@
-"""Objects that were written last, whose trees are at hand: nobody can tell, but by the time that takes."""
+"""The cache of decoded objects: no difference is visible to clients."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of the rows whose bytes were read."""
+    """The keys of the rows that were decoded."""
     keys: list[str] = []
 
     def noting(kind: Any, data: bytes) -> Any:
@@ -95,6 +95,6 @@ async def test_cache_is_limited_in_entries_and_object_size(api: Any) -> None:
 
 
 def row(name: str, text: str = "") -> Row:
-    """A row as it is stored at revision 1."""
+    """A stored row at revision 1."""
     tree = {"metadata": {"name": name, "resourceVersion": "1"}, "data": {"x": text}}
     return Row("configmaps", name, 1, json.dumps(tree).encode())

@@ -1,4 +1,4 @@
-"""Deletion in two phases (API concepts, States and transitions), one by one and by collection."""
+"""Deletion in two phases (API concepts, States and transitions), of single objects and collections."""
 
 import asyncio
 from typing import Any
@@ -141,7 +141,7 @@ async def test_all_problems_are_reported_together(api) -> None:
 
 
 async def test_body_options_take_precedence_over_query(api) -> None:
-    """What a body leaves out is not looked for in the query, as clients know it; but a dry run is always one."""
+    """Options missing in the body are not read from the query, as clients expect; but a dry run in the query counts."""
     await api.config("a")
     assert (await api.delete(f"{CONFIGS}/a?dryRun=All&propagationPolicy=Foreground", {}))["kind"] == "Status"
     assert not await is_gone(api, f"{CONFIGS}/a")
@@ -157,7 +157,7 @@ async def test_delete_options_are_accepted_in_several_groups(api, version: str) 
 
 
 async def test_job_orphans_dependents_by_default_with_a_warning(api) -> None:
-    """The default of a kind holds where neither the request nor the object says anything."""
+    """The default of a kind applies if neither the request nor the object has a policy."""
     await api.post(JOBS, job())
     answer = await api("DELETE", f"{JOBS}/j?dryRun=All")
     assert answer.tree["metadata"]["finalizers"] == ["orphan"]
@@ -178,7 +178,7 @@ async def test_status_202_only_for_orphan_dependents_false(api) -> None:
 
 @pytest.mark.virtual
 async def test_pod_without_grace_is_deleted_with_deletion_marks(api) -> None:
-    """Pending on no node, or forced: gone at once; watchers see that it was deleted, not only that it vanished."""
+    """Pending on no node, or forced: deleted at once; watchers see the deletion marks, not only the removal."""
     await running_pod(api, "p")
     forced = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
     await running_pod(api, "q", nodeName="")
@@ -291,7 +291,7 @@ async def test_collection_is_deleted_by_selector(api) -> None:
     [([], []), ([10] * 150, [64, 64, 22]), ([1 << 20] * 10, [4, 4, 2]), ([5 << 20, 1, 5 << 20, 1], [1, 2, 1])],
 )
 def test_large_objects_are_deleted_in_small_batches(sizes: list[int], expected: list[int]) -> None:
-    """All of a batch are read and written before anybody else has a turn."""
+    """All objects of a batch are read and written before the loop runs anything else."""
     rows = [Row("configmaps", f"default/{n}", 1, bytes(size)) for n, size in enumerate(sizes)]
     assert [len(batch) for batch in batches(rows, 64)] == expected
     rows = [CorruptRow("configmaps", f"default/{n}", 1, bytes(size)) for n, size in enumerate(sizes)]
@@ -311,8 +311,9 @@ async def test_limit_deletes_collection_in_chunks(api) -> None:
 
 
 async def test_deleted_collection_is_returned_as_list(api) -> None:
-    """A real server answers `ConfigMapList` with the objects as they were, `metadata.continue` when there is a limit,
-    an empty list when nothing is selected, and shows it as any list.
+    """kube-apiserver returns a `ConfigMapList` with the objects before deletion, `metadata.continue` when there is a
+    limit,
+    an empty list when nothing is selected, and in any list representation.
     """
     made = [await api.config(f"a{n}", x="1") for n in range(3)]
     first = await api.delete(f"{CONFIGS}?limit=2&labelSelector=x", {"propagationPolicy": "Foreground"})
@@ -335,7 +336,7 @@ async def test_dry_run_lists_objects_to_delete(api) -> None:
 
 
 async def test_delete_success_has_no_code(api) -> None:
-    """A real server: `{"status": "Success", "details": {"name", "kind" (the resource), "uid"}}`, and nothing more."""
+    """kube-apiserver: `{"status": "Success", "details": {"name", "kind" (the resource), "uid"}}`, and nothing more."""
     made = await api.config("a")
     assert await api.delete(f"{CONFIGS}/a") == {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -345,7 +346,7 @@ async def test_delete_success_has_no_code(api) -> None:
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
 async def test_failed_precondition_names_the_kind(api, deployment, field: str) -> None:
-    """A real server has the kind in `details.kind`, where other conflicts have the resource."""
+    """kube-apiserver has the kind in `details.kind`, where other conflicts have the resource."""
     url = "/apis/apps/v1/namespaces/default/deployments"
     await api.post(url, deployment())
     with pytest.raises(errors.Conflict) as refusal:

@@ -1,4 +1,6 @@
-"""What a delete request makes of an object, as a table and against a model (API concepts, States and transitions)."""
+"""The effect of a delete request on an object, as a table and against a model (API concepts, States
+and transitions).
+"""
 
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -100,7 +102,7 @@ def test_deletion_by_grace_finalizers_and_policy(
     ],
 )
 def test_kind_with_spec_finalizers_is_marked_first(metadata: Tree, held: list[str], expected: Any) -> None:
-    """API concepts, States and transitions, rule 2: what is in a namespace goes before the namespace does."""
+    """API concepts, States and transitions, rule 2: the content of a namespace is deleted before the namespace."""
     tree: Tree = {"metadata": deepcopy(metadata), "spec": {"finalizers": held}}
     assert begin_deletion(tree, APART, NOW, None, "Foreground" if held and metadata else None) is expected[0]
     assert tree["metadata"] == (metadata if expected[1] == AS_IT_IS else expected[1])
@@ -120,9 +122,9 @@ def test_propagation_preserves_other_finalizers(before: list[str], usual: str, p
 
 
 class Deletion(RuleBasedStateMachine):
-    """One object of a kind with grace, from its creation to its end, beside a model that only counts.
+    """One object of a kind with grace, from its creation to its end, beside a simple model.
 
-    The model: when the deletion is due, measured from the first request, and what still holds the object.
+    The model: when the deletion is due, measured from the first request, and which finalizers hold the object.
     """
 
     def __init__(self) -> None:

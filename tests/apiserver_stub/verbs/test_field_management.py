@@ -1,4 +1,4 @@
-"""The record of owners through the verbs: who is recorded for what, and when the record changes."""
+"""Managed fields through the verbs: recorded owners, and when they change."""
 
 import asyncio
 import copy
@@ -126,7 +126,7 @@ async def test_unchanged_managed_fields_are_preserved(api, apply, record: str) -
 
 
 async def test_client_may_write_managed_fields(api, apply) -> None:
-    """As kubectl does to turn what it applied on its own side into what the server applies."""
+    """As kubectl does to migrate client-side applied fields to server-side apply."""
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
     (entry,) = made["metadata"]["managedFields"]
     renamed = [{**entry, "manager": "other"}]
@@ -173,7 +173,7 @@ async def test_new_object_keeps_owners_of_absent_fields(api, deployment, brought
 
 
 async def test_restored_object_keeps_owner_of_its_status(api, deployment) -> None:
-    """As restore tools send it; the status itself is dropped by both servers."""
+    """As restore tools send it; both servers drop the status itself."""
     tree = {**deployment(), "status": {"replicas": 1}}
     status = _entry("Update", {"f:status": {"f:replicas": {}}}, subresource="status")
     tree["metadata"]["managedFields"] = [status]

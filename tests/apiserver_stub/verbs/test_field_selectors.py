@@ -1,4 +1,4 @@
-"""Field selectors with list and watch, and what they may not name (API concepts, Watching)."""
+"""Field selectors with list and watch, and rejected fields (API concepts, Watching)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the server makes of objects of single kinds when they are written."""
+"""Kinds with their own preparation on write."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Real manifests are in their normal form once they are written: writing back what was read changes nothing."""
+"""Real manifests: writing back what was read changes nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The verbs are generic: no kind is named in them."""
+"""The verbs are generic: their code names no kind."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Real manifests over protobuf: read as their JSON is, put back without a change, listed and watched."""
+"""Real manifests over protobuf: read like their JSON, written back unchanged, listed and watched."""
 
 import json
 from collections.abc import Iterator
@@ -20,9 +20,7 @@ def read(data: bytes) -> Any:
 
 
 def untyped(tree: Any) -> Any:
-    """An object as it is within another in protobuf, where its place alone tells its type, and a list without elements
-    is no list.
-    """
+    """An object as it is embedded in protobuf: without type, and without empty lists."""
     found = {name: value for name, value in tree.items() if name not in ("apiVersion", "kind")}
     if "status" in found:
         found["status"] = {name: value for name, value in found["status"].items() if value is not None}
@@ -73,7 +71,7 @@ async def test_objects_equal_their_json(api: Any, stored: list[str]) -> None:
 
 
 async def test_put_of_unchanged_object_changes_nothing(api: Any, stored: list[str]) -> None:
-    """As clients in Go update: what they did not touch comes back as they have read it."""
+    """As Go clients update: fields they did not touch are sent back as read."""
     for path in stored:
         await api.put(path, await api.get(path))
         whole = (await api("GET", path, accept=MEDIA_TYPE)).data

@@ -1,4 +1,4 @@
-"""Parameters of writes are judged alike however often, and beside which others, they come."""
+"""Parameters of writes are validated the same, however often and in whichever combination they come."""
 
 from itertools import product
 

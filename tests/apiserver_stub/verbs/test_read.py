@@ -1,4 +1,4 @@
-"""Get and list on a store: what each resource version promises (API concepts, Resource version semantics)."""
+"""Get and list on a store: semantics of resource versions (API concepts, Resource version semantics)."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ async def test_get_returns_latest_state_for_any_past_version(api) -> None:
 )
 @pytest.mark.parametrize("version", ["abc", "-1", "1.0", "99999999999999999999", "9" * 5000])
 async def test_malformed_resource_version_is_rejected(api, url: str, refusal: type[Exception], version: str) -> None:
-    """As kube-apiserver does it: only a list that asks for none is a bad request."""
+    """As in kube-apiserver: only a list with a malformed version is a bad request."""
     with pytest.raises(refusal, match="resourceVersion"):
         await api("GET", f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
 

@@ -1,5 +1,5 @@
-"""Services on a real store: what they are given, what they keep, what others can't have (API concepts, Dry-run, rule 4:
-ports and addresses assigned to Services).
+"""Services on a real store: allocated, preserved and rejected addresses and ports (API concepts, Dry-run, rule 4: ports
+and addresses assigned to Services).
 """
 
 import asyncio
@@ -222,7 +222,7 @@ async def test_allocations_are_known_after_restart() -> None:
 
 
 class FailingBackend(MemoryBackend):
-    """Writes nothing while it fails."""
+    """Fails to write while `failing` is set."""
 
     failing = False
 
@@ -254,9 +254,7 @@ async def test_failed_transaction_allocates_nothing(api, allocation) -> None:
 
 
 class TestManyNodePorts:
-    """A service may have as many node ports as the range has; each row is looked at a few times, not once for each
-    port.
-    """
+    """A service may have as many node ports as the range; each row is read a few times, not once for each port."""
 
     @pytest.fixture
     def allocation(self) -> Any:

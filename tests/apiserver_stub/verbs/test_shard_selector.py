@@ -1,4 +1,4 @@
-"""Shard selectors: what kube-apiserver 1.36 answered with the gate ShardedListAndWatch on."""
+"""Shard selectors: results of kube-apiserver 1.36 with the gate ShardedListAndWatch on."""
 
 import json
 from pathlib import Path

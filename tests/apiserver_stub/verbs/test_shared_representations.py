@@ -1,4 +1,4 @@
-"""An object is encoded once for every client that gets, lists or watches it in the same representation."""
+"""An object is encoded once for all clients that get, list or watch it in the same representation."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +14,7 @@ PARTIAL = f"{protobuf.MEDIA_TYPE};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 def cached_bytes(api, name: str, key: str = "default/a") -> bytes | None:
-    """The object as it was encoded."""
+    """The cached encoded object."""
     row = api.store.get("configmaps", key)
     found: bytes | None = api.representations.rows("configmaps", name).get(row)
     return found
@@ -54,7 +54,7 @@ async def test_get_list_and_watch_share_encoded_objects(api, accept: str, name: 
 
 @pytest.mark.parametrize("accept", [protobuf.MEDIA_TYPE, TABLE])
 async def test_large_objects_are_cached(api, accept: str) -> None:
-    """They are encoded in a thread, and handed to the cache by the loop."""
+    """They are encoded in a thread, and added to the cache on the loop."""
     name = TABLE_ROWS if accept == TABLE else "protobuf v1"
     for number in range(3):
         body: dict[str, Any] = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 300_000}}
@@ -71,7 +71,7 @@ async def test_large_objects_are_cached(api, accept: str) -> None:
 
 
 async def test_get_equals_list_in_converted_version(api) -> None:
-    """Of an object in a version that is not the stored one."""
+    """This holds for an object in a version that is not the stored one."""
     about = {"kind": "Pod", "name": "web", "namespace": "default"}
     await api.post("/api/v1/namespaces/default/events", {"metadata": {"name": "e"}, "involvedObject": about})
     url = "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -1,4 +1,4 @@
-"""Parts that an object shares with the stored one: a change is answered as if all of it were looked at."""
+"""Structural sharing with the stored object: a change gives the same answer as without sharing."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def reordered(value: Any) -> Any:
 
 
 def put(path: str, value: Any) -> Callable[[Tree], object]:
-    """Return the change that puts a value at a path; None removes it."""
+    """Return a change that sets the value at a path; None removes it."""
     *parents, last = path.split(".")
 
     def change(tree: Tree) -> None:

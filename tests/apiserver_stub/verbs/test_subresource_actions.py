@@ -1,5 +1,5 @@
-"""Subresources that are an act on their object, a part of it, or somebody else's to answer (API concepts, Terminology:
-a subresource is a URI path below a resource).
+"""Subresources that act on their object or are a part of it (API concepts, Terminology: a subresource is a URI path
+below a resource).
 """
 
 from base64 import b64encode

@@ -1,6 +1,4 @@
-"""Evictions on a real store: who may go, what a budget pays, what is refused and then changes nothing
-(API-initiated eviction).
-"""
+"""Evictions on a real store: charged budgets, and rejections that change nothing (API-initiated eviction)."""
 
 from typing import Any
 
@@ -22,7 +20,7 @@ def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
 
 
 async def create_running_pod(api, name: str = "p", **status: Any) -> dict[str, Any]:
-    """A pod that runs."""
+    """Create a running pod."""
     spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
     made = await api.post(PODS, {"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec})
     ran: dict[str, Any] = await api.put(f"{PODS}/{name}/status", made | {"status": RUNNING | status})
@@ -30,7 +28,7 @@ async def create_running_pod(api, name: str = "p", **status: Any) -> dict[str, A
 
 
 async def create_budget(api, allowed: int, name: str = "b", **status: Any) -> None:
-    """A budget that its controller has looked at."""
+    """Create a budget with an observed status."""
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     made = await api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
     seen = {"disruptionsAllowed": allowed, "observedGeneration": made["metadata"]["generation"], "currentHealthy": 1,
@@ -44,7 +42,7 @@ async def budget_status(api) -> tuple[int, list[str]]:
 
 
 async def test_eviction_and_binding_return_201_without_object(api) -> None:
-    """A real server answers evictions and bindings so, and says nothing of the pod."""
+    """kube-apiserver answers evictions and bindings like this, without the pod."""
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     bound = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
@@ -54,7 +52,7 @@ async def test_eviction_and_binding_return_201_without_object(api) -> None:
 
 
 async def test_v1beta1_eviction_is_accepted(api) -> None:
-    """A real server takes `policy/v1beta1`, which older clients send, and no version that never was."""
+    """kube-apiserver accepts `policy/v1beta1`, which older clients send, and no unknown version."""
     await create_running_pod(api)
     body = eviction() | {"apiVersion": "policy/v1beta1"}
     assert (await api("POST", f"{PODS}/p/eviction?dryRun=All", body)).status == 201
@@ -86,7 +84,7 @@ def disrupted(status: str) -> dict[str, Any]:
 async def test_evicted_pod_has_disruption_target_condition(
     api, before: dict[str, Any] | None, since_then: bool
 ) -> None:
-    """As a real server answers; job controllers tell evictions from failures by that."""
+    """As in kube-apiserver; job controllers distinguish evictions from failures by it."""
     ready = RUNNING["conditions"]
     await create_running_pod(api, conditions=[*([before] if before else []), *ready])
     await api.post(f"{PODS}/p/eviction", eviction())

@@ -1,4 +1,4 @@
-"""The scale of an object."""
+"""The scale subresource."""
 
 from typing import Any
 

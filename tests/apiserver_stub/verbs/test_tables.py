@@ -1,4 +1,4 @@
-"""Tables of what is stored: lists and watches share the rows, and tell how long ago things were when they tell it."""
+"""Tables of stored objects: lists and watches share rows and show current ages."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Configurations that leave their object as it was, and come again."""
+"""Repeated configurations that leave their object unchanged."""
 
 import threading
 from typing import Any
@@ -15,7 +15,7 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture
 def decoded_managers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The managers whose configurations were read."""
+    """The managers whose configurations were decoded."""
     managers: list[str] = []
     usual = verb._application
 
@@ -29,7 +29,7 @@ def decoded_managers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 async def applied(apply: Any, deployment: Any, decoded_managers: list[str]) -> Any:
-    """A deployment that was applied in vain."""
+    """A deployment after a repeated apply."""
     for _ in range(2):
         found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
     decoded_managers.clear()
@@ -96,7 +96,7 @@ async def test_changing_dry_run_is_evaluated_each_time(apply: Any, deployment: A
 async def test_large_unchanged_object_is_noted_on_the_loop(
     apply: Any, deployment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large configuration is merged in the thread, but only the loop changes what all requests share."""
+    """A large configuration is merged in the thread, but only the loop changes shared state."""
     threads: list[threading.Thread] = []
     usual = UnchangedObjects.note
 

@@ -1,4 +1,4 @@
-"""Updates and patches: preconditions, what belongs to whom, and that nothing is written when nothing changes."""
+"""Updates and patches: preconditions, server-set fields, and unchanged objects."""
 
 import asyncio
 import copy
@@ -131,7 +131,7 @@ async def test_cluster_scoped_objects_drop_the_namespace(api) -> None:
     ],
 )
 async def test_patch_cannot_remove_type_or_metadata(api, patch: Any, merged: Any, strategic: Any) -> None:
-    """A type that is taken away comes back; a strategic merge patch gives no other."""
+    """A removed type is restored; a strategic merge patch cannot set another one."""
     made = await api.config("a")
     for form, refusal in (("merge-patch", merged), ("strategic-merge-patch", strategic)):
         if refusal is None:

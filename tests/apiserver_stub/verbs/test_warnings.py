@@ -1,4 +1,4 @@
-"""Writers are warned of deprecated fields, and everybody of deprecated kinds."""
+"""Warnings for deprecated fields, and for all requests of deprecated kinds."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
 async def test_duplicate_owner_references_are_stored_once_with_warning(api) -> None:
-    """A real server drops the entries that are equal in all fields, keeps the order, and names the uids."""
+    """kube-apiserver drops the entries that are equal in all fields, keeps the order, and names the uids."""
     owners = [{**OWNER, "name": "z"}, OWNER, {**OWNER, "uid": "2"}, OWNER, {**OWNER, "controller": False}]
     kept = [owner for index, owner in enumerate(owners) if index != 3]
     (warning,) = await _warned(api, "POST", CONFIGS, {"metadata": {"name": "a", "ownerReferences": owners}})

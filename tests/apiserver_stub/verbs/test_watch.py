@@ -1,4 +1,4 @@
-"""Watches: where they begin, what they select, how they end (API concepts, Watching and Streaming lists)."""
+"""Watches: where they start, what they select, how they end (API concepts, Watching and Streaming lists)."""
 
 import json
 from collections.abc import AsyncIterator

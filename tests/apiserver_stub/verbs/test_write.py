@@ -1,4 +1,4 @@
-"""The one function that writes: the order of its steps, what admission is shown, and that nobody's change is lost."""
+"""The function that writes: the order of its steps, what admission sees, and that no update is lost."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def rules_for_all(plugin: Admit) -> list[Rule]:
 
 @pytest.fixture
 def admit(api) -> Callable[..., None]:
-    """Ask these plugins about everything from now on, by phase."""
+    """Set the admission plugins by phase, for all requests."""
 
     def ask(more: Any = None, **phases: Admit) -> None:
         admission = Admission.of(**{phase: rules_for_all(plugin) for phase, plugin in phases.items()})
@@ -50,7 +50,7 @@ def pod(name: str = "p", **metadata: Any) -> dict[str, Any]:
 
 
 class RecordingPlugin:
-    """A plugin that remembers what it was shown, as it was."""
+    """A plugin that records copies of what it sees."""
 
     def __init__(self) -> None:
         self.seen: list[Attributes] = []
@@ -352,7 +352,7 @@ def test_concurrent_writers_never_lose_an_update(kinds: ResourceRegistry) -> Non
 
 
 async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
-    """Make all changes at once; each is found in the end, and each version was answered to one writer only."""
+    """Make all changes at once; each is found in the end, and each version was returned to one writer only."""
     async with _slow_admission_api(kinds) as api:
         await api.config("a")
         tasks = [_change(api, how, f"key{number}", begin, think) for number, (how, begin, think) in enumerate(changes)]
@@ -365,7 +365,7 @@ async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
 
 @asynccontextmanager
 async def _slow_admission_api(kinds: ResourceRegistry) -> AsyncIterator[Api]:
-    """Verbs whose admission takes as many seconds as a parameter of the request says."""
+    """Verbs whose admission takes as many seconds as a parameter of the request."""
 
     async def think(attributes: Attributes) -> None:
         await asyncio.sleep(int(attributes.options.get("think", 0)))
@@ -396,7 +396,7 @@ async def _change(api: Api, how: str, key: str, begin: int, think: int) -> str:
 
 
 async def _put(api: Api, url: str, key: str) -> dict[str, Any]:
-    """Read, change and put, again until nobody was faster."""
+    """Read, change and put, repeated on conflict."""
     while True:
         read = await api.get(f"{CONFIGS}/a")
         try:

@@ -1,4 +1,4 @@
-"""The watch cache: transactions, their order, and writes that wait, fail or go away."""
+"""The watch cache: transactions, their order, and writes that wait, fail or are canceled."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""The past that a watch cache can read, across restarts and compaction."""
+"""The history that a watch cache can read, across restarts and compaction."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The window of recent changes: bounded by time, count and bytes."""
+"""The window of recent changes: limited by time, count and bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""For any writes of rows of two versions, a watch that converts tells what one of rows of one version would tell."""
+"""For any writes of rows of two versions, a converting watch equals a watch of rows of one version."""
 
 import asyncio
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ SELECTIONS = st.builds(
 
 
 class ColorConverter:
-    """Rows of the old version say the length of their colour's name; it takes its time to find out the colour."""
+    """Rows of the old version have the length of the color's name; the conversion takes time."""
 
     def is_served(self, row: Row) -> bool:
         return "length" not in row.labels
@@ -79,7 +79,7 @@ def test_converted_watch_equals_unconverted_watch(
 async def _received(
     writes: list[Any], selection: dict[str, Any], begin: int, resume: bool, converting: bool
 ) -> list[bytes]:
-    """The events of a watch from write number `begin` on; with `resume` only of changes."""
+    """The events of a watch from write number `begin` on; with `resume`, only changes."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()))
     await store.start()
     hub = Hub(store, RepresentationCache(store))

@@ -1,4 +1,4 @@
-"""An index of a field finds what a look at every row finds, whatever changes while it grows and afterwards."""
+"""A field index agrees with a full scan, whatever changes while it is built and afterwards."""
 
 import json
 from collections.abc import Callable

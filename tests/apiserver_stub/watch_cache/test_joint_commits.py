@@ -1,4 +1,4 @@
-"""Commits that amend one row: made together, each as if it were alone."""
+"""Commits that amend one row: made together, each with its own result."""
 
 import asyncio
 import json

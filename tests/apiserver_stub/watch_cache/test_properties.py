@@ -1,4 +1,4 @@
-"""For any writes and any selector: what a watcher was told amounts to what a list shows, wherever it began."""
+"""For any writes and selector, the events of a watch add up to the result of a list."""
 
 import asyncio
 import json
@@ -87,7 +87,7 @@ def _selected(store: WatchCache, selection: dict[str, Any]) -> dict[str, str]:
 
 
 async def _follow(stream: WatchStream, state: dict[str, str]) -> None:
-    """Play the events into `state`; each must be possible where it comes, and revisions only rise."""
+    """Apply the events to `state`; each must be valid there, and revisions only increase."""
     reached = 0
     try:
         async with asyncio.timeout(1):
@@ -123,8 +123,9 @@ def test_start_during_writes_equals_list_and_watch(
 
 
 class _JumpingBackend(MemoryBackend):
-    """A log that finds out, when all of it is read, that history begins `jump` behind its end; with `leaves` what is
-    useless cannot be removed.
+    """A backend that reports, after its replay, that history begins `jump` after its end; with `leaves`, obsolete
+    records
+    cannot be removed.
     """
 
     jump = 0
@@ -159,7 +160,7 @@ async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, ju
 
 
 async def _started(log: _JumpingBackend, opened_before: bool) -> Any:
-    """Return all that a cache knows that is started on a log."""
+    """Return the state of a cache started on a log."""
     storage = EmbeddedStorage(log, StorageRules(lambda data: "bad" if data == b"bad" else ""))
     if opened_before:
         await storage.open()
@@ -174,7 +175,7 @@ async def _started(log: _JumpingBackend, opened_before: bool) -> Any:
 
 
 def _known(store: WatchCache, resource: str) -> Any:
-    """Return rows and changes of a resource, and where its history begins."""
+    """Return rows and changes of a resource, and the start of its history."""
     window = store.history(resource)
     changes = [
         (_described(change.row), _described(change.before), change.deleted) for change in window.since(window.first)

@@ -1,4 +1,4 @@
-"""Watches that speak to a sink at once, and to their reader of the rest, in virtual time."""
+"""Watches that push to a sink at once and leave the rest to their reader, in virtual time."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ LOWER = EventEncoder("lower", frame=lambda kind, data: PLAIN.event(kind.lower(),
 
 
 class Pushed(WatchReader):
-    """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
+    """The chunks pushed to a sink and those read; the reader gets an empty chunk when it should check the sink."""
 
     def __init__(self, stream: WatchStream) -> None:
         super().__init__(stream)
@@ -69,7 +69,7 @@ async def test_pushed_events_are_immediate_and_reader_gets_rest(cluster: Cluster
 
 
 class PushedBookmarks(Pushed):
-    """What a stream has said to a sink for bookmarks, apart from what it has said to its reader."""
+    """The bookmarks pushed to a sink, separate from the chunks of the reader."""
 
     def __init__(self, stream: WatchStream) -> None:
         WatchReader.__init__(self, stream)

@@ -1,4 +1,4 @@
-"""A cache whose watch of the storage breaks off goes on, and becomes what the storage is, whatever was lost."""
+"""A cache whose watch of the storage breaks resumes and catches up, whatever was lost."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def rows(cache: WatchCache, resource: str = "pods") -> dict[str, int]:
 
 
 class InterruptibleStorage(LaggingStorage):
-    """A view that can be out of reach, or show what was before; notes when it is asked for all rows, or a watch."""
+    """A view that can be unreachable, or show an older state; records lists and watches."""
 
     reachable = True
     shows: Callable[[Listing], Listing] = staticmethod(lambda listing: listing)
@@ -67,7 +67,7 @@ class InterruptibleStorage(LaggingStorage):
 
 
 class CachePair(NamedTuple):
-    """A cache, another whose watch breaks off, and what is between it and the storage."""
+    """A cache, another whose watch can break, and the view between it and the storage."""
 
     one: WatchCache
     other: WatchCache
@@ -75,7 +75,7 @@ class CachePair(NamedTuple):
     hub: Hub
 
     async def lose(self) -> None:
-        """Have the storage forget what the other has not heard of."""
+        """Compact the storage beyond what the other cache has seen."""
         await self.one.storage.compact(self.one.revision)
 
 
@@ -94,7 +94,7 @@ async def two() -> AsyncIterator[CachePair]:
 
 
 class RecordedWatch:
-    """What a watch of the broken cache has told."""
+    """The events of a watch of the interrupted cache."""
 
     def __init__(self, hub: Hub, start: int, resource: str = "pods", trigger: tuple[str, str] | None = None) -> None:
         self.stream = hub.open(resource, "v1", "Pod", WatchOptions(start=start, trigger=trigger))
@@ -162,7 +162,7 @@ async def test_watch_that_cannot_resume_relists_and_diffs(two: CachePair) -> Non
 
 
 async def test_watch_cannot_start_within_lost_history(two: CachePair) -> None:
-    """Not every change is known there: who begins with one of those that are might miss another."""
+    """Not every change is known there: a watch from a known revision could miss another one."""
     for key in "abc":
         await two.one.commit(put(key))
     two.broken.cut()
@@ -187,7 +187,7 @@ async def test_watch_cannot_start_within_lost_history(two: CachePair) -> None:
 
 
 async def test_watch_of_lost_revision_restarts_and_others_continue(two: CachePair) -> None:
-    """As when a storage was restored from an earlier copy, and its revisions were raised."""
+    """As after a restore from an earlier copy with raised revisions."""
     await two.one.commit(put("a"))
     await two.one.commit(put("n", resource="nodes"))
     await two.one.commit(put("a", 2, "lost"))

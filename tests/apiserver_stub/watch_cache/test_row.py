@@ -1,4 +1,4 @@
-"""What selectors see of a row."""
+"""What selectors read of a row."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Objects held in pieces are the same objects, and similar ones share most of their bytes."""
+"""Objects held in pieces are unchanged, and similar ones share most of their bytes."""
 
 import asyncio
 import json
@@ -38,14 +38,14 @@ def pod(name: str, node: str = "node-1", image: str = "web", **more: object) -> 
 
 
 def held(objects: Iterable[tuple[bytes, ...] | None]) -> int:
-    """Return how many bytes all of the pieces have, each counted once."""
+    """Return the total bytes of all pieces, each counted once."""
     pieces = {id(piece): len(piece) for parts in objects if parts for piece in parts}
     return sum(pieces.values())
 
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[bytes]:
-    """Objects of a few shapes, whose values are anything."""
+    """Objects of a few shapes with any values."""
     made = []
     for shape in draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=30)):
         tree = {"shape": shape * 20, "a": draw(WORDS), "fixed": {"x" * 30: shape, "y": "z" * 90}, "b": draw(WORDS)}

@@ -1,4 +1,4 @@
-"""Two servers' caches of one storage: nothing that one relies on is a promise within its process."""
+"""The caches of two servers on one storage: no guarantee depends on a single process."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def ready() -> None:
 
 
 class CachePair(NamedTuple):
-    """A cache, another that may be late, and what they are copies of."""
+    """A cache, another that can be late, and their storage."""
 
     one: WatchCache
     other: WatchCache
@@ -143,7 +143,7 @@ async def test_consistent_read_sees_writes_of_other_server(two: CachePair) -> No
 
 
 async def test_write_is_pending_until_visible_in_own_cache(two: CachePair) -> None:
-    """Until it is visible here it counts as pending, for those who write the same row here and who allocate."""
+    """Until it is visible here it counts as pending, for writers of the same row and for allocation."""
     two.late.held = True
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(two.other.commit(put("a")))

@@ -1,4 +1,4 @@
-"""What a watcher is told, in virtual time: events, transitions, initial state, bookmarks, and every way to end."""
+"""Watches in virtual time: events, transitions, initial state, bookmarks, and every way to end."""
 
 import asyncio
 import json
@@ -305,7 +305,7 @@ async def test_long_backlog_yields_to_the_event_loop(cluster: Cluster) -> None:
 
 
 def upper(converted: list[bytes]) -> EventEncoder:
-    """A representation that notes its work."""
+    """A representation that records its calls."""
 
     def convert(data: bytes) -> bytes:
         converted.append(data)

@@ -1,4 +1,4 @@
-"""Watches that select: who is woken by what, and what they are told, in virtual time."""
+"""Selective watches: what wakes them, and their events, in virtual time."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ def on_node(node: str) -> dict[str, Any]:
 
 
 def count_looks(seen: WatchReader, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return a list that grows whenever the watcher of a stream looks for something to say."""
+    """Return a list that grows whenever the watcher of a stream is polled."""
     looks: list[float] = []
     watcher = seen.stream._watcher
     take = watcher.take

@@ -1,4 +1,4 @@
-"""A store with a hub, and what its watches say."""
+"""A store with a hub, and readers of its watches."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ class Cluster:
 
 
 class WatchReader:
-    """What a stream has said so far."""
+    """The chunks and events of a stream so far."""
 
     def __init__(self, stream: WatchStream) -> None:
         self.stream = stream
@@ -68,7 +68,7 @@ class WatchReader:
 
     @property
     def short(self) -> list[str]:
-        """Like `ADDED a 5`."""
+        """Events in the form `ADDED a 5`."""
         return [
             f"{event['type']} {event['object']['metadata'].get('name', '-')} "
             f"{event['object']['metadata'].get('resourceVersion', '-')}"

@@ -1,4 +1,4 @@
-"""Calls of webhooks over TLS on loopback: what is sent, what comes of answers, and what is bounded."""
+"""Webhook calls over TLS on loopback: requests, answers and limits."""
 
 import asyncio
 import json

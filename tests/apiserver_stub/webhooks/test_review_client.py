@@ -1,4 +1,4 @@
-"""Questions to the server of a kubeconfig file: what is sent, what is asked for again, and what is bounded."""
+"""Requests to the server of a kubeconfig file: content, retries and limits."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ Open = Callable[..., ReviewWebhook]
 
 @pytest.fixture
 async def opened(hook: Webhook) -> AsyncIterator[Open]:
-    """Opens webhooks, whose attempts are noted in `seen`."""
+    """Open webhook clients, whose attempts are recorded in `seen`."""
     every: list[ReviewWebhook] = []
 
     def open_one(file: str = "", limits: ReviewLimits = LIMITS, **more: Any) -> ReviewWebhook:

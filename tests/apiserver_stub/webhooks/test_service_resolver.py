@@ -1,4 +1,4 @@
-"""How a service that somebody names becomes an address to connect to."""
+"""How a service resolves to an address."""
 
 from collections.abc import AsyncIterator
 from typing import Any

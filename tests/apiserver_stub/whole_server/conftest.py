@@ -1,4 +1,4 @@
-"""A whole server in this process, on a log that outlives it, and an administrator who asks it."""
+"""A whole server in this process, on a log that outlives it, and an administrator as its client."""
 
 import asyncio
 import inspect
@@ -57,12 +57,12 @@ class Api:
 
 @pytest.fixture
 def admin_of() -> Callable[[ApiServer], Api]:
-    """Speaks to a server that was started elsewhere."""
+    """Return an administrator of a server that was started elsewhere."""
     return Api
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have the tests of a module on all the `STORAGES` that it names, unless `--storage` names one."""
+    """Run the tests of a module on all its `STORAGES`, unless `--storage` names one."""
     storages = getattr(metafunc.module, "STORAGES", ())
     if storages and "started" in metafunc.fixturenames and metafunc.config.getoption("--storage") == "memory":
         metafunc.parametrize("storage", storages, indirect=True)
@@ -70,13 +70,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def storage(request: pytest.FixtureRequest) -> str:
-    """Where objects are kept, as `--storage` has it."""
+    """The kind of storage, from `--storage`."""
     return str(getattr(request, "param", request.config.getoption("--storage")))
 
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest, storage: str) -> MemoryBackend:
-    """The log, as `--storage` wants it where tests do not break it."""
+    """The backend, by `--storage` unless the test makes it fail."""
     return MemoryBackend() if breaks(request) else new_backend(storage)
 
 
@@ -85,15 +85,15 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 
 def breaks(request: pytest.FixtureRequest) -> bool:
-    """Tell whether a test breaks the log of the built-in storage."""
+    """Return whether a test makes the backend of the embedded storage fail."""
     return bool(_BREAK & set(request.fixturenames)) or "backend" in inspect.signature(request.function).parameters
 
 
 @pytest.fixture
 def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str) -> Started:
-    """Starts servers; those on an empty store begin with what the first such has left there at its start. With
-    `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log, and with
-    `--storage=workers` servers are several.
+    """Starts servers; on an empty store they begin with the objects that the first one created at its start. With
+    `--storage=etcd`, in real time, the store is in an etcd unless the test makes its backend fail; with
+    `--storage=workers` the server has several workers.
     """
     is_broken = breaks(request)
     in_etcd = storage == "etcd" and not is_broken

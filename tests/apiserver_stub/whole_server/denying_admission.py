@@ -1,4 +1,4 @@
-"""Configurations of admission that refuse, for tests of whole servers."""
+"""Admission configurations that deny requests, for tests of whole servers."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
 async def add_unreachable_webhook(api: Any, kind: str, operation: str, resource: str) -> None:
-    """Have a webhook that nobody serves asked, by a configuration of that kind."""
+    """Configure an unreachable webhook of that kind."""
     hook = {
         "name": "hook.example.org",
         "admissionReviewVersions": ["v1"],

@@ -1,4 +1,4 @@
-"""A server of others over TLS on loopback that hangs, lies, dies and comes back."""
+"""A server over TLS on loopback that can hang, answer wrongly, die and recover."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ FAULTS = ("hang", "drip", "megabytes", "no HTTP", "reset", "refuse", *LIES)
 
 
 class Endpoint:
-    """Answers as `answer` says while it is `WELL`, and else as one of `FAULTS`; counts connections and bytes."""
+    """Answers with `answer` while it is `WELL`, else with one of `FAULTS`; counts connections and bytes."""
 
     def __init__(self, folder: Path, name: str, answer: Answer) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class Endpoint:
 
     @property
     def kubeconfig(self) -> str:
-        """A file that leads here."""
+        """A kubeconfig file for this endpoint."""
         server = {"server": self.url, "certificate-authority-data": b64encode(self.ca.encode()).decode()}
         tree = {
             "clusters": [{"name": "c", "cluster": server}],
@@ -85,7 +85,7 @@ class Endpoint:
         return str(self._kubeconfig)
 
     async def become(self, fault: str) -> None:
-        """Go wrong in another way from now on, or be well; who dies ends every connection."""
+        """Switch to another fault, or recover; some faults close every connection."""
         self.fault = fault
         if fault == "refuse":
             self._close()
@@ -94,7 +94,7 @@ class Endpoint:
             self.port = self._server.sockets[0].getsockname()[1]
 
     async def end(self) -> None:
-        """End whatever it does."""
+        """Stop the server and its connections."""
         self._close()
         if self._serving:
             await asyncio.wait(self._serving)
@@ -141,7 +141,7 @@ class Endpoint:
             await self._break(reader, writer)
 
     async def _break(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Do what is no answer; return never."""
+        """Behave as the fault says; never return."""
         if self.fault == "no HTTP":
             writer.write(b"\x16\x03\x01 what?\r\n\r\n")
             await writer.drain()

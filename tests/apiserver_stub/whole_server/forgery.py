@@ -1,4 +1,4 @@
-"""A server with somebody of each kind of credentials, and what an attacker may show it."""
+"""A server with users of each kind of credentials, and forged credentials against it."""
 
 import base64
 import hashlib
@@ -44,7 +44,7 @@ def root_of(pair: Any) -> str:
 def whoami(
     *headers: tuple[str, str], certificate: Certificate | None = None, query: tuple[tuple[str, str], ...] = ()
 ) -> Request:
-    """A question who one is, with these headers as they would come over a socket."""
+    """A SelfSubjectReview with these headers, as they come over a socket."""
     return Request("POST", WHO_AM_I, query, fold_headers(headers), b"{}", certificate, repeated_headers(headers))
 
 
@@ -53,7 +53,7 @@ def bearer(token: str) -> Request:
 
 
 class TargetServer:
-    """A server with somebody of each kind of credentials, and what an attacker knows of it."""
+    """A server with users of each kind of credentials, and what an attacker knows of it."""
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
@@ -68,7 +68,7 @@ class TargetServer:
         return found
 
     async def username(self, request: Request) -> str:
-        """The name that a request is let in by; empty for one that is not."""
+        """The authenticated user name; empty if the request is rejected."""
         answer = await self.server.handle(request)
         return json.loads(answer.body)["status"]["userInfo"]["username"] if answer.status == 201 else ""
 
@@ -77,7 +77,7 @@ class TargetServer:
         return str(answer["status"]["token"])
 
     def claims(self, **changed: Any) -> dict[str, Any]:
-        """Claims that would be good of the account `robot`; None leaves one out."""
+        """Valid claims of the account `robot`; None removes one."""
         now = int(time.time())
         account = {"name": "robot", "uid": self.account["metadata"]["uid"]}
         claims = {
@@ -88,7 +88,7 @@ class TargetServer:
         return {name: value for name, value in {**claims, **changed}.items() if value is not None}
 
     def signed(self, key: Any = SERVER_KEY, *, header: dict[str, Any] | None = None, **changed: Any) -> str:
-        """A token with these claims: of the server's key, as if it had signed it, or of another."""
+        """A token with these claims, signed with the server's key or with another."""
         return signed(json.dumps(self.claims(**changed)).encode(), {"alg": "ES256", "kid": KID, **(header or {})}, key)
 
 
@@ -125,7 +125,7 @@ AS_ADMIN = (("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters"))
 
 @asynccontextmanager
 async def start_target(tmp_path: Path) -> AsyncIterator[TargetServer]:
-    """A server with somebody of each kind of credentials."""
+    """Start a server with users of each kind of credentials."""
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     (tmp_path / "sa.key").write_bytes(SERVER_KEY.private_bytes(*form))
     (tmp_path / "proxies.pem").write_bytes(PROXY_CA.certificate)
@@ -160,7 +160,7 @@ async def request_of(row: Row, target: TargetServer) -> Request:
 
 
 async def accepted_rows(target: TargetServer, rows: Mapping[str, Row]) -> dict[str, str]:
-    """The names by which rows are let in."""
+    """The users of the rows that are authenticated, by row."""
     found = {}
     for row, shown in rows.items():
         request = await request_of(shown, target)

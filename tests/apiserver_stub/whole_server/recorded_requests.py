@@ -1,4 +1,4 @@
-"""Recorded requests on custom objects, played again on a server in this process, and compared in normal form."""
+"""Recorded requests, replayed on a server in this process and compared in normal form."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 def substituted(value: Any, captured: Mapping[str, Any]) -> Any:
-    """A value with what was captured before in its places."""
+    """A value with captured values inserted."""
     if isinstance(value, str):
         return re.sub(r"\$\{(\w+)\}", lambda found: str(captured[found[1]]), value)
     if isinstance(value, list):
@@ -26,7 +26,7 @@ def substituted(value: Any, captured: Mapping[str, Any]) -> Any:
 
 
 def normal(value: Any, key: str = "", *, managed: bool = False) -> Any:
-    """A value without what differs from run to run."""
+    """A value without parts that differ from run to run."""
     if isinstance(value, list):
         return [normal(one, managed=managed) for one in value]
     if isinstance(value, str):
@@ -63,7 +63,7 @@ def _without_ages(table: Any) -> Any:
 
 
 def at(value: Any, path: str) -> Any:
-    """What stands at a dotted path, None if nothing does."""
+    """The value at a dotted path, None if there is none."""
     for part in path.split("."):
         if isinstance(value, list):
             value = value[int(part)] if part.isdigit() and int(part) < len(value) else None
@@ -75,7 +75,7 @@ def at(value: Any, path: str) -> Any:
 
 
 def put(tree: Any, path: str, value: Any) -> None:
-    """Set what stands at a dotted path."""
+    """Set the value at a dotted path."""
     *parents, last = (part.replace("~", ".") for part in path.split("."))
     for name in parents:
         tree = tree.setdefault(name, {})
@@ -83,7 +83,7 @@ def put(tree: Any, path: str, value: Any) -> None:
 
 
 def outcome(step: Any, code: int, body: Any, warnings: list[str]) -> Any:
-    """What is compared of an answer."""
+    """The compared parts of an answer."""
     found: dict[str, Any] = {"code": code}
     if warnings:
         found["warnings"] = warnings
@@ -119,7 +119,7 @@ def _shown(step: Any, body: Any) -> Any:
 
 
 def difference(step: Any, found: Any, *, messages: bool = True) -> str:
-    """How an outcome differs from the recorded one; empty if it does not."""
+    """The difference between an outcome and the recorded one; empty if they are equal."""
     if step["code"] != found["code"]:
         return f"code {found['code']}, expected {step['code']}: {json.dumps(found)[:900]}"
     if "status" in step and _key(step["status"], messages) != _key(found.get("status", {}), messages):
@@ -133,7 +133,7 @@ def difference(step: Any, found: Any, *, messages: bool = True) -> str:
 
 
 def _in_order(value: Any) -> Any:
-    """A value with its managed fields in an order that does not depend on whether a second ended meanwhile."""
+    """A value with its managed fields in an order that does not depend on the clock."""
     if isinstance(value, dict):
         return {name: _in_order(one) for name, one in value.items()}
     if not isinstance(value, list):
@@ -156,7 +156,7 @@ def rows(name: str) -> list[Any]:
 
 
 async def play(api: Any, row: Any, run: str) -> list[str]:
-    """How the answers to the steps of a row differ from what was recorded."""
+    """The differences between the answers to the steps of a row and the recorded ones."""
     differences = []
     for number, recorded in enumerate(row["steps"]):
         step = substituted(recorded, {"RUN": run})

@@ -1,4 +1,4 @@
-"""Callers who go away at any moment: what they began happens whole or not at all, and watchers hear of it once."""
+"""Requests canceled at any moment: their writes are complete or absent, and watches see each once."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ async def start_and_cancel(api: ApiServer, chosen: random.Random, number: int) -
 
 
 async def events(api: ApiServer, version: str) -> list[Any]:
-    """Everything that has happened since `version`."""
+    """All events since `version`."""
     stop = ("watch", "1"), ("resourceVersion", version), ("timeoutSeconds", "1")
     stream = (await ask(api, "GET", CONFIGS, None, *stop)).body
     assert not isinstance(stream, bytes)

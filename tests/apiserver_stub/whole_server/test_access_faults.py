@@ -1,11 +1,13 @@
-"""A server whose callers and rights others decide about, while each of those others hangs, lies, dies and comes back.
+"""A server with external authenticators, authorizers and audit webhooks, each of which hangs, answers wrongly, dies and
+recovers.
 
-Whatever goes wrong:
-- who does not need the endpoint in trouble is answered as ever, and as fast;
-- nobody is let in who would not be if all were well;
-- each endpoint has a bounded number of connections, and no more of an answer is taken than is bounded;
-- metrics tell, and each event of the audit arrives or is counted as lost;
-- when the trouble is over, everybody is soon answered as before.
+Invariants:
+
+- callers who do not need the faulty endpoint are answered as usual, and as fast;
+- nobody is authorized who would not be without faults;
+- each endpoint has a limited number of connections, and a limited amount of an answer is read;
+- metrics count the failures, and each audit event arrives or is counted as lost;
+- soon after the fault, all callers are answered as before.
 """
 
 import asyncio
@@ -40,8 +42,9 @@ LARGEST_ANSWER = 10 << 20  # bytes of one, with what waits in sockets
 
 
 class Caller(NamedTuple):
-    """Somebody who reads a ConfigMap of a namespace: the answer while all is well, and while an endpoint that they
-    need is in trouble.
+    """A user who reads a ConfigMap of a namespace: the answer without faults, and the one while an endpoint that they
+    need
+    is faulty.
     """
 
     name: str
@@ -96,11 +99,11 @@ class Cluster:
             yield self
 
     async def ask(self, caller: Caller) -> int:
-        """The status that a caller gets."""
+        """The status of a caller's request."""
         return await self.get(caller.name, caller.namespace, "c")
 
     async def get(self, caller: str, namespace: str, name: str) -> int:
-        """The status that somebody gets who reads a ConfigMap."""
+        """The status of a request for a ConfigMap."""
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
         if caller == "admin":
             return (await self.server.handle(Request("GET", path, certificate=ADMIN))).status
@@ -174,7 +177,7 @@ class Cluster:
         return {"type": "Webhook", "name": name, "webhook": webhook}
 
     async def _fill(self) -> None:
-        """Make namespaces, ConfigMaps, and a role that lets the clerk, jane and the robot read them all."""
+        """Create namespaces, ConfigMaps, and a role with which the clerk, jane and the robot can read them all."""
         group = "rbac.authorization.k8s.io"
         rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
         subjects = [{"apiGroup": group, "kind": "User", "name": name} for name in ("clerk", "jane", "robot")]
@@ -219,14 +222,14 @@ def _document(kind: str, **fields: Any) -> str:
 
 @dataclass
 class Watcher:
-    """Has everybody come again and again, and holds the answers to what must hold."""
+    """Sends the requests of all callers repeatedly, and checks the answers."""
 
     cluster: Cluster
     waits: list[tuple[float, str, str]] = field(default_factory=list)
     """The seconds that callers waited who did not need the endpoint in trouble; who they were, and the trouble."""
 
     async def observe(self, trouble: str, seconds: float) -> None:
-        """Let all callers come once a second for so long, each at times of their own; wait for the last answer."""
+        """Send each caller's request once a second, at a random moment; wait for the last answer."""
         async with Tasks() as tasks:
             asked = [
                 tasks.start(self._once(caller, trouble, random_source().uniform(0, seconds)), name=caller.name)
@@ -238,7 +241,7 @@ class Watcher:
                 one.result()
 
     async def recovers(self) -> None:
-        """Return when everybody is answered as ever, which must be soon."""
+        """Return when all callers are answered as usual, which must be soon."""
         async with asyncio.timeout(RECOVERY):
             while True:
                 answers = await asyncio.gather(*map(self.cluster.ask, CALLERS))
@@ -261,7 +264,7 @@ class Watcher:
 
 
 def failures(cluster: Cluster, name: str) -> float:
-    """How often, or when, metrics have told that an endpoint could not be asked."""
+    """How often, or when, metrics reported a failed call of an endpoint."""
     match name:
         case "issuer":
             fetched = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds"
@@ -306,7 +309,7 @@ async def test_each_endpoint_fails_and_recovers(tmp_path: Path) -> None:
 async def test_hanging_authorizer_delays_others_at_most_one_timeout(
     tmp_path: Path,
 ) -> None:
-    """A request has its seat while the authorizer is asked, so that a flood can hold all seats of its level."""
+    """A request holds its seat while the authorizer is called, so that a flood can hold all seats of its level."""
     async with Cluster(tmp_path).running() as cluster, Tasks() as tasks:
         await cluster.endpoints[STRICT].become("hang")
         flood = [tasks.start(cluster.get("guard", "vault", f"c{number}"), name="flood") for number in range(1000)]

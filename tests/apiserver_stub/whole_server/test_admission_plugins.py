@@ -1,4 +1,4 @@
-"""Admission plugins as recorded from Kubernetes 1.36, by requests to a whole server that has no controllers."""
+"""Admission plugins as recorded from Kubernetes 1.36, on a whole server without controllers."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def _pairs(step: Any) -> list[str]:
 
 
 def _without_suffixes(value: Any) -> Any:
-    """A value with the names of volumes that were drawn made equal."""
+    """A value with equal generated volume names."""
     return json.loads(re.sub(r"kube-api-access-[a-z0-9]{5}\b", "kube-api-access-<rand>", json.dumps(value)))
 
 

@@ -1,4 +1,4 @@
-"""Admission webhooks as recorded from Kubernetes 1.36: what they are asked, and what becomes of requests."""
+"""Admission webhooks as recorded from Kubernetes 1.36: reviews and results."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "webhooks
 
 
 class Hooks:
-    """The webhooks of a row, by the names that their paths end in."""
+    """The webhooks of a row, by the last part of their path."""
 
     def __init__(self, hook: Webhook, answers: dict[str, Any]) -> None:
         hook.answer_request = self.answer
@@ -81,7 +81,7 @@ def _headers(step: Any) -> list[tuple[str, Any]]:
 
 
 def _seen(seen: Any) -> Any:
-    """What a webhook saw, but for what the credentials of callers add to their names and groups."""
+    """The review of a webhook, without what the credentials of callers add to their names and groups."""
     user = seen["review"]["request"]["userInfo"]
     seen["review"]["request"]["userInfo"] = {name: user[name] for name in ("username", "groups")}
     return seen
@@ -100,7 +100,7 @@ async def mutating(api: Any, hook: Webhook, *resources: str, group: str = "") ->
 
 
 def patched(*operations: Any) -> Any:
-    """What answers every review with a patch."""
+    """An answer that patches every reviewed object."""
     patch = {"patch": b64encode(json.dumps(operations).encode()).decode(), "patchType": "JSONPatch"}
 
     def answer(review: Any) -> Any:
@@ -111,7 +111,7 @@ def patched(*operations: Any) -> Any:
 
 
 async def test_fields_set_by_webhook_in_update_have_no_owner(started: Any, hook: Webhook) -> None:
-    """As recorded: the caller goes on owning what it sent, be it changed or not."""
+    """As recorded: the caller still owns the fields it sent, changed or not."""
     async with started() as api:
         await api.config("a")
         hook.answer = patched({"op": "add", "path": "/metadata/labels", "value": {"hook": "1"}})

@@ -1,4 +1,4 @@
-"""Cluster IPs and node ports are held once, whichever of two servers gives them, and come back when they are let go."""
+"""Cluster IPs and node ports are allocated once by either of two servers, and released."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Servers:
-    """Administrators of two servers on one storage, of which the second hears of everything late."""
+    """Administrators of two servers on one storage; the second sees changes late."""
 
     def __init__(self, servers: list[ApiServer], late: LaggingStorage, speak: Any) -> None:
         self.servers = servers
@@ -37,14 +37,14 @@ class Servers:
         self.apis = [speak(server) for server in servers]
 
     def rows(self) -> dict[str | int, str]:
-        """Who holds what, by the rows of the first server."""
+        """The owner of each allocation, by the rows of the first server."""
         store = self.servers[0].store
         ips = {row.key: f"{row.field('spec.parentRef.namespace')}/{row.field('spec.parentRef.name')}" for row in
                store.snapshot(ADDRESSES).items()}  # fmt: skip
         return {**ips, **{int(row.key): row.field("spec.service") for row in store.snapshot(NODE_PORTS).items()}}
 
     def services(self) -> dict[str | int, str]:
-        """Who holds what, by the services of the first server; fails if something is held twice."""
+        """The owner of each allocation, by the services of the first server; fails for duplicates."""
         held: dict[str | int, str] = {}
         for row in self.servers[0].store.snapshot("services").items():
             for item in items_of(row.data):

@@ -1,4 +1,4 @@
-"""Who is let in by a whole server, by flags: bootstrap tokens, tokens of secrets, and tokens that a webhook knows."""
+"""Authentication of a whole server by its flags: bootstrap tokens, secret tokens and a token webhook."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ SECRETS = "/api/v1/namespaces/{}/secrets"
 
 
 async def authenticated_user(api: Any, token: str) -> Any:
-    """The user whom a token names; the code of the refusal otherwise."""
+    """The user of a token, or the status code of a rejection."""
     headers = {"authorization": f"Bearer {token}"}
     answer = await api.server.handle(Request("POST", WHO_AM_I, (), headers, b"{}"))
     return json.loads(answer.body)["status"]["userInfo"] if answer.status == 201 else answer.status
@@ -106,7 +106,7 @@ OF_DEFAULT = SECRETS.format("default")
 
 
 class Signed:
-    """A server whose key is known, with an account whose token a secret holds."""
+    """A server with a known key, and an account with a token in a secret."""
 
     def __init__(self, folder: Path) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""A whole server that authorizes nodes, and by a webhook that hangs, lies, dies and comes back."""
+"""A whole server with the node authorizer, and with an authorization webhook that fails and recovers."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ async def status(api: Any, who: Certificate, path: str, method: str = "GET", bod
 
 
 def pod(name: str, node: str) -> Tree:
-    """A pod on a node that needs the secret of its name."""
+    """A pod on a node that uses the secret of the same name."""
     volume = {"name": "v", "secret": {"secretName": name}}
     spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
     return {"metadata": {"name": name}, "spec": spec}
@@ -70,7 +70,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 
 def configured(hook: Webhook, policy: str) -> str:
-    """The flag of a configuration whose webhook fails as a policy says, before RBAC."""
+    """The flag of a configuration with a webhook before RBAC, with a failure policy."""
     document = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AuthorizationConfiguration",
@@ -117,7 +117,7 @@ FAULTS: dict[str, Callable[[Tree], Any]] = {
 
 
 async def bind(api: Any, user: str) -> None:
-    """Let a user do everything, as far as RBAC is asked."""
+    """Allow a user everything in RBAC."""
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     role = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -158,7 +158,7 @@ async def test_webhook_going_down_and_up_is_handled(started: Started, hook: Webh
 
 
 async def test_many_requests_to_a_hanging_webhook_time_out(started: Started, hook: Webhook) -> None:
-    """They all end in time, and nobody else waits for them."""
+    """They all end in time, and other requests do not wait for them."""
     async with started(configured(hook, "Deny")) as api:
         hook.answer = lambda _: asyncio.sleep(60)
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""The objects that a real API server of 1.36 has made by the time it is ready; the answers are that one's."""
+"""Objects that kube-apiserver 1.36 has created by the time it is ready, as recorded."""
 
 from typing import Any
 

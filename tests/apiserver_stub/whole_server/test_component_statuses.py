@@ -1,4 +1,4 @@
-"""Component statuses are asked for, not stored."""
+"""Component statuses are computed on request, not stored."""
 
 from typing import Any
 

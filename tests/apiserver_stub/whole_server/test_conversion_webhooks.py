@@ -1,4 +1,4 @@
-"""A definition whose objects a webhook converts, on a whole server: what clients see, and what a broken one costs."""
+"""A definition with a conversion webhook on a whole server: results, and the effect of failures."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ async def api(started: Any, hook: Webhook) -> AsyncIterator[Any]:
 
 
 async def wait_for_code(api: Any, url: str, code: int) -> Any:
-    """What is read as soon as it is answered so."""
+    """Wait for a status code; return the answer."""
     for _ in range(500):
         answered, found = await api("GET", url)
         if answered == code:

@@ -1,4 +1,4 @@
-"""Objects the store holds but cannot read (API concepts, States and transitions, and Delete options)."""
+"""Objects that the store cannot read (API concepts, States and transitions, and Delete options)."""
 
 import json
 import sqlite3
@@ -25,7 +25,7 @@ SOUND = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u"
 
 
 async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken") -> None:
-    """Write over what the log holds of an object."""
+    """Overwrite the stored data of an object."""
     async for records in backend.replay():
         for record in records:
             if record.key == f"default/{name}":
@@ -34,7 +34,7 @@ async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken"
 
 @pytest.fixture
 async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
-    """A log with the objects a, b and c, of which b cannot be read; the latter as it was."""
+    """A log with the objects a, b and c, of which b is unreadable; returns b as it was."""
     async with started() as api:
         made = {name: await api.config(name, finalizers=["example.com/x"]) for name in "abc"}
     await corrupt(backend, "b")
@@ -91,7 +91,7 @@ async def test_unreadable_object_is_rejected_by_name(
 
 @pytest.mark.parametrize("query", ["", "?limit=2", "?labelSelector=x=y", "?fieldSelector=metadata.name=b"])
 async def test_list_with_unreadable_object_fails(started: Any, broken: Any, query: str) -> None:
-    """Without the gate the first is named, with it all of them as causes."""
+    """Without the gate the error names the first, with it all of them as causes."""
     async with started() as api:
         code, status = await api("GET", f"{CONFIGS}{query}")
         assert (code, status["reason"]) == (500, "InternalError")
@@ -142,7 +142,7 @@ async def test_number_of_reported_objects_is_limited(started: Any, backend: Memo
 
 @pytest.mark.virtual
 async def test_watch_ends_with_an_error(started: Any, broken: Any) -> None:
-    """Synthetic events of the state cannot be complete; events from now on can."""
+    """The initial state cannot be complete; later events can."""
     async with started() as api:
         events = await api.watch("timeoutSeconds=1")
         assert [event["type"] for event in events] == ["ERROR"]
@@ -154,7 +154,7 @@ async def test_watch_ends_with_an_error(started: Any, broken: Any) -> None:
 
 
 async def test_watch_from_before_the_corruption_is_expired(started: Any, broken: Any) -> None:
-    """Watching, rule 4: what cannot be told any more is 410, which every client knows how to go on from."""
+    """Watching, rule 4: lost events are a 410, which every client can handle."""
     async with started() as api:
         code, status = await api("GET", f"{CONFIGS}?watch=1&resourceVersion=1")
         assert (code, status["reason"]) == (410, "Expired")
@@ -180,7 +180,7 @@ async def test_unsafe_delete_removes_the_object(started: Any, broken: Any, backe
 
 @pytest.mark.virtual
 async def test_selective_watches_end_when_object_is_removed(started: Any, broken: Any) -> None:
-    """Nobody knows whether it was selected: the error makes them list again, which works now."""
+    """It is unknown whether it was selected: the error makes clients list again, which works now."""
     async with started(ON) as api:
         version = api.server.store.revision
         await api("DELETE", f"{CONFIGS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true")
@@ -274,7 +274,7 @@ async def test_namespace_deletion_continues_after_unsafe_delete(admin_of: Any) -
 
 @pytest.mark.parametrize("value", ["'not json'", "x'00ff'", "7", '\'{"kind":"ConfigMap"}\''])
 async def test_database_edited_by_hand_opens(admin_of: Any, tmp_path: Path, value: str) -> None:
-    """Found at the next start, in whatever form the bytes were put there."""
+    """The damage is found at the next start, in any form of data."""
     flags = FLAGS.parse((f"--data-dir={tmp_path}", "--advertise-address=192.0.2.1", ON))
     server = build(flags, Runtime("test"))
     await server.start()
@@ -293,7 +293,7 @@ async def test_database_edited_by_hand_opens(admin_of: Any, tmp_path: Path, valu
 
 
 async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, broken: Any) -> None:
-    """`delete` is not enough: the store is left without the finalizers of the object."""
+    """`delete` is not enough, because finalizers are skipped."""
     verbs = {"eve": ["delete"], "root": ["delete", "unsafe-delete-ignore-read-errors"]}
     async with started(ON, "--authorization-mode=RBAC") as api:
         admin = Caller(api.server, "admin", "system:masters")
@@ -308,7 +308,7 @@ async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, bro
 
 
 async def damage(backend: MemoryBackend, resource: str, key: str, change: Callable[[bytes], bytes]) -> None:
-    """Change what the log holds last of an object."""
+    """Change the last stored data of an object."""
     found = None
     async for records in backend.replay():
         found = next((each for each in reversed(records) if (each.resource, each.key) == (resource, key)), found)
@@ -350,7 +350,7 @@ TYPED = (f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}", f"flowschemas.{F
 async def test_unreadable_bootstrap_object_is_created_again(
     started: Any, backend: MemoryBackend, resource: str, change: Callable[[bytes], bytes]
 ) -> None:
-    """One flipped bit must not keep a server from starting for good."""
+    """One flipped bit must not prevent a start forever."""
     key = BOOTSTRAP[resource]
     async with started() as api:
         await api.config("a")
@@ -370,7 +370,7 @@ async def test_unreadable_bootstrap_object_is_created_again(
 
 
 async def test_encrypted_bootstrap_object_without_its_key_is_preserved(started: Any, backend: MemoryBackend) -> None:
-    """It can be read again once the server is given the key."""
+    """It can be read again once the server has the key."""
     resource, encrypted = f"clusterroles.{RBAC}", b"k8s:enc:aescbc:v1:key:\x00\x01"
     async with started():
         pass

@@ -1,4 +1,4 @@
-"""A PUT or an apply that makes an object needs the right to create it, as kube-apiserver asks before validating
+"""A PUT or an apply that creates an object needs the create permission, as kube-apiserver checks before validating
 admission (`withAuthorization` in `endpoints/handlers/update.go`).
 """
 

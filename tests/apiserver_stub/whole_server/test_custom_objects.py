@@ -1,4 +1,4 @@
-"""Custom objects are answered as recorded from Kubernetes 1.36: codes, reasons, causes with their messages, bodies."""
+"""Custom objects as recorded from Kubernetes 1.36: codes, reasons, causes with messages, bodies."""
 
 import copy
 import json
@@ -35,7 +35,7 @@ FIXTURES = {row["id"]: row["manifest"] for row in rows("custom_fixtures.jsonl")}
 
 
 class Player:
-    """Plays the steps of a row; definitions are registered as they are."""
+    """Plays the steps of a row; definitions are registered unchanged."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -100,7 +100,7 @@ async def test_answers_match_kube_apiserver(started: Callable[..., Any], group: 
 
 
 async def test_additional_recorded_steps(started: Callable[..., Any]) -> None:
-    """Steps beyond those facts, recorded of kube-apiserver 1.36: limits, nulls, rules, apply, scales, metadata."""
+    """Steps recorded from kube-apiserver 1.36 beyond those facts: limits, nulls, rules, apply, scales, metadata."""
     definitions = {**FIXTURES, **{row["id"]: row["manifest"] for row in rows("custom_more_fixtures.jsonl")}}
     failed = []
     async with started() as api:
@@ -114,7 +114,7 @@ async def test_additional_recorded_steps(started: Callable[..., Any]) -> None:
 
 
 async def test_whole_floats_are_returned_as_integers(started: Callable[..., Any]) -> None:
-    """A client in Go reads `1.0` as no integer."""
+    """Go clients do not read `1.0` as an integer."""
     async with started() as api:
         Player(api).define(FIXTURES["widget"])
         body = b"""{"apiVersion": "widget.example.com/v1", "kind": "Widget", "metadata": {"name": "w"},

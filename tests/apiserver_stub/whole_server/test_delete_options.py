@@ -1,4 +1,4 @@
-"""Delete options in every medium, and of every kind of collection (API concepts, Delete options)."""
+"""Delete options in every media type, for objects and collections (API concepts, Delete options)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Resources that come, change and go while a whole server runs, its requests and its watches."""
+"""Resources that are added, changed and removed while a whole server serves requests and watches."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 
 def widget(edition: int = 1) -> ResourceInfo:
-    """A resource that says which edition of it does the work: by its defaults, columns, warnings and schema."""
+    """A resource whose edition shows in its defaults, columns, warnings and schema."""
     fields = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
@@ -81,7 +81,7 @@ def body(name: str, **spec: Any) -> Tree:
 
 
 async def whole(api: Any, path: str, accept: str = "application/json") -> tuple[str, Any]:
-    """The tag of a page and its tree."""
+    """The etag and the tree of a page."""
     response = await api.send("GET", path, accept=accept)
     assert response.status == 200, path
     return response.headers["etag"], json.loads(response.body)
@@ -140,14 +140,14 @@ async def use_widget(api: Any) -> None:
 
 
 async def pages(api: Any) -> dict[str, str]:
-    """The tags of all that describes what is served."""
+    """The etags of all pages that describe the served resources."""
     paths = ("/apis", "/api", "/apis/apps/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/api/v1", "/openapi/v2")
     tags = {path: (await whole(api, path))[0] for path in paths}
     return {**tags, "aggregated": (await whole(api, "/apis", AGGREGATED))[0]}
 
 
 def compiled(info: ResourceInfo) -> list[Any]:
-    """What is made of a schema while it is used."""
+    """The objects compiled from a schema while it is used."""
     schema = info.schema
     wheels = schema.fields["spec"].fields["wheels"]
     assert wheels.items is not None
@@ -157,7 +157,7 @@ def compiled(info: ResourceInfo) -> list[Any]:
 
 
 async def live_references(api: Any, references: list[Any]) -> list[Any]:
-    """What of it is still there once the thread is through with what it was asked for before."""
+    """The remaining references once the thread has finished its earlier work."""
     await api.server.scope.offload.run(int)
     gc.collect()
     return [reference() for reference in references if reference() is not None]
@@ -232,7 +232,7 @@ async def test_changed_resource_takes_effect_at_next_request(started: Any) -> No
 
 
 async def test_watch_opened_after_removal_ends_at_once(started: Any) -> None:
-    """Between the request and its stream the resource has gone."""
+    """The resource is removed between the request and its stream."""
     async with started() as api:
         info = widget()
         api.server.kinds.add(info)
@@ -252,8 +252,9 @@ ANSWERS = 15  # at least, while each edition is served
 
 
 class Traffic:
-    """Requests without end, on a resource that comes, changes and goes, and on others; `edition` is what is served, 0
-    for nothing, and each answer must be that of an edition that was served while its request was under way.
+    """Continuous requests to a resource that is added, changed and removed, and to others; `edition` is the served one,
+    0
+    for none, and each answer must be of an edition that was served during its request.
     """
 
     def __init__(self, api: Any) -> None:
@@ -272,7 +273,7 @@ class Traffic:
         self.edition = edition
 
     async def ask(self, ok: int, method: str, url: str, sent: Any = None, **headers: str) -> tuple[set[int], Any]:
-        """The editions that may have answered, and what, if it was found."""
+        """The editions that may have answered, and the answer if it was found."""
         served = {self.edition}
         forget = self._note(served)
         response = await self.api.send(method, url, sent, **headers)
@@ -290,7 +291,7 @@ class Traffic:
         return served, found if code == ok else None
 
     async def wait_for_answers(self) -> None:
-        """Wait until some more have been answered."""
+        """Wait for some more answers."""
         for _ in range(ANSWERS):
             self._heard.clear()
             await self._heard.wait()
@@ -364,7 +365,7 @@ class Traffic:
 
 
 async def _under_traffic(traffic: Traffic) -> list[Any]:
-    """Change what is served while requests come; cancelled tasks, whose errors hold what they worked on, end here."""
+    """Change the served resources during requests; canceled tasks, whose errors hold references, end here."""
     references: list[Any] = []
     async with asyncio.TaskGroup() as group:
         work = (traffic.write, traffic.write, traffic.read, traffic.describe, traffic.watch, traffic.others)

@@ -1,4 +1,4 @@
-"""Whole servers on one etcd, each with its own view of it."""
+"""Whole servers on one etcd, each with its own cache."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.needs("etcd")
 
 @pytest.fixture
 async def pair(etcd: Etcd, tmp_path: Any) -> AsyncIterator[list[ApiServer]]:
-    """Two servers that were started at the same time on an empty store."""
+    """Two servers, started at the same time on an empty store."""
     flags = (
         *("--storage-backend=etcd", f"--etcd-servers={etcd.urls[0]}", f"--etcd-prefix={new_prefix()}"),
         *("--advertise-address=192.0.2.1", f"--data-dir={tmp_path}"),
@@ -49,7 +49,7 @@ async def ask(server: ApiServer, path: str, body: Any = None, **query: str) -> t
 
 
 async def test_foreign_keys_advance_the_revision_of_all_servers(pair: list[ApiServer], etcd: Etcd) -> None:
-    """Keys of other clusters move the revision on, and one server may hear of that before the other does."""
+    """Keys of other clusters advance the revision, which one server may see before the other."""
     one, other = pair
     stranger = etcd_storage(new_prefix(), etcd.urls)
     await stranger.open()

@@ -1,4 +1,4 @@
-"""Events are kept for a limited time (API concepts, Event resource)."""
+"""Events expire (API concepts, Event resource)."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ async def names(api: Any, url: str = EVENTS) -> list[str]:
 
 @pytest.mark.virtual
 async def test_events_expire_an_hour_after_last_write(started: Any) -> None:
-    """Event resource: retained for a limited time; watchers of either group are told."""
+    """Event resource: retained for a limited time; watchers of either group see the deletion."""
     async with started() as api:
         for name in ("quiet", "busy"):
             assert (await api("POST", EVENTS, event(name)))[0] == 201

@@ -1,4 +1,4 @@
-"""Admission plugins of packages: found by entry points, held to what plugins may do, and harmless if they fail."""
+"""Admission plugins of other packages: found by entry points, validated, and isolated when they fail."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts a distribution where Python finds it, as an installer would."""
+    """Create a distribution in Python's path, like an installer."""
 
     def put(package: str, code: str, entry: str, plugin: str = "TeamLabel") -> None:
         folder = tmp_path / package
@@ -159,7 +159,7 @@ async def test_plugin_configuration_is_validated(started: Callable[..., Any], in
 
 
 def careless(context: AdmissionContext) -> AdmissionPlugin:
-    """A plugin that does what it should not, as the name of a ConfigMap says."""
+    """A plugin that misbehaves as the name of a ConfigMap says."""
 
     async def change(attributes: Attributes) -> None:
         match attributes.tree["metadata"]["name"]:
@@ -222,7 +222,7 @@ def make(context):
 async def test_old_object_changed_by_plugin_is_not_stored(
     started: Callable[..., Any], install: Install, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin that writes into the former object changes only its own copy."""
+    """A plugin that modifies the old object changes only its own copy."""
     labels = {"app": "a"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": labels}, "template": template}

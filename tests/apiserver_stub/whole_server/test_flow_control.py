@@ -1,4 +1,4 @@
-"""Flow control of a whole server: configuration that is followed, statuses, headers, refusals."""
+"""Flow control of a whole server: changed configuration, statuses, headers and rejections."""
 
 import asyncio
 import gc

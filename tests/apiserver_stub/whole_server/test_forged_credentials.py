@@ -1,4 +1,4 @@
-"""Forged and replayed credentials, of all kinds but tokens of service accounts: no server lets anybody in by one."""
+"""Forged and replayed credentials of all kinds except service account tokens are rejected."""
 
 import base64
 import hashlib
@@ -105,7 +105,7 @@ WEBSOCKETS: dict[str, Row] = {
 
 
 def bootstrap(number: int, token: str = "", namespace: str = "kube-system", kind: str = "", **data: str) -> Row:
-    """A bootstrap token whose secret differs in something from a good one."""
+    """A bootstrap token whose secret differs from a valid one."""
 
     async def shown(target: TargetServer) -> Request:
         name = f"aaa{number:03}"

@@ -1,4 +1,4 @@
-"""Somebody without rights tries every form of the headers of impersonation, and becomes nobody else."""
+"""A user without permissions sends every form of impersonation headers and stays who they are."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ JOE = ("Authorization", f"Bearer {POWERLESS}")
 
 
 def impersonating(*headers: tuple[str, str]) -> Request:
-    """Joe, who may do nothing, tries to be somebody else."""
+    """A request of Joe, who has no permissions, with impersonation headers."""
     return whoami(JOE, *headers)
 
 

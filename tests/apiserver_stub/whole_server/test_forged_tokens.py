@@ -1,4 +1,4 @@
-"""Forged and replayed tokens of service accounts, shown to a whole server: nobody is let in by any."""
+"""Forged and replayed service account tokens are rejected by a whole server."""
 
 import asyncio
 import base64
@@ -46,7 +46,7 @@ def hmac_signed(target: TargetServer, key: bytes, kid: str = KID) -> str:
 
 
 def der_signed(target: TargetServer) -> str:
-    """A token whose signature is in the form of certificates instead of that of tokens."""
+    """A token whose signature has the form of certificates instead of that of tokens."""
     head, body, raw = target.signed().split(".")
     data = base64.urlsafe_b64decode(raw + "==")
     r, s = int.from_bytes(data[:32]), int.from_bytes(data[32:])
@@ -56,7 +56,7 @@ def der_signed(target: TargetServer) -> str:
 
 
 def with_change(change: Callable[[str], str]) -> Row:
-    """A good token after a change."""
+    """A valid token after a change."""
     return lambda target: bearer(change(target.signed()))
 
 
@@ -74,7 +74,7 @@ def with_claims(**claims: Any) -> Row:
 
 
 def with_header(**header: Any) -> Row:
-    """A token of a stranger, whose header would have the server believe the key."""
+    """A foreign token whose header names a key of the attacker."""
     return lambda target: bearer(target.signed(STRANGER, header=header))
 
 
@@ -196,7 +196,7 @@ CLAIMS: dict[str, Row] = {
 
 
 def bound_token_after(path: str, again: Any = None, account: str = "robot", **bound: str) -> Row:
-    """A token that was good until what it is bound to was deleted, and perhaps made anew."""
+    """A token that was valid until its bound object was deleted, and perhaps created again."""
 
     async def replayed(target: TargetServer) -> Request:
         spec = {"boundObjectRef": {"apiVersion": "v1", **bound}} if bound else {}
@@ -223,7 +223,7 @@ REPLAYED: dict[str, Row] = {
 
 
 def legacy(change: Callable[[TargetServer, dict[str, Any]], Awaitable[str | None]] | None = None, **claims: str) -> Row:
-    """The token of a secret, after a change of the secret; or one with other claims, that a secret holds."""
+    """The token of a secret, after a change of the secret; or a secret with a token of other claims."""
 
     async def shown(target: TargetServer) -> Request:
         prefix = "kubernetes.io/serviceaccount"

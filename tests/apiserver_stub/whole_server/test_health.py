@@ -1,4 +1,4 @@
-"""Which checks there are, and what fails them (API concepts, Health check output and Health endpoints)."""
+"""Health checks, and what makes them fail (API concepts, Health check output and Health endpoints)."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ async def ask(api: Any, url: str, method: str = "GET") -> tuple[int, str]:
     ],
 )
 async def test_documented_checks_exist(started: Any, path: str, names: list[str]) -> None:
-    """Health check output: one line per check, those of the document that mean something here."""
+    """Health check output: one line per check, for the checks of the document that exist here."""
     async with started() as api:
         lines = [*(f"[+]{name} ok" for name in names), f"{path[1:]} check passed", ""]
         assert await ask(api, f"{path}?verbose") == (200, "\n".join(lines))
@@ -47,7 +47,7 @@ async def test_documented_checks_exist(started: Any, path: str, names: list[str]
 
 
 async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> None:
-    """Health endpoints, rules 1 and 3; nothing is said of the reason, and a restart would not help."""
+    """Health endpoints, rules 1 and 3; the reason is not shown, and a restart would not help."""
     async with started() as api:
         disk.full = True
         code, refusal = await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -66,7 +66,7 @@ async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> 
 
 
 async def test_store_with_failing_checkpoints_is_not_ready(started: Any, disk: Any) -> None:
-    """Checkpoints that fail are seen before the disk is full of what they left; writes go on meanwhile."""
+    """Failing checkpoints are reported before the disk is full; writes continue."""
     async with started() as api:
         disk.problem = "the write-ahead log cannot be folded into the database: disk I/O error"
         disk.checkpoint_counts = (3, 1)

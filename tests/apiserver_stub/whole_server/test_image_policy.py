@@ -1,5 +1,5 @@
-"""The plugin ImagePolicyWebhook: the answers are those of kube-apiserver 1.36 to the same requests, with a server of
-image policies that answered the same; and what becomes of pods when that server hangs, lies or dies.
+"""The plugin ImagePolicyWebhook: answers of kube-apiserver 1.36 with an equal policy server, and pods while that server
+hangs, answers wrongly or is down.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ REFUSAL = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message":
 
 
 class Policy:
-    """Answers as the first image says, and as the server of the recordings did."""
+    """Answers as the first image says, like the recorded policy server."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()

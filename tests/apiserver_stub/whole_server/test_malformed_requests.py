@@ -1,5 +1,5 @@
-"""Whatever comes, no answer is a failure inside. A 5xx is what kube-apiserver answers, too: 504 for a revision from the
-future, and 500 without a reason for one that is no number and for a strategic patch that cannot be laid over an object.
+"""No request causes an internal error. The allowed 5xx are those of kube-apiserver: 504 for a future revision, and 500
+without a reason for a malformed one and for a strategic patch that cannot be applied to an object.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ SPOTS = st.sampled_from(
 
 
 def damaged(path: list[str], junk: Any) -> Any:
-    """A sound object with junk in one place."""
+    """A valid object with junk in one place."""
     found = copy.deepcopy(SOUND)
     inner: Any = found
     for name in path[:-1]:
@@ -120,7 +120,7 @@ REQUESTS = st.one_of(
 
 
 def is_known(code: int, body: bytes) -> bool:
-    """Tell whether that is one of the 5xx that requests deserve; a failure inside has the reason InternalError."""
+    """Return whether that is an expected 5xx; an internal error has the reason InternalError."""
     if code == 504:
         return b"Too large resource version" in body
     return code == 500 and "reason" not in msgspec.json.decode(body)

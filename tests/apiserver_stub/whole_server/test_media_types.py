@@ -1,4 +1,4 @@
-"""Media types over real HTTP: bodies and answers in each, compressed lists, and watches that tell the same in each."""
+"""Media types over real HTTP: bodies and responses, compressed lists, and equal watches in each."""
 
 import asyncio
 import gzip
@@ -30,7 +30,7 @@ AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 @dataclass
 class Answer:
-    """An answer as it came, its body put together from chunks."""
+    """A response with its body joined from chunks."""
 
     status: int
     headers: dict[str, str]
@@ -38,7 +38,7 @@ class Answer:
 
 
 class RawClient:
-    """A server behind a socket, asked with bytes."""
+    """A client that sends bytes to a server's socket."""
 
     def __init__(self, api: ApiServer, server: HTTPServer) -> None:
         self.api = api
@@ -92,7 +92,7 @@ async def start(folder: Path, *flags: str) -> tuple[ApiServer, HTTPServer]:
 
 @pytest.fixture
 async def wire(tmp_path: Path) -> AsyncIterator[RawClient]:
-    """A server that knows CBOR."""
+    """A server with CBOR."""
     api, server = await start(tmp_path, "--feature-gates=CBORServingAndStorage=true")
     yield RawClient(api, server)
     api.end_streams()
@@ -102,7 +102,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[RawClient]:
 
 @pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[RawClient]:
-    """A server with the features everybody has."""
+    """A server with the default features."""
     api, server = await start(tmp_path)
     yield RawClient(api, server)
     api.end_streams()
@@ -148,7 +148,7 @@ Events = list[tuple[str, Any]]
 async def until(
     reader: asyncio.StreamReader, decode: Callable[[bytes], Iterator[tuple[str, Any]]], enough: Callable[[Events], bool]
 ) -> Events:
-    """The events of a watch until there are enough."""
+    """Read the events of a watch until there are enough."""
     body = b""
     async for chunk in chunks(reader):
         body += chunk
@@ -190,7 +190,7 @@ async def test_watch_events_are_equal_in_every_media_type(wire: RawClient) -> No
 
 
 def without_nothing(tree: Any) -> Any:
-    """A tree without what protobuf does not tell from nothing."""
+    """A tree without values that protobuf does not distinguish from missing ones."""
     if isinstance(tree, dict):
         return {key: without_nothing(child) for key, child in tree.items() if child not in (None, {}, [], "")}
     return [without_nothing(child) for child in tree] if isinstance(tree, list) else tree
@@ -294,7 +294,7 @@ async def test_cbor_can_be_applied(wire: RawClient) -> None:
 async def test_unsupported_body_media_types_are_rejected(
     plain: RawClient, method: str, target: str, media: str
 ) -> None:
-    """API concepts, Versioning: CBOR is off until its feature is on."""
+    """API concepts, Versioning: CBOR is off by default."""
     found = await plain.ask(method, target, b"\xa0", content_type=media)
     status = json.loads(found.body)
     assert (found.status, status["reason"]) == (415, "UnsupportedMediaType")

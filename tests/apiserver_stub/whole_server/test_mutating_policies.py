@@ -45,7 +45,7 @@ RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UP
 
 
 async def bind(api: Any, name: str, *mutations: str, **spec: Any) -> None:
-    """Make a policy of patches (lists) and configurations, which applies to all config maps."""
+    """Create a policy of patches (lists) and configurations, for all config maps."""
     kinds = [
         ("JSONPatch", "jsonPatch") if "JSONPatch" in text else ("ApplyConfiguration", "applyConfiguration")
         for text in mutations

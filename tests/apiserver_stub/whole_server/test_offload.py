@@ -1,4 +1,4 @@
-"""Work on large objects: done in a thread, bounded, and decided again when the world has moved on meanwhile."""
+"""Work on large objects: done in a thread, limited, and checked again when the state has changed meanwhile."""
 
 import asyncio
 import json
@@ -113,7 +113,7 @@ async def test_concurrent_creates_of_large_object_succeed_once() -> None:
 async def test_large_create_fails_if_namespace_is_deleted_midway(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However late: here after the last of its steps in the thread."""
+    """This holds at the last moment, after the final step in the thread."""
     server, steps = await _server(), []
     perform = Offload.run
 

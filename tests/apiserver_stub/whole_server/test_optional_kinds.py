@@ -1,6 +1,6 @@
-"""Kinds of versions that are off by default, on a whole server: the answers are those that kube-apiserver 1.36 gave to
-the same requests, and which kinds are served follows from features and --runtime-config as it does there. The words of
-refusals are our own.
+"""Kinds that are off by default, on a whole server: answers of kube-apiserver 1.36 to the same requests; feature gates
+and
+--runtime-config decide which kinds are served. Error messages are our own.
 """
 
 import json
@@ -132,7 +132,7 @@ KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed 
 
 
 def issued(**changes: Any) -> tuple[Any, Any]:
-    """A request, and the status in which a certificate is told of, changed; times are in minutes from now."""
+    """A request, and the status with its certificate, changed; times are in minutes from now."""
     given = {"before": 0, "after": 300, "refresh": 180, "names": (), "mail": (), "key": KEY, "chain": None} | changes
     now = utc_now().replace(microsecond=0)
     before, after, refresh = (now + timedelta(minutes=given[name]) for name in ("before", "after", "refresh"))

@@ -1,5 +1,6 @@
-"""Plugins that are off by default, on a whole server each: the answers are those that kube-apiserver 1.36 gave to the
-same requests. The words of refusals are our own.
+"""Plugins that are off by default, on a whole server: answers of kube-apiserver 1.36 to the same requests. Error
+messages
+are our own.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""RBAC as recorded from Kubernetes 1.36, and rights that nobody gets by writing roles and bindings."""
+"""RBAC as recorded from Kubernetes 1.36, and protection against privilege escalation."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +33,7 @@ WHY = (
 
 
 class Caller:
-    """Somebody who asks a server, known by a certificate."""
+    """A user of a server, identified by a certificate."""
 
     def __init__(self, server: Any, name: str, *groups: str) -> None:
         self._server, self._certificate = server, Certificate(name, groups)
@@ -68,7 +68,7 @@ def admin(server: Any) -> Caller:
 
 @pytest.fixture
 async def eve(server: Any, admin: Caller) -> Caller:
-    """Somebody who may write all roles and bindings, and read pods; nothing else."""
+    """A user who may write all roles and bindings, and read pods; nothing else."""
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "eve"}, "rules": [MANAGE, READ]})
     await admin.must("POST", CLUSTER_BINDINGS, binding("eve", "eve"))
     return Caller(server, "eve")

@@ -1,4 +1,4 @@
-"""Configurations that are applied again and again: each is answered as if it came for the first time."""
+"""Repeated applies: each is answered like the first."""
 
 import json
 from collections.abc import Awaitable, Callable

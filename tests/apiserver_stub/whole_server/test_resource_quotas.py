@@ -1,4 +1,4 @@
-"""Quotas on a whole server: as recorded from Kubernetes 1.36, and held by many writers and several servers."""
+"""Quotas on a whole server: as recorded from Kubernetes 1.36, and with concurrent writers and servers."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ LIMITED = {
 
 @pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
 async def test_answers_match_kube_apiserver(started: Any, tmp_path: Path, limited: bool) -> None:
-    """Statuses are written by hand: nobody counts."""
+    """Statuses are written by hand: no controller counts."""
     file = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AdmissionConfiguration",
@@ -62,7 +62,7 @@ async def test_answers_match_kube_apiserver(started: Any, tmp_path: Path, limite
 
 
 async def create_quota(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
-    """Have a quota that is counted already."""
+    """Create a quota with a counted status."""
     await api("POST", f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     status = {"status": {"hard": hard, "used": used or dict.fromkeys(hard, "0")}}
     assert (await api("PATCH", f"{QUOTA}/status", status, **MERGE))[0] == 200
@@ -75,7 +75,7 @@ async def used_quota(api: Any) -> dict[str, str]:
 
 @pytest.fixture
 async def two(admin_of: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
-    """Administrators of two servers on one storage, and the view of it that the second has."""
+    """Administrators of two servers on one storage, and the late view of the second."""
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
     storage = embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
@@ -113,7 +113,7 @@ def config(number: int) -> dict[str, Any]:
 
 @pytest.mark.virtual(seeds=20)
 async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
-    """Names are taken twice, and one server hears late of the other: what fails is not counted."""
+    """Names are used twice, and one server sees the other's writes late: failed writes are not counted."""
     one, other, late = two
     hard = int(random_source().uniform(5, 60))
     await create_quota(one, {"configmaps": str(hard), "count/configmaps": "100"})

@@ -1,4 +1,4 @@
-"""Where the storage's revision stands in an object, whatever else is called like it."""
+"""The resource version of an object, beside other fields of that name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Addresses of services as objects, and ranges that are added to those of the flags."""
+"""IPAddress objects of services, and ServiceCIDRs beside the ranges of the flags."""
 
 from ipaddress import ip_address, ip_network
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tokens issued on request by a whole server, shown to it again, and reviewed."""
+"""Tokens requested from a whole server, used and reviewed."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ def claims_of(token: str) -> dict[str, Any]:
 
 
 async def as_holder(api, token: str, path: str = f"{NS}/pods") -> Response:
-    """What the holder of a token is answered."""
+    """The answer to the holder of a token."""
     method, body = ("POST", b"{}") if path == WHO_AM_I else ("GET", b"")
     return await api.server.handle(Request(method, path, (), {"authorization": f"Bearer {token}"}, body))
 
@@ -140,7 +140,7 @@ async def test_token_of_another_name_is_invalid(api) -> None:
 
 
 async def test_token_request_is_checked_before_validating_admission(api) -> None:
-    """A policy that denies all is asked last, as kube-apiserver does."""
+    """A policy that denies all is evaluated last, as in kube-apiserver."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["serviceaccounts/token"]}
     policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]}

@@ -1,4 +1,4 @@
-"""Two whole servers on one storage answer as one does."""
+"""Two whole servers on one storage answer like one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Two(NamedTuple):
-    """Administrators of both servers, and the view of the storage that the other has."""
+    """Administrators of both servers, and the other's view of the storage."""
 
     one: Any
     other: Any

@@ -1,4 +1,4 @@
-"""Bodies are read for callers who are let in, and watches end although nobody reads them."""
+"""Bodies are read only for authorized callers, and unread watches end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class UnreadBody:
-    """A body that notes for whom it is read."""
+    """A body that records for whom it is read."""
 
     def __init__(self, body: Any = None) -> None:
         self.body = msgspec.json.encode(body)

@@ -1,4 +1,4 @@
-"""Processes of one server: what one has shown, the other knows before it looks at a request."""
+"""Workers of one server: what one worker has returned is visible at the other."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
 class Two(NamedTuple):
-    """Administrators of both processes, and what the other knows late."""
+    """Administrators of both workers, and the other's late view."""
 
     one: Any
     other: Any

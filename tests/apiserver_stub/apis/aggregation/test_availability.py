@@ -1,6 +1,4 @@
-"""The condition of API services: by the objects in front of their servers, and by what these answer; the reasons and
-messages are those that a real API server of 1.36 gave.
-"""
+"""The Available condition of API services, with the reasons and messages of kube-apiserver 1.36."""
 
 import asyncio
 import time
@@ -151,7 +149,7 @@ async def test_condition_written_by_others_is_overwritten(front: Any) -> None:
 
 
 async def test_endpoint_routing_flag_connects_to_endpoints(make_front: Any) -> None:
-    """Of which the external name of a service has none."""
+    """The external name of a service has no endpoints."""
     body = {"metadata": {"name": "ext"}, "spec": {"type": "ExternalName", "ports": [{"port": 1}]}}
     body["spec"]["externalName"] = "localhost"
     async with make_front("--enable-aggregator-routing=true") as front:

@@ -1,4 +1,4 @@
-"""OpenAPI with what servers of others have: listed and passed on in version 3, merged in version 2."""
+"""OpenAPI of aggregated servers: listed and proxied in version 3, merged in version 2."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ V2 = {
 
 
 class Extension:
-    """A server that describes what it has, and counts who reads that anew."""
+    """A server that serves OpenAPI documents and counts uncached reads."""
 
     def __init__(self, reply: Any, resources: Any) -> None:
         self._reply, self._resources = reply, resources

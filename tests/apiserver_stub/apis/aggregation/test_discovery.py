@@ -1,4 +1,4 @@
-"""Discovery with what servers of others have: groups in the order of their priorities, and their resources."""
+"""Discovery with aggregated servers: groups sorted by priority, and their resources."""
 
 import asyncio
 from typing import Any

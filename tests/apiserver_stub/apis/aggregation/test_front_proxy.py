@@ -1,4 +1,4 @@
-"""The headers of requests that are passed on: whose they are, and what of the caller's own goes along."""
+"""Headers of proxied requests: the user that is added, and the caller's headers that are removed."""
 
 from apiserver_stub.apis.aggregation.front_proxy import forwarded
 from apiserver_stub.webhooks.relay import returned

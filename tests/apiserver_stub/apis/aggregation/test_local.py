@@ -1,4 +1,4 @@
-"""API services of what the server has itself: written, put right, and gone with the definitions of custom resources."""
+"""API services of the server's own groups: created, restored, and removed with custom resource definitions."""
 
 import asyncio
 import json

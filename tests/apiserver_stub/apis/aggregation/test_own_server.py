@@ -1,4 +1,4 @@
-"""Another API server of ours behind the one in front: it believes the front proxy, and knows callers by their names."""
+"""A second API server of this project behind the first: it trusts the front proxy and knows the original user."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ POD = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "
 
 @pytest.fixture
 async def backend_server(front: Any, tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """A server of the group `batch`, and of reviews of its callers, behind the one in front."""
+    """A server with the group `batch` and with reviews of its callers, behind the first one."""
     authorities = tmp_path / "proxies.pem"
     authorities.write_bytes(front.proxies.certificate)
     trust = Trust()

@@ -1,4 +1,4 @@
-"""Requests for what servers of others have: passed on over TLS, answered as they answer, bounded in time and memory."""
+"""Requests to aggregated servers: proxied over TLS, with limits on time and memory."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class Extension:
-    """A server of others that notes what it is asked, and does what the path says."""
+    """An aggregated server that records requests and behaves as the path says."""
 
     def __init__(self, reply: Any, resources: Any) -> None:
         self._reply = reply
@@ -116,7 +116,7 @@ async def test_connections_are_reused(front: Any, extension: Extension) -> None:
 
 
 async def test_requests_are_counted_by_discovered_resource(front: Any, extension: Extension) -> None:
-    """Names of resources that the server behind does not tell of are no labels, of which there would be no end."""
+    """Other resource names are not used as labels, which would grow without limit."""
     discovery = {"accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
     await front.eventually(lambda: front("GET", "/apis", **discovery), lambda found: "foos" in str(found))
     for resource in ("foos", "anything", "else"):
@@ -192,7 +192,7 @@ async def test_slow_reader_limits_buffered_bytes(front: Any, extension: Extensio
 
 
 async def test_request_body_is_streamed(front: Any, extension: Extension) -> None:
-    """It is ten times as large as any that this server would read."""
+    """The body is ten times as large as the limit of this server."""
 
     async def as_admin(request: Request) -> Response:
         return await front.api.handle(replace(request, certificate=front.admin))

@@ -1,4 +1,4 @@
-"""Work on keys in the background: pauses after failures, keys beside one another, and again when asked; virtual."""
+"""The work queue of the aggregator: retry pauses, concurrency and repeated keys, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.virtual
 
 
 class RecordingWorker:
-    """Notes when which key is worked on; what comes of it is said by `outcome`."""
+    """Records when each key is processed; `outcome` decides the result."""
 
     def __init__(self, outcome: Callable[[str], float], lasts: float = 0.0) -> None:
         self.times: dict[str, list[float]] = {}

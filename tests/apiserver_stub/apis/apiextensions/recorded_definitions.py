@@ -1,7 +1,7 @@
-"""Definitions and requests with the answers of a real API server of Kubernetes 1.36.
+"""Definitions and requests with the results of kube-apiserver 1.36.
 
-A row has an `id`, says `what` it is about, and is either a `manifest` with the `code` of its creation, the `causes` of
-a refusal (field, reason, message) or what comes of it (`spec` only where it differs from the manifest by more than the
+A row has an `id`, a subject (`what`), and is either a `manifest` with the `code` of its creation and the `causes` of an
+error (field, reason, message) or the created object (`spec` only where it differs from the manifest by more than the
 default of `conversion`), or a sequence of requests (`steps`).
 """
 
@@ -18,5 +18,5 @@ NONE = {"strategy": "None"}
 
 
 def stored_spec(row: dict[str, Any]) -> Any:
-    """The spec as it is stored."""
+    """The stored spec."""
     return row.get("spec") or {"conversion": NONE, **row["manifest"]["spec"]}

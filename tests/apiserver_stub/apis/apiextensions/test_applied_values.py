@@ -1,5 +1,5 @@
-"""Configurations with nulls and empty values, applied to a custom object by one and two: what kube-apiserver 1.36
-answered to each, as data.
+"""Configurations with nulls and empty values, applied to a custom object by two managers, with the results of kube-
+apiserver 1.36.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Definitions while a server runs: what is served of them and when, their names and conditions, and their end."""
+"""Custom resource definitions at run time: served versions, names and conditions, and deletion."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ def conditions(found: Tree) -> dict[str, tuple[str, str]]:
 
 
 async def make(admin: Any, **changes: Any) -> Tree:
-    """Create a definition, and return it as it is when it has had time."""
+    """Create a definition; return it after a short wait."""
     manifest = definition(**changes)
     assert (await admin("POST", DEFINITIONS, manifest))[0] == 201
     await asyncio.sleep(0.1)
@@ -62,7 +62,7 @@ async def test_definition_is_served_within_100_ms(admin: Any) -> None:
 
 @pytest.mark.parametrize("columns", [0, 2000])
 async def test_resource_is_served_once_established(admin: Any, columns: int) -> None:
-    """Also if the definition is so large that its resources are made in the thread."""
+    """This also holds for a definition so large that its resources are created in the thread."""
     manifest = definition()
     manifest["spec"]["versions"][0]["additionalPrinterColumns"] = [
         {"name": f"c{number}", "type": "string", "jsonPath": ".spec.a"} for number in range(columns)

@@ -1,6 +1,6 @@
-"""Conversion of custom objects by a webhook on loopback: what it is asked, and that it is believed in little.
+"""Conversion of custom objects by a webhook on loopback: requests, and checks of the answers.
 
-The refusals are those that kube-apiserver 1.36 answered to the same webhook.
+The errors equal those of kube-apiserver 1.36 with the same webhook.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ OF = f"conversion webhook for {V1}, Kind=Thing"
 
 
 def converted(review: Tree) -> Tree:
-    """The answer of an honest webhook."""
+    """The answer of a correct webhook."""
     request = review["request"]
     wanted = request["desiredAPIVersion"]
     names = ("host", "address") if wanted == V2 else ("address", "host")

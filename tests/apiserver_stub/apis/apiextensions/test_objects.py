@@ -1,4 +1,4 @@
-"""Custom objects on a whole server, beyond what is recorded of the real one."""
+"""Custom objects on a whole server, beyond the recorded cases."""
 
 import asyncio
 from typing import Any
@@ -79,7 +79,7 @@ async def test_new_custom_finalizer_of_any_name_gets_a_warning() -> None:
 
 
 async def test_apply_in_another_version_keeps_unowned_fields() -> None:
-    """The object keeps what nobody owns, its uid and version among it (KEP-555)."""
+    """The object keeps unowned fields, including its uid and resource version (KEP-555)."""
     async with served() as admin:
         first = DEFINITION["spec"]["versions"][0]
         versions = [first, {**first, "name": "v2", "storage": False}]

@@ -1,7 +1,8 @@
-"""Definitions that operators publish, and objects of them: all is answered as by kube-apiserver 1.36.
+"""Definitions published by operators, and their objects, with the results of kube-apiserver 1.36.
 
-A row of `operators.jsonl` is a `definition`, the `conditions` it comes to, what OpenAPI says of it (`openapi`: a digest
-of the whole schema, and the fields of its spec), and requests with their answers (`steps`), tables and deletions too.
+A row of `operators.jsonl` is a `definition`, its `conditions`, its OpenAPI (`openapi`: a digest of the whole schema,
+and
+the fields of its spec), and requests with their answers (`steps`), including tables and deletions.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "operator
 
 
 async def play(admin: Any, step: Any) -> str:
-    """Send one request; return how its answer differs from the recorded one."""
+    """Send one request; return the differences between its answer and the recorded one."""
     pairs = [pair.partition("=") for pair in step.get("query", "").split("&") if pair]
     headers = {
         "accept": step.get("accept", "application/json"),
@@ -39,7 +40,7 @@ async def play(admin: Any, step: Any) -> str:
 
 
 async def explained_schema(admin: Any, row: Any) -> Any:
-    """What `kubectl explain` reads: the schema in OpenAPI v3."""
+    """The schema that `kubectl explain` reads from OpenAPI v3."""
     spec = row["definition"]["spec"]
     code, document = await admin("GET", f"/openapi/v3/apis/{spec['group']}/{spec['versions'][0]['name']}")
     assert code == 200

@@ -1,4 +1,4 @@
-"""Definitions on a whole server: what comes of them is what comes of them on a real one."""
+"""Recorded definitions, created on a whole server, give the recorded results."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ async def create(admin: Any, manifest: Tree) -> tuple[int, Any]:
 
 
 async def discovered(admin: Any, found: Tree) -> Tree:
-    """What discovery says of each version, or the code of its refusal."""
+    """The discovery of each version, or the error code."""
     group, plural, told = found["spec"]["group"], found["spec"]["names"]["plural"], {}
     for version in found["spec"]["versions"]:
         code, listed = await admin("GET", f"/apis/{group}/{version['name']}")
@@ -38,7 +38,7 @@ def actions(item: Tree) -> list[list[str]]:
 
 
 async def openapi_of(admin: Any, found: Tree) -> Tree:
-    """What OpenAPI 3 says of each version: the schemas of the kind and its list, and the paths."""
+    """OpenAPI v3 of each version: the schemas of the kind and its list, and the paths."""
     group, kind, told = found["spec"]["group"], found["spec"]["names"]["kind"], {}
     for version in found["spec"]["versions"]:
         _, document = await admin("GET", f"/openapi/v3/apis/{group}/{version['name']}")

@@ -1,4 +1,4 @@
-"""What is said of definitions, as a real server says it, and of definitions that are meant to do harm."""
+"""Validation of definitions, as in kube-apiserver, and of hostile definitions."""
 
 import copy
 from collections.abc import Callable
@@ -145,7 +145,7 @@ def definition_with_field(schema: Tree) -> Tree:
 
 
 class TestFit:
-    """Schemas where the published API tells of anything: items, and values without a name of their own."""
+    """Schemas that the published API describes: items, and values without a name of their own."""
 
     @pytest.mark.parametrize(
         ("schema", "kept"),
@@ -191,7 +191,7 @@ class TestFit:
 
 class TestVersions:
     def test_selectable_fields_are_validated_at_shared_schema(self) -> None:
-        """What all versions say alike is told once, and looked for only there."""
+        """An error in the part that all versions share is reported once, there."""
         manifest = definition(open_object(properties={"spec": open_object(properties={"a": {"type": "string"}})}))
         (first,) = manifest["spec"]["versions"]
         first["selectableFields"] = [{"jsonPath": ".spec.a"}]

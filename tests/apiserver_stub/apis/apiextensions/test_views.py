@@ -1,4 +1,4 @@
-"""Views of custom objects (tables, their metadata) in JSON and protobuf: got, listed and watched as recorded of 1.36.
+"""Tables and metadata of custom objects in JSON and protobuf: get, list and watch as recorded from kube-apiserver 1.36.
 
 `views.jsonl` holds definitions, objects, and then requests with their answers: an `answer`, or the `events` of a watch.
 """
@@ -41,7 +41,7 @@ def lines(data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def in_normal_form(events: Iterator[tuple[str, Any]]) -> list[Any]:
-    """Events without what differs from run to run; of tables, only the first says what the columns are."""
+    """Events in normal form; only the first table of a watch has column definitions."""
     found, columns = [], None
     for type_, told in events:
         headed = told.get("columnDefinitions")
@@ -56,7 +56,7 @@ async def whole(body: bytes | AsyncIterator[bytes]) -> bytes:
 
 
 async def ask(admin: Any, step: Any) -> Any:
-    """Send a request; return what is compared of its answer."""
+    """Send a request; return the compared parts of its answer."""
     pairs = [pair.partition("=") for pair in step.get("query", "").split("&") if pair]
     query = tuple((name, value.replace("%3D", "=")) for name, _, value in pairs)
     media = "application/merge-patch+json" if step["verb"] == "PATCH" else "application/json"
@@ -77,7 +77,7 @@ async def ask(admin: Any, step: Any) -> Any:
 
 @pytest.fixture
 async def populated(admin: Any) -> Any:
-    """A server with the definitions and objects of the recording."""
+    """A server with the recorded definitions and objects."""
     for definition in MADE["definitions"]:
         assert (await admin("POST", DEFINITIONS, definition))[0] == 201
     await asyncio.sleep(0.1)
@@ -97,7 +97,7 @@ async def test_views_match_kube_apiserver(populated: Any) -> None:
 
 
 async def test_columns_have_descriptions(populated: Any) -> None:
-    """By the words of the definition where it has any."""
+    """The description in the definition takes precedence."""
 
     async def described(path: str) -> list[tuple[str, str]]:
         response = await populated.api.handle(Request("GET", path, (), {"accept": TABLE}, b"", ADMIN))

@@ -1,4 +1,4 @@
-"""Files that vouch for this server and for kubelets: of use from the start, followed, never worse for a change."""
+"""Certificate files for kubelet connections: checked at the start and reloaded."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Links of pages: which are rewritten, however the page comes in pieces."""
+"""Rewriting of links in pages, for any split into chunks."""
 
 import pytest
 from hypothesis import given

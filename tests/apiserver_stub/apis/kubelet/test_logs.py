@@ -1,4 +1,4 @@
-"""Logs: what the kubelet is asked, and what comes of its answers, however it behaves."""
+"""Pod logs: requests to the kubelet, and its possible answers and failures."""
 
 import asyncio
 import base64
@@ -73,7 +73,7 @@ async def test_kubelet_error_is_returned(cluster: Any) -> None:
 
 
 async def test_log_needs_accept_of_json(cluster: Any) -> None:
-    """As with kube-apiserver, what a client takes is judged as if objects were answered."""
+    """As in kube-apiserver, the Accept header is checked as if objects were returned."""
     await cluster.kubelet(lines)
     assert (await cluster("GET", LOG, accept="application/json, */*"))[0] == 200
     assert (await cluster("GET", LOG, accept="text/plain"))[0] == 406

@@ -1,4 +1,4 @@
-"""Proxies of pods, services and nodes: what arrives there, and what comes back."""
+"""Proxies of pods, services and nodes: forwarded requests and returned answers."""
 
 import asyncio
 import gzip
@@ -14,7 +14,7 @@ PAGE = b'<html><a href="/x">x</a><a href="https://example.com/x">y</a></html>'
 
 
 async def echo_request(request: Request) -> Response:
-    """Answer with what was asked."""
+    """Answer with a description of the request."""
     if "upgrade" in request.headers:
         return Response(101, {}, Upgrade(request.headers["upgrade"], _echo))
     told = {
@@ -30,7 +30,7 @@ async def _echo(stream: DuplexStream) -> None:
 
 
 async def serve_pod(cluster: Any, answer: Any = echo_request, *, secure: bool = False) -> tuple[Any, int]:
-    """Serve as a pod `p` of a service `s`; return the server and its port."""
+    """Serve the pod `p` of the service `s`; return the server and its port."""
     found, server = await cluster.serve(answer, secure=secure)
     await cluster.pod("p", ip=CLUSTER, port=server.port)
     spec = {"ports": [{"name": "web", "port": 80}, {"name": "other", "port": 81}]}

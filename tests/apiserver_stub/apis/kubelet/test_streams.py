@@ -1,4 +1,4 @@
-"""Commands and forwarded ports: bytes between the client and the kubelet, who may ask for them, and how they end."""
+"""Exec and port forwarding: streams between client and kubelet, permissions, and how they end."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def switch(request: Request) -> Response:
 
 
 class Client:
-    """A client with a connection of its own, that asks for a stream."""
+    """A client with its own connection that requests a stream."""
 
     async def ask(self, port: int, url: str, method: str = "POST", upgrade: str = "SPDY/3.1", more: str = "") -> bytes:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
@@ -138,7 +138,7 @@ async def test_unread_stream_applies_backpressure(cluster: Any) -> None:
 
 
 async def test_exec_over_websocket_needs_create_permission(make_cluster: Any) -> None:
-    """A WebSocket is asked for by GET; what it does is what others do by POST."""
+    """A WebSocket is requested by GET, but needs the permission of a POST."""
     async with make_cluster("--authorization-mode=RBAC") as cluster:
         kubelet, _ = await cluster.kubelet(switch)
         role = {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]}]}

@@ -1,6 +1,4 @@
-"""WebSockets that this server speaks itself, for kubelets that do not: commands are translated, ports go through
-tunnels.
-"""
+"""WebSockets that the server translates for kubelets: exec to SPDY, ports through tunnels."""
 
 import asyncio
 import base64
@@ -29,7 +27,7 @@ FAILED = {
 
 
 def frame(opcode: int, data: bytes, *, final: bool = True, mask: bytes = b"abcd") -> bytes:
-    """Return a frame of a client."""
+    """Return a frame as a client sends it."""
     size = len(data)
     head = bytes((0x80 * final | opcode,))
     if size < 126:
@@ -66,7 +64,7 @@ class Client:
 
 
 class Spdy:
-    """The kubelet's side of SPDY: what is opened, what comes, and what is said."""
+    """The kubelet's side of a SPDY connection."""
 
     def __init__(self, stream: DuplexStream) -> None:
         self._stream = stream
@@ -84,7 +82,9 @@ class Spdy:
         return found
 
     async def next(self) -> tuple[int, bytes, bool]:
-        """Return the next frame: stream, content, and whether it is the last one there; 0 for what opens a stream."""
+        """Return the next frame: stream, content, and whether it is the last of that stream; 0 for a frame that opens
+        one.
+        """
         head = await self._exactly(8)
         first, flags, size = int.from_bytes(head[:4], "big"), head[4], int.from_bytes(head[5:], "big")
         content = await self._exactly(size)
@@ -167,7 +167,7 @@ async def test_exec_websocket_is_translated_to_spdy(cluster: Any, ending: str) -
 
 
 def _without_pings(talk: Callable[[Spdy], Any]) -> Callable[[Spdy], Any]:
-    """Return a talk in which answers to pings are passed over."""
+    """Return a conversation without answers to pings."""
 
     async def talked(spdy: Spdy) -> None:
         ahead = spdy.next
@@ -301,7 +301,7 @@ async def test_websocket_translation_depends_on_node_and_features(
 
 
 def received_pieces(sent: bytes) -> list[Piece]:
-    """Return the pieces that a server hears of what a client sends before it goes."""
+    """Return the pieces that a server receives from a client before it disconnects."""
     found: list[Piece] = []
 
     async def hear() -> None:

@@ -1,4 +1,4 @@
-"""Documents reduced to what is compared."""
+"""Helpers that normalize OpenAPI documents for comparison."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Descriptions of custom resources: those a real API server of Kubernetes 1.36 made of the same definitions, but for
-the sentences.
-"""
+"""OpenAPI of custom resources equals that of kube-apiserver 1.36, except for descriptions."""
 
 import asyncio
 import json
@@ -37,7 +35,7 @@ def ask(documents: OpenApi, path: str, accept: str = "application/json") -> byte
 
 
 def summary_of(document: Any, schemas: Any, about: Any) -> Any:
-    """Return what a document says of the kind and its lists, and the actions on its paths."""
+    """Return the kind and its lists in a document, and the actions of its paths."""
     actions = {
         path: sorted([method, found["x-kubernetes-action"]] for method, found in item.items() if method != "parameters")
         for path, item in document["paths"].items()
@@ -78,7 +76,7 @@ def test_schema_descriptions_are_served() -> None:
 
 
 def operation(path: str, method: str) -> Any:
-    """An operation of the gizmos of version 3, with the names of its parameters in the query."""
+    """An operation of gizmos in version 3, with the names of its query parameters."""
     row = next(row for row in ROWS if row["what"] == "status and scale")
     spec = row["definition"]["spec"]
     version, plural = spec["versions"][0]["name"], spec["names"]["plural"]

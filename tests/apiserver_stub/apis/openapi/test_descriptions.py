@@ -1,4 +1,4 @@
-"""What people read in `kubectl explain`: one sentence for each definition they use daily, and for all its fields."""
+"""Descriptions for `kubectl explain`: one sentence for each common definition and all its fields."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def test_each_description_is_one_sentence() -> None:
 
 
 def test_file_is_sorted_with_one_field_per_line() -> None:
-    """So that a change of one sentence is a change of one line."""
+    """A change of one sentence is then a change of one line."""
     parts = [f"{json.dumps(short)}: {{\n{_lines(told)}\n}}" for short, told in sorted(DESCRIBED.items())]
     assert "".join(["{\n", ",\n".join(parts), "\n}\n"]) == TEXT
 

@@ -1,4 +1,4 @@
-"""Both versions of OpenAPI: valid by their standards, complete in their references, true in their details."""
+"""OpenAPI versions 2 and 3: valid, with complete references and correct details."""
 
 import hashlib
 import json
@@ -283,7 +283,9 @@ def digest(tree: Any) -> str:
 
 @pytest.mark.parametrize(("root", "recorded"), PATHS.items())
 def test_paths_match_kube_apiserver(read: Read, root: str, recorded: str) -> None:
-    """All of an operation but its description: parameters, bodies, media types, responses, names and extensions."""
+    """Everything in an operation except its description: parameters, bodies, media types, responses, names and
+    extensions.
+    """
     paths = read(f"/openapi/v3/{root}")["paths"]
     for item in paths.values():
         for operation in (item, *(value for key, value in item.items() if key != "parameters")):

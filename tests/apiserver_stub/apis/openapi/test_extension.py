@@ -1,4 +1,4 @@
-"""Descriptions of others: what is taken over of them, and how they get along with ours."""
+"""OpenAPI of aggregated servers: the parts that are merged, and name conflicts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Descriptions as protobuf, read with the numbers of the messages."""
+"""OpenAPI as protobuf, read by field numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ OLDER, NEWER = (gnostic.Writer(messages) for messages in (gnostic.V2, gnostic.V3
 
 
 def inner(data: bytes, *numbers: int) -> Iterator[bytes]:
-    """Every value at a path of field numbers."""
+    """All values at a path of field numbers."""
     if not numbers:
         yield data
         return

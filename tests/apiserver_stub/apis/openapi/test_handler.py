@@ -1,4 +1,4 @@
-"""The pages of the descriptions: addresses, forms, what may be kept, and that they follow the kinds."""
+"""OpenAPI endpoints: paths, media types, caching, and added kinds."""
 
 import asyncio
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_other_paths_are_not_handled(kinds: ResourceRegistry) -> None:
 def test_definitions_are_read_at_first_request(
     kinds: ResourceRegistry, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers start, and serve objects, without them."""
+    """Servers start, and serve objects, without reading them."""
     read: list[bool] = []
     monkeypatch.setattr(handler, "built_in", lambda: read.append(True) or definitions.built_in())
     descriptions = OpenApi(kinds)

@@ -1,4 +1,4 @@
-"""What clients are told can be done: names that generated clients have, paths that the server understands."""
+"""Operations in OpenAPI: names of the generated clients, and paths that the server can route."""
 
 import inspect
 import re

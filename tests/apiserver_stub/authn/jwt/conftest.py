@@ -1,4 +1,4 @@
-"""JWT authenticators as the server makes them of a file, whose issuers are in memory."""
+"""JWT authenticators, configured by a file as in the server, with issuers in memory."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,7 +24,7 @@ Tree = dict[str, Any]
 
 
 def rules(**changes: Any) -> Tree:
-    """One authenticator; a double underscore leads into an object."""
+    """One authenticator; a double underscore stands for a nested field."""
     tree: Tree = {
         "issuer": {"url": URL, "audiences": ["cluster"]},
         "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
@@ -46,7 +46,7 @@ def document(*authenticators: Tree, **more: Any) -> str:
 
 
 class RunningAuthenticators:
-    """The authenticators that a file describes, which are running."""
+    """The running authenticators of a file."""
 
     def __init__(self, file: Path, runtime: Runtime, algorithms: Sequence[str] = tuple(ALGORITHMS)) -> None:
         self.file = file
@@ -82,7 +82,7 @@ RunAuthenticators = Callable[..., AbstractAsyncContextManager[RunningAuthenticat
 
 @pytest.fixture
 def issuer(monkeypatch: pytest.MonkeyPatch) -> Issuer:
-    """The issuer that all fetch from."""
+    """The issuer from which all documents are fetched."""
     found = Issuer()
     monkeypatch.setattr(authenticator, "Fetcher", lambda _authorities, _dialer: found)
     return found

@@ -1,4 +1,4 @@
-"""Files of authentication configurations, valid and invalid ones, with the recorded results of a real API server."""
+"""Valid and invalid authentication configuration files, with the results of kube-apiserver."""
 
 import json
 from pathlib import Path

@@ -15,7 +15,7 @@ WITH_GROUPS = document(rules(claimMappings__groups={"claim": "groups", "prefix":
 
 
 def pointing(**source: Any) -> dict[str, Any]:
-    """Claims with the source of the groups."""
+    """Claims with a distributed source of the groups."""
     return {"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": SOURCE, **source}}}
 
 

@@ -1,4 +1,4 @@
-"""Documents over TLS on loopback: what is believed, what is followed, and what is bounded."""
+"""Documents fetched over TLS on loopback: trust, redirects and limits."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ from tests.apiserver_stub.webhooks.webhook_server import self_signed
 
 
 class Server:
-    """Answers by path, and notes the credentials that it is shown."""
+    """Answers by path, and records the credentials it receives."""
 
     def __init__(self) -> None:
         self.root = ""
@@ -151,7 +151,7 @@ async def test_unreachable_server_fails(tmp_path: Path) -> None:
 
 
 class Proxy:
-    """Reaches every host by the same socket, and notes which was wanted."""
+    """Connects every host to the same socket, and records which was requested."""
 
     def __init__(self, port: int) -> None:
         self.port = port

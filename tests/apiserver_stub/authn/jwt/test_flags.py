@@ -1,4 +1,4 @@
-"""The flags of OpenID providers and of anonymous requests, alone, with one another, and with the file."""
+"""Flags of OpenID providers and of anonymous requests, alone, combined, and with the file."""
 
 import json
 import subprocess
@@ -129,7 +129,7 @@ def test_unusable_file_fails_the_start(tmp_path: Path) -> None:
 
 
 async def anonymous_status(path: str, *arguments: str) -> int:
-    """The status that a caller without credentials gets."""
+    """The status of a request without credentials."""
     server = build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
     await server.start()
     try:

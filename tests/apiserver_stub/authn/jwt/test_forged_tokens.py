@@ -35,7 +35,7 @@ def raw(header: Any, payload: Any, signature: bytes | str = b"") -> str:
 
 
 def signed(issuer: Issuer, header: str | bytes, payload: str | bytes | None = None) -> str:
-    """A token whose header and payload are these bytes, with a signature that is good for them."""
+    """A token with this header and payload and a valid signature."""
     text = f"{b64(header)}.{b64(json.dumps(issuer.claims()) if payload is None else payload)}"
     signature = RSA_KEYS[0].sign(text.encode(), padding.PKCS1v15(), SHA256())
     return f"{text}.{b64(signature)}"
@@ -52,13 +52,13 @@ def with_short_signature(issuer: Issuer, length: int) -> str:
 
 
 def with_changed_claims(issuer: Issuer, **claims: Any) -> str:
-    """A good token, whose claims were changed afterwards."""
+    """A valid token whose claims were changed afterwards."""
     header, _, signature = issuer.token().split(".")
     return f"{header}.{b64(json.dumps(issuer.claims(**claims)))}.{signature}"
 
 
 def with_foreign_claims(issuer: Issuer) -> str:
-    """The signature of one token at the claims of another."""
+    """The signature of one token on the claims of another."""
     one, other = issuer.token().split("."), issuer.token(sub="root").split(".")
     return ".".join([one[0], other[1], one[2]])
 
@@ -212,7 +212,7 @@ FORGED: dict[str, Forge] = {
 
 
 def publish(issuer: Issuer) -> None:
-    """The keys that the table speaks of."""
+    """Publish the keys that the table uses."""
     issuer.keys = {"one": RSA_KEYS[0], "curve": EC_KEYS["ES256"], "p384": EC_KEYS["ES384"], "p521": EC_KEYS["ES512"]}
     issuer.keys["edwards"] = EDWARDS
 

@@ -1,4 +1,4 @@
-"""Providers that change their keys, are down, hang and lie: what that costs, and whom."""
+"""Providers that rotate keys, are down, hang or answer wrongly: the effect on tokens."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The file changes while tokens come: what is used then, what stays, and what is counted."""
+"""The file is reloaded while tokens are verified."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What RBAC decides while roles and bindings change, held to a slow reading of the same objects."""
+"""RBAC decisions while roles and bindings change, compared with a slow reading of the same objects."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -36,7 +36,7 @@ def subject(kind: str, name: str, namespace: str = "") -> dict[str, str]:
 
 
 class Cluster:
-    """Roles and bindings in a store, and who decides by them."""
+    """Roles and bindings in a store, and an authorizer on it."""
 
     def __init__(self) -> None:
         self.store = WatchCache(EmbeddedStorage(MemoryBackend()))
@@ -187,7 +187,7 @@ SUBJECTS = st.lists(
 
 
 class RBACMachine(RuleBasedStateMachine):
-    """Roles and bindings come, change and go; every decision is the one that reading all of them gives."""
+    """Roles and bindings are added, changed and removed; every decision equals that of reading all of them."""
 
     def __init__(self) -> None:
         super().__init__()

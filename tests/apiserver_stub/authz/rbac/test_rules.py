@@ -1,4 +1,4 @@
-"""What the rules of roles allow, which rules they cover, and how missing rules are shown."""
+"""Rules of roles: what they allow, which rules they cover, and how missing rules are reported."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from controller_manager.common.api.rbac import RoleRule
 
 
 def allow(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
-    """A rule of words; `core` is the group without a name."""
+    """A rule from words; `core` is the group without a name."""
     return RoleRule(
         verbs=tuple(verbs.split()),
         api_groups=tuple("" if group == "core" else group for group in groups.split()),

@@ -1,4 +1,4 @@
-"""The rules of stored configuration, of who may do what and of the cluster itself, each broken alone."""
+"""Rules of configuration, RBAC and cluster objects, each violated alone."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ SERVICE = "apiregistration.k8s.io/v1/APIService"
 
 
 def measured(version: str) -> Any:
-    """Return a metric of a service in a version."""
+    """Return a metric of an autoscaler in a version."""
     service = {"kind": "Service", "name": "x", "apiVersion": version}
     target = {"type": "Value", "value": "1"}
     return {"type": "Object", "object": {"metric": {"name": "m"}, "target": target, "describedObject": service}}

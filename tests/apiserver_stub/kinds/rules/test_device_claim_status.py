@@ -1,8 +1,7 @@
-"""Results of a real API server of Kubernetes 1.36 for changes of the status of claims to devices.
+"""Results of kube-apiserver 1.36 for changes of the status of resource claims.
 
-A line of `device_claim_status.jsonl` has the status there was, a merge patch of it, and whether the claim is being
-deleted, with the code of the answer, the reported fields with reasons, and the reported devices,
-without nulls.
+A line of `device_claim_status.jsonl` has the old status, a merge patch of it, and whether the claim is being deleted,
+with the code of the answer, the reported fields with reasons, and the reported devices, without nulls.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Expressions that select devices are refused as by a real server, whose answers are recorded, wherever they stand."""
+"""Expressions of device selectors are rejected as recorded from kube-apiserver, in every place."""
 
 import json
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 async def causes(api: ApiServer, path: str, spec: Any) -> list[list[str]]:
-    """Return reason, field and message of what a new object is refused for."""
+    """Return reason, field and message of each cause for a new object."""
     body = msgspec.json.encode({"metadata": {"generateName": "some-"}, "spec": spec})
     headers = {"content-type": "application/json"}
     answer = await api.handle(Request("POST", path, (("dryRun", "All"),), headers, body, Certificate("test")))
@@ -42,7 +42,7 @@ async def causes(api: ApiServer, path: str, spec: Any) -> list[list[str]]:
 
 
 def places(expression: str) -> list[tuple[str, Any, str]]:
-    """Return where an expression may stand: the collection, the spec, the path of the field."""
+    """Return the places of an expression: the collection, the spec, the path of the field."""
     selectors = {"selectors": [{"cel": {"expression": expression}}]}
     exactly = {"name": "one", "exactly": {"deviceClassName": "some", **selectors}}
     first = {"name": "one", "firstAvailable": [{"name": "other", "deviceClassName": "some", **selectors}]}

@@ -1,4 +1,4 @@
-"""Values of features that are off: who may have them."""
+"""Values that need a feature gate which is off."""
 
 import copy
 from typing import Any

@@ -1,7 +1,7 @@
-"""Results of a real API server of Kubernetes 1.36 for changes of the status of jobs.
+"""Results of kube-apiserver 1.36 for changes of the status of jobs.
 
-A line of `job_status.jsonl` has fields of a spec, the status there was, and a merge patch of it, with the code of the
-answer, and the reported fields with reasons.
+A line of `job_status.jsonl` has fields of a spec, the old status, and a merge patch of it, with the code of the answer,
+and the reported fields with reasons.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""The rules of services and of what routes to them, each broken alone in a good object."""
+"""Rules of services, ingresses and other network objects, each violated alone in a valid object."""
 
 from typing import Any
 

@@ -1,8 +1,9 @@
-"""What a real API server of Kubernetes 1.36 reported for valid objects of every kind, changed in one field.
+"""Results of kube-apiserver 1.36 for valid objects of every kind, changed in one field.
 
-A line of `recorded.jsonl` is a kind, the path of the change, the value put there (`<gone>` takes away, and `~` in a
-text stands for fifty times `x`), the fields with reasons that the real server reported, and how many warnings it gave.
-An object without reported fields was accepted.
+A line of `recorded.jsonl` is a kind, the path of the change, the new value (`<gone>` removes it, and `~` in a text
+stands
+for fifty times `x`), the fields with reasons that kube-apiserver reported, and the number of warnings. An object
+without reported fields was accepted.
 """
 
 import copy
@@ -28,7 +29,7 @@ for line in (Path(__file__).parent / "recorded.jsonl").read_text().replace("~", 
 
 
 def reported(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
-    """Fields with reasons, and the number of warnings, of a new object in its normal form and with its defaults."""
+    """Fields with reasons, and the number of warnings, of a new object in normal form and with defaults."""
     warnings = warnings_of(kind, tree, None)
     tree["metadata"] |= {"uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z"}
     kind.strategy.prepare_create(tree)

@@ -1,4 +1,4 @@
-"""Tolerations that compare numbers: what they may be where that feature is on, and who has them where it is off."""
+"""Tolerations that compare numbers: validation with the feature on, and use with the feature off."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""What breaks no rule is accepted, when it is made and when it is written again."""
+"""Valid objects are accepted on create and on update."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a real server of 1.36 warns of in objects that break no rule: the places, object by object."""
+"""Warnings of kube-apiserver 1.36 for valid objects: their fields."""
 
 import base64
 import datetime

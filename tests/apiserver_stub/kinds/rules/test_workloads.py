@@ -1,4 +1,4 @@
-"""The rules of what makes Pods, each broken alone in a good object."""
+"""Rules of workloads, each violated alone in a valid object."""
 
 import os
 import subprocess

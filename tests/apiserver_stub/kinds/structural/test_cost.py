@@ -1,4 +1,4 @@
-"""Objects that cost more than their size: those of schemas with many defaults, rules or fields."""
+"""Objects that cost more than their size, because their schema has many defaults, rules or fields."""
 
 import json
 from typing import Any

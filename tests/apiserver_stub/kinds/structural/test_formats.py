@@ -1,4 +1,4 @@
-"""Formats of texts, as kube-apiserver 1.36 judges them."""
+"""String formats, as in kube-apiserver 1.36."""
 
 import pytest
 

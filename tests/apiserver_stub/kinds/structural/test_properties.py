@@ -1,4 +1,4 @@
-"""What holds for any structural schema and any value: the quick look and the closer one agree."""
+"""Properties of any structural schema and value: the quick check and the full check agree."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 
 def schemas_with(**words: Any) -> Any:
-    """Schemas with some of these words."""
+    """Schemas with some of these keywords."""
     return st.fixed_dictionaries({}, optional=words)
 
 
@@ -51,7 +51,7 @@ PLAIN = st.one_of(
 
 
 def nested_schemas(inner: Any) -> Any:
-    """Schemas of what holds others."""
+    """Schemas that contain others."""
     sized = schemas_with(minProperties=SMALL, maxProperties=SMALL, nullable=st.booleans(), required=st.just(["a"]))
     named = st.tuples(
         st.dictionaries(NAMES, inner, min_size=1, max_size=3),

@@ -1,4 +1,4 @@
-"""The server's own authorities: what they issue, keep and issue again."""
+"""The server's own CAs: what they issue, keep and reissue."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The certificates of a server that runs on: renewed, replaced, and whose clients are believed meanwhile; virtual."""
+"""Certificates of a running server: renewed, replaced, and the trust in clients, in virtual time."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def root(ca: KeyPair | bytes) -> str:
 
 
 class Serving:
-    """A server without sockets; `ask` hands it a request as the socket would."""
+    """A server without sockets; `ask` passes a request to it like the socket."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[Response]], made: ServerCertificates, folder: Path):
         self.handle = handle
@@ -85,7 +85,7 @@ def client(folder: Path, *, lasts: float = DAY, ca: KeyPair | None = None) -> Ce
 
 
 async def advance_time(seconds: float) -> None:
-    """Let a long time pass at once, and then what is done every minute."""
+    """Advance the clock at once, and then run the tasks of every minute."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.jump(seconds)
@@ -110,7 +110,7 @@ async def test_issued_certificates_are_renewed(tmp_path: Path) -> None:
 
 
 async def test_one_worker_renews_shared_certificates(tmp_path: Path) -> None:
-    """The others leave the files alone, and have what is renewed."""
+    """The other workers read the renewed files and do not write them."""
     options = FLAGS.parse([f"--data-dir={tmp_path}", "--storage-backend=memory", "--bind-address=127.0.0.1"])
     log = Runtime("test").log("certificates")
     first, other = (ServerCertificates(options, Trust(), log, renew=renew) for renew in (True, False))

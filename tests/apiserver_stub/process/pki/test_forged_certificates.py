@@ -1,4 +1,4 @@
-"""Forged client certificates over real TLS: no handshake with one ends in an answer to somebody who is known."""
+"""Forged client certificates over real TLS never authenticate a user."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ def issue_certificate(
     critical: bool = False,
     signs: bool | None = None,
 ) -> Issued:
-    """A certificate issued by another, by default a good one for an administrator."""
+    """A certificate issued by another, by default a valid one for an administrator."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     issuer = issuer or (by.certificate.subject if by else subject)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
@@ -181,7 +181,7 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 
 async def identified_user(port: int, chain: tuple[Issued, ...], *headers: str) -> dict[str, Any] | str:
-    """The user that a server takes the holder of a chain for; else what came of the attempt."""
+    """The user that a server identifies by a certificate chain, or the outcome of the attempt."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_ciphers("DEFAULT:@SECLEVEL=0")

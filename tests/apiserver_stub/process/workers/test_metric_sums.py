@@ -1,4 +1,4 @@
-"""What several processes count is shown as one: sums that never fall."""
+"""Metrics of several workers are added up; sums never decrease."""
 
 import asyncio
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def test_counters_outlive_a_worker_but_gauges_do_not() -> None:
     )
 )
 def test_counter_sums_never_decrease(steps: list[tuple[str, int | None]]) -> None:
-    """Processes count on, report, or die."""
+    """Workers count, report, or die."""
     sums, counted, before = MetricSums(), {"one": 0, "two": 0, "three": 0}, 0.0
     for process, more in steps:
         if more is None:

@@ -1,4 +1,4 @@
-"""The folder of the socket of a store goes with whoever made it, or with the next who makes one."""
+"""The folder of the storage socket is removed by its creator, or by the next process that creates one."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The parts of a limit, and what processes have of their own."""
+"""Shares of a limit, and what each worker has of its own."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Backends of the audit: batches and their bounds, order, who waits for what, and what becomes of lost events."""
+"""Audit backends: batches and limits, order, waiting requests and lost events."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ def metrics() -> Metrics:
 
 
 class RecordingSink:
-    """Takes batches, `seconds` for each; notes when each began and what is in it."""
+    """Takes batches, `seconds` for each; records the start and content of each."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -68,7 +68,7 @@ class RecordingSink:
 
 
 async def feed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float) -> None:
-    """Add events at their times, while the buffer works."""
+    """Add events at their times while the buffer runs."""
     loop = asyncio.get_running_loop()
     async with Tasks() as tasks:
         tasks.start(buffer.run(), name="buffer")
@@ -169,7 +169,7 @@ async def test_blocking_mode_waits_for_all_earlier_events(log: Open, tmp_path: P
 
 
 async def test_fast_writes_are_done_on_the_loop(log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that takes long, as on a disk in trouble, has the thread write until it is well again."""
+    """A slow write, as on a failing disk, makes the thread write until the disk is fast again."""
     writers: list[bool] = []
     write, nanoseconds = LogFile.write, [0]
 
@@ -279,7 +279,7 @@ async def test_oversized_event_is_truncated_or_dropped(log: Open, tmp_path: Path
 
 
 class Server:
-    """Takes documents, or fails."""
+    """Accepts documents, or fails."""
 
     def __init__(self) -> None:
         self.lists: list[list[int]] = []

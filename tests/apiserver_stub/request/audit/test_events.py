@@ -1,4 +1,4 @@
-"""What is told of a request: events as JSON and as text, where it came from, and what is too long."""
+"""Audit events: JSON and text forms, source addresses, and truncation."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The file of the log backend: when it is put aside, and what becomes of old ones and on a full disk."""
+"""The audit log file: rotation, old files, and a full disk."""
 
 import errno
 import gzip
@@ -96,7 +96,7 @@ def test_superfluous_backups(rotation: Rotation, removed: list[str], compressed:
 
 
 class Disk:
-    """A disk with room for some bytes."""
+    """A disk with room for a number of bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -127,7 +127,7 @@ def test_full_disk_rejects_whole_lines(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_processes_sharing_a_file_lose_no_line(tmp_path: Path) -> None:
-    """Two of them, each with a descriptor of its own, write and rotate in turns."""
+    """Two of them, each with its own descriptor, write and rotate in turn."""
     path, rotation = tmp_path / "audit.log", Rotation(size=400, shared=True)
     files = [opened(path, rotation) for _ in range(2)]
     sent = [b"%d/%03d " % (number % 2, number) + b"x" * (number % 40) for number in range(200)]

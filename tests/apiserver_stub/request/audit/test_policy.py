@@ -1,4 +1,4 @@
-"""Policies of the audit: which rule is for which request, and what is wrong with a file."""
+"""Audit policies: which rule applies to a request, and errors in a file."""
 
 from pathlib import Path
 from typing import Any

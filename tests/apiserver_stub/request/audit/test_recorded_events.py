@@ -1,7 +1,7 @@
-"""Events that a kube-apiserver of 1.36 wrote of these requests, in this order, under the policy beside them.
+"""Audit events of kube-apiserver 1.36 for these requests, in this order, under the policy beside them.
 
-`received` says that there was an event of the arrival, too; `unlike` are fields that are not compared. What differs
-from run to run is made equal, and texts for people are left out.
+`received` means that there was also a RequestReceived event; `unlike` are fields that are not compared. Values that
+differ from run to run are normalized, and messages are left out.
 """
 
 import asyncio

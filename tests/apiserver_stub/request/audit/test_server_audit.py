@@ -1,4 +1,4 @@
-"""A whole server with an audit: its flags, what it refuses, and servers of events that hang, lie or are not there."""
+"""A whole server with audit logging: flags, rejected requests, and webhooks that hang, answer wrongly or are down."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ async def test_full_disk_blocks_no_requests_in_other_modes(tmp_path: Path) -> No
 
 
 async def test_annotations_of_every_stage_are_in_the_event(tmp_path: Path) -> None:
-    """Also in the thread for large objects; and nothing of it in the event of the next request."""
+    """This includes the thread for large objects; the event of the next request has none of it."""
     log = tmp_path / "audit.log"
     api = server(tmp_path, f"--audit-log-path={log}", rules="[{level: Request}]")
     await api.start()

@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 class Collector(grpc.GenericRpcHandler):
-    """Takes spans; `hangs` makes it answer nothing."""
+    """Receives spans; with `hangs` it does not answer."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []

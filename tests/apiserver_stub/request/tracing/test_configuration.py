@@ -1,4 +1,4 @@
-"""Configurations of traces: which are used, and what is told of those that are wrong."""
+"""Tracing configuration files: valid ones, and errors."""
 
 import subprocess
 import sys

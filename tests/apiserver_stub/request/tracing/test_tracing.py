@@ -1,4 +1,4 @@
-"""Traces of requests: the spans that a collector gets, beside those of a real server, and what becomes of lost ones."""
+"""Traces of requests: exported spans, compared with kube-apiserver, and lost ones."""
 
 import asyncio
 import json
@@ -234,7 +234,7 @@ async def test_trace_is_propagated_to_conversion_webhooks(
 
 
 async def convert_at(over: asyncio.Event, convert: Any) -> None:
-    """Ask the webhook in a task that a traced request has begun, and which outlives it."""
+    """Call the webhook in a task that a traced request has started, and which outlives it."""
     await over.wait()
     await convert([thing("a")], V2)
 

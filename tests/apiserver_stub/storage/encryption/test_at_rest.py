@@ -1,4 +1,4 @@
-"""A server whose storage is encrypted: nothing can be read there, keys rotate, files are read again, services go."""
+"""A server with encrypted storage: key rotation, reloaded files, and unavailable services."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ async def started(backend: MemoryBackend, file: Path, *flags: str, work: bool = 
 
 
 def stored_data(backend: MemoryBackend, resource: str, key: str) -> bytes:
-    """What the log holds of a row at last."""
+    """The last stored data of a row."""
     return next(r.data for r in reversed(list(backend._records.values())) if (r.resource, r.key) == (resource, key))
 
 
@@ -219,7 +219,7 @@ async def test_kms_service_is_used_and_its_health_reported(file: Path) -> None:
 
 
 async def test_late_kms_key_delays_watch_but_loses_nothing(file: Path) -> None:
-    """Two servers on one storage, each with a seed of its own: one learns of the other's when it sees an object."""
+    """Two servers on one storage, each with its own seed: one learns the other's seed when it reads an object."""
     backend, service = MemoryBackend(), Service()
     storage = embedded_storage(backend, encrypts=True)
     with tempfile.TemporaryDirectory(prefix="kms") as folder:

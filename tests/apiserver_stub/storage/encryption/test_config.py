@@ -1,4 +1,4 @@
-"""EncryptionConfiguration: what is wrong is named by field, all of it at once, and no secret is told."""
+"""EncryptionConfiguration: errors name fields and are reported together; secrets are not shown."""
 
 from pathlib import Path
 

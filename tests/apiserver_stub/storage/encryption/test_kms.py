@@ -1,4 +1,4 @@
-"""KMS v2 against a service over a Unix socket: seeds, their renewal, services that are ill, hang, lie or are gone."""
+"""KMS v2 with a service over a Unix socket: seeds, their renewal, and failing services."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ DATA, AT = b'{"kind":"Secret"}', b"/registry/secrets/default/a"
 
 
 class Service:
-    """A service that encrypts by turning around, and follows its instructions."""
+    """A service that encrypts by reversing the text, and follows its instructions."""
 
     def __init__(self) -> None:
         self.status: Tree = {"version": "v2", "healthz": "ok", "key_id": "key-1"}

@@ -1,4 +1,4 @@
-"""Ciphers: what a real server of 1.36 stored is decrypted; keys rotate; what was changed, or moved, is refused."""
+"""Ciphers: data of kube-apiserver 1.36 is decrypted, keys rotate, and changed or moved data is rejected."""
 
 import json
 from base64 import b64decode

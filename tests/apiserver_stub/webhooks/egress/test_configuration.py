@@ -1,4 +1,4 @@
-"""Egress selections in files: which are used, and the causes of invalid ones."""
+"""Egress selector configurations: valid files, and errors."""
 
 import subprocess
 import sys

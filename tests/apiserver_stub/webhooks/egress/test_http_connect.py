@@ -1,4 +1,4 @@
-"""Connections through proxies that know CONNECT: real ones, and ones that fail in every way."""
+"""Connections through HTTP CONNECT proxies: real ones, and failing ones."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Connections through a konnectivity server, which the tests play with the official gRPC library."""
+"""Connections through a konnectivity server, played with the official gRPC library."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.both_loops
 
 
 class Konnectivity:
-    """A proxy server that dials itself; `numbers` are those of the connections, `closed` those that were closed."""
+    """A proxy server that dials itself; `numbers` are the connection numbers, `closed` those that were closed."""
 
     def __init__(self) -> None:
         self.dialed: list[str] = []
@@ -77,7 +77,7 @@ Through = Callable[[Talk], Awaitable[EgressSelector]]
 
 @pytest.fixture
 async def through(egress: Egress) -> AsyncIterator[Through]:
-    """Return the selector of connections through a server."""
+    """Return an egress selector for connections through a server."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(talk: Talk) -> EgressSelector:
@@ -171,7 +171,7 @@ async def test_missing_proxy_is_an_error(egress: Egress) -> None:
 
 
 def answering(*packets: Callable[[int], Tree]) -> Talk:
-    """Talk by packets made of the number of the dial, then wait."""
+    """Send packets made from the number of the dial, then wait."""
 
     async def talk(conversation: Conversation) -> None:
         first = await conversation.read()

@@ -1,4 +1,4 @@
-"""An API server with egress selections: which of its connections go through which proxy."""
+"""An API server with egress selectors: which connections go through which proxy."""
 
 import asyncio
 from pathlib import Path
@@ -77,7 +77,7 @@ async def test_aggregated_api_without_proxy_is_unavailable(egress: Egress, tmp_p
 
 
 class RecordingDialer:
-    """A dialer that notes who is asked for, and goes there itself."""
+    """A dialer that records targets, and connects itself."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
