@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache.row import decode_error_of
 from tests.etcd import running
 
 _NUMBERS = count(1)
-_TOGETHER = 50  # rows of one transaction
+_TOGETHER = 50  # rows per transaction
 _STACK = ExitStack()
 _URLS: list[str] = []
 _FIRST_STARTS: dict[Sequence[str], Sequence[Record]] = {}

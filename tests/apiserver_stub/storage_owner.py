@@ -35,7 +35,7 @@ class InProcessOwner:
         self._born = born
 
         def reached(revision: int) -> None:
-            if self._born is born:  # the dead show nothing
+            if self._born is born:  # a killed owner shows nothing
                 self.page.set(revision)
 
         storage = EmbeddedStorage(self.backend, self._rules, reached=reached)

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 MANIFESTS = Path(__file__).parent.parent / "manifests"
-SHORT_LIVED = {"GOGC": "off"}  # kubectl ends before its garbage is worth collecting: a fifth of its time
+SHORT_LIVED = {"GOGC": "off"}  # kubectl ends before garbage collection pays off: it takes a fifth of its time
 LEASE = "cluster-controller-manager"
 READY = re.compile(r'"ready" .*url="(\S+)"')
 
@@ -126,7 +126,7 @@ class ClusterUp:
         api, manager = free_port(), free_port()
         self.url, self.manager_url = f"https://127.0.0.1:{api}", f"https://127.0.0.1:{manager}"
         ports = (f"--api-port={api}", f"--manager-port={manager}")
-        if not any(flag.startswith("--nodes") for flag in flags):  # most tests say themselves what pods do
+        if not any(flag.startswith("--nodes") for flag in flags):  # most tests set pod statuses themselves
             flags = ("--nodes=0", *flags)
         command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
         self.folder = folder
@@ -259,7 +259,7 @@ def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
 
     def start(*arguments: str, editor: str = "false") -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE
-        command = ["kubectl", *arguments]  # whatever the file is called: kubectl names its field managers after this
+        command = ["kubectl", *arguments]  # kubectl names its field managers after this name
         told = {**environment, "KUBE_EDITOR": editor}
         return subprocess.Popen(command, executable=program, env=told, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

@@ -9,7 +9,7 @@ import warnings
 
 from werkzeug.serving import make_server
 
-warnings.simplefilter("ignore")  # of libraries about one another
+warnings.simplefilter("ignore")  # warnings of libraries about one another
 
 if __name__ == "__main__":
     from oidc_provider_mock import app

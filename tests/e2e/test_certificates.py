@@ -46,7 +46,7 @@ AUTHORITIES = ("rsa-2048", pytest.param("rsa-4096", marks=pytest.mark.long), "p-
 REQUESTERS = ("rsa-2048", "p-256", "p-384", "p-521", "ed25519")
 
 
-kept_key = cache(key_of_kind)  # some take a second to be made
+kept_key = cache(key_of_kind)  # some keys take a second to generate
 
 
 def openssl(*arguments: str | Path) -> str:
@@ -178,7 +178,7 @@ class OldClient:
         try:
             again = self.ask(self.connect()).status
         except (ssl.SSLError, ConnectionError):
-            again = 401  # by an alert of TLS, which goes by whole seconds
+            again = 401  # by a TLS alert, which has a resolution of a second
         return (answer.status, answer.headers["connection"], again) == (401, "close", 401)
 
 

@@ -87,7 +87,7 @@ CASES = {
 }
 
 EVENTS = PolicyRule(("",), ("events",), ("create", "patch", "update"))
-INFO = 1  # a chart without an icon is worth a remark
+INFO = 1  # helm remarks on a chart without an icon
 
 Told = dict[str, dict[str, Any]]
 

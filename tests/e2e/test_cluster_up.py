@@ -20,7 +20,7 @@ from tests.e2e.conftest import JOE, ClusterUp, free_port, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
-SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 40.0  # seconds until an expected event, on a busy machine too
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -132,10 +132,10 @@ def test_stopped_leader_hands_over_and_restart_keeps_state(tmp_path: Path) -> No
         os.kill(up.pid(first), signal.SIGTERM)
         up.until(f"{first} ended with exit status 0")
         make_service(up, "kept")
-        wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would end
+        wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would expire
         assert up.stop() == 0
     (page,) = (line for line in up.said if "/ui" in line)
-    assert re.fullmatch(r"  https://127\.0\.0\.1:\d+/ui  .*", page)  # a token is shown at a terminal alone
+    assert re.fullmatch(r"  https://127\.0\.0\.1:\d+/ui  .*", page)  # a token is printed only on a terminal
     with running(up.folder, "--managers=1", "--api-port=0", "--manager-port=0") as again:
         assert "kept" in again.kubectl("get", "services", "-o", "name")
         ports = {int(found[1]) for line in again.said if (found := re.search(r"ready on .*:(\d+)", line))}

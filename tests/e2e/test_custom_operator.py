@@ -147,7 +147,7 @@ def test_killed_operator_loses_nothing(
     make("bert")
     make("carl", tide=False)
     operator.wait("launched anna", "launched bert", "built carl", "sails anna", "looked bert")
-    afloat = "--for=jsonpath={.status.launch}=afloat"  # written, not only said
+    afloat = "--for=jsonpath={.status.launch}=afloat"  # written, not only printed
     kubectl("wait", f"boats.{group}/anna", f"boats.{group}/bert", "-n", namespace, afloat, "--timeout=20s")
     kubectl("wait", f"boats.{group}/carl", "-n", namespace, "--for=jsonpath={.status.build.planks}=40", "--timeout=20s")
     operator.end(kill=True)

@@ -136,7 +136,7 @@ def test_only_open_paths_are_public(connect: Callable[..., Connection]) -> None:
         assert connect().ask("/metrics", method=method) == 403
     for path in ("/healthz?token=good", "/livez"):
         assert connect().ask(path) == 200
-    for _ in range(100):  # until the informers are full
+    for _ in range(100):  # until the informers have synced
         if (status := connect().ask("/readyz?verbose")) == 200:
             break
         assert status == 500

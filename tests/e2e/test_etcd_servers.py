@@ -30,7 +30,7 @@ SPACE = "/api/v1/namespaces/default"
 CONFIGS, SERVICES = f"{SPACE}/configmaps", f"{SPACE}/services"
 LIMITED = "/api/v1/namespaces/limited/configmaps"
 MOST = 20
-GONE = (aiohttp.ClientError, asyncio.TimeoutError, OSError, RuntimeError)  # the last of a session that was closed
+GONE = (aiohttp.ClientError, asyncio.TimeoutError, OSError, RuntimeError)  # the last line of a closed session
 
 
 class Server:

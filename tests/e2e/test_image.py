@@ -31,7 +31,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copytree(ROOT / name, source / where, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, source)
-    environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}  # pip asks the index
+    environment = {
+        name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"
+    }  # pip contacts the index
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
     subprocess.run(
         [*command, "--no-compile", f"--target={target}", str(source)], check=True, env=environment, timeout=100

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 
 Kubectl = Callable[..., str]
 
-# kubectl sends a patch for these whenever it applies, since the server's defaults stand in lists or maps that are
+# kubectl sends a patch for these on every apply, because the server's defaults are in lists or maps that are
 # replaced as a whole; the patch must change nothing.
 PATCHED_ANYWAY = {
     "secret/book-keys",
@@ -91,7 +91,7 @@ def test_written_objects_are_read_back(kubectl: Kubectl, manifests: dict[Path, s
     for file in manifests:
         found = yaml.safe_load(kubectl("get", "-f", str(file), "-o", "yaml"))["items"]
         for wanted, have in zip(documents(file), found, strict=True):
-            wanted.pop("stringData", None)  # it is written, but never read
+            wanted.pop("stringData", None)  # it can be written, but not read
             assert_within(wanted, have)
 
 
@@ -122,7 +122,7 @@ def test_apply_changes_and_removes_fields(kubectl: Kubectl, web: str, field: Kub
     assert json.loads(field(web, ".metadata.labels")) == {"app": "web"}
     assert field(web, ".spec.template.spec.containers[*].image") == "web:2"
     assert field(web, ".spec.template.spec.containers[0].env[*].name") == "B C"
-    # a field that is no longer named is removed, and the default comes back
+    # a field left out is removed, and its default returns
     assert field(web, ".spec.replicas") == "1"
     assert field(web, ".metadata.generation") == "3"
 
@@ -209,7 +209,7 @@ def test_edit_with_script(kubectl: Kubectl, kubectl_error: Kubectl, web: str, fi
     assert said == "deployment.apps/web edited"
     assert field(web, ".spec.template.spec.containers[0].image") == "web:3"
     assert kubectl("edit", "deployment", "web", "-n", web, editor="true") == ""
-    # kubectl asks again with the refusal in the file, and gives up when nothing changes any more
+    # kubectl opens the editor again with the error in the file, and stops when nothing changes any more
     wrong = """sh -c 'grep -q "replicas: -2" $0 || sed -i "s/replicas: 2/replicas: -2/" $0'"""
     assert "is invalid" in kubectl_error("edit", "deployment", "web", "-n", web, editor=wrong)
     assert field(web, ".spec.replicas") == "2"

@@ -13,7 +13,7 @@ from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
-SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 40.0  # seconds until an expected event, on a busy machine too
 SPACE = "--namespace=daemons"
 NODES = ("daemon-1", "daemon-2")
 MANIFEST = {
@@ -49,7 +49,7 @@ class Kubelets:
 
     def _run(self) -> None:
         while not self._over.wait(0.3):
-            with suppress(AssertionError):  # what is gone meanwhile
+            with suppress(AssertionError):  # deleted meanwhile
                 for pod in json.loads(self._cluster.kubectl("get", "pods", SPACE, "-o", "json"))["items"]:
                     self._look(pod)
 
@@ -129,7 +129,7 @@ def test_rollouts_and_drain(cluster: ClusterUp, kubelets: Kubelets) -> None:
     shown = cluster.kubectl("get", "daemonset", "agent", SPACE, "--no-headers").split()
     assert shown[:6] == ["agent", "2", "2", "2", "2", "2"]
 
-    # A pod of a daemon set keeps a node from being drained, unless it is to be ignored; then it stays.
+    # A pod of a daemon set blocks a drain, unless it is ignored; then it stays.
     refused = cluster.ask("drain", NODES[0], "--timeout=10s")
     assert (refused.returncode, "cannot delete DaemonSet-managed Pods" in refused.stderr) == (1, True)
     drained = cluster.kubectl("drain", NODES[0], "--ignore-daemonsets", "--timeout=20s")

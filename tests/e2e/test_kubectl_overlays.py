@@ -94,7 +94,7 @@ def test_members_of_an_apply_set_are_pruned(kubectl: Kubectl, namespace: str, pa
     kubectl(*parts("a", "b"), *a_set)
     metadata = json.loads(kubectl("get", "secret", "mine", "-n", namespace, "-o", "json"))["metadata"]
     contents = [value for name, value in metadata["annotations"].items() if "/contains-group-" in name]
-    assert contents in (["ConfigMap"], ["configmaps"])  # newer and older kubectl
+    assert contents in (["ConfigMap"], ["configmaps"])  # newer and older versions of kubectl
     own = "applyset.kubernetes.io/part-of=" + metadata["labels"]["applyset.kubernetes.io/id"]
     members = ("get", "configmaps", "-n", namespace, "-l", own, "-o", "name")
     assert kubectl(*members).splitlines() == ["configmap/a", "configmap/b"]

@@ -327,7 +327,7 @@ def test_get_watch_shows_changes(kubectl: Kubectl, launch: Any, namespace: str) 
     kubectl("run", "second", "-n", namespace, "--image=i")
     assert watching.stdout.readline().split()[:2] == ["ADDED", "second"]
     kubectl("delete", "pod", "seen", "-n", namespace, "--now")
-    assert watching.stdout.readline().split()[:2] == ["MODIFIED", "seen"]  # no grace is left
+    assert watching.stdout.readline().split()[:2] == ["MODIFIED", "seen"]  # no grace period remains
     assert watching.stdout.readline().split()[:2] == ["DELETED", "seen"]
     watching.terminate()
     watching.communicate()

@@ -11,7 +11,7 @@ from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
-SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 40.0  # seconds until an expected event, on a busy machine too
 SPACE, STATEFUL = "--namespace=rollout", "--namespace=stateful"
 RUNNING = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 READY = ("--subresource=status", "--type=merge", "-p", json.dumps(RUNNING))
@@ -77,7 +77,7 @@ def test_rollouts_of_stateful_sets(cluster: ClusterUp, tmp_path: Path) -> None:
         """Set each pod running, like its node, until all are of the current template."""
         *pods, db = json.loads(cluster.kubectl("get", "pods,statefulsets", STATEFUL, "-o", "json"))["items"]
         for pod in pods:
-            if pod["status"]["phase"] == "Pending":  # refused where it is being replaced
+            if pod["status"]["phase"] == "Pending":  # a conflict while it is replaced
                 cluster.ask("patch", "pod", pod["metadata"]["name"], STATEFUL, *READY)
         images = [pod["spec"]["containers"][0]["image"] for pod in pods]
         status = db["status"]

@@ -27,7 +27,7 @@ READY = {
             "ready": True,
             "restartCount": 0,
             "state": {"running": {}},
-            "resources": CONTAINER["resources"],  # as nodes report that can resize pods
+            "resources": CONTAINER["resources"],  # as nodes report if they can resize pods
         }
     ],
 }

@@ -88,7 +88,7 @@ def codes(answer: bytes) -> list[int]:
     return [int(code) for code in STATUS_LINE.findall(answer)]
 
 
-# A sound request, after whose answer the connection is closed.
+# A valid request, after whose answer the connection is closed.
 LAST = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 

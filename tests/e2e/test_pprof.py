@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.needs("pprof")]
 
 PPROF = Path(sys.executable).with_name("pprof")
 CONTROLLER = "endpoints-controller"
-TRIES = 5  # a machine that is busy with others leaves too little to look at now and then
+TRIES = 5  # a busy machine may leave too few samples
 
 
 class Manager:
@@ -40,8 +40,8 @@ class Manager:
             f"--cert-dir={folder}",
             "--authorization-always-allow-paths=/readyz,/debug/pprof/*",
             "--contention-profiling",
-            "--leader-elect=false",  # who led before may have been killed
-            "--cluster-api-qps=-1",  # so that there is something to look at
+            "--leader-elect=false",  # the former leader may have been killed
+            "--cluster-api-qps=-1",  # so that there is something to profile
         )
         self.log = (folder / "manager.log").open("w")
         self.child = subprocess.Popen([sys.executable, "-m", "controller_manager", *self.argv], stderr=self.log)
@@ -116,7 +116,7 @@ def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], cou
     selected = f"/api/v1/namespaces/default/services?labelSelector=series%3D{series}"
     child = launch(f"--kubeconfig={control_plane.kubeconfig}", "delete", f"--raw={selected}")
     child.communicate(timeout=60)
-    assert child.returncode == 0  # nobody else is to work for them
+    assert child.returncode == 0  # no other controller should work for them
 
 
 def test_cpu_profile(manager: Manager, work: None) -> None:

@@ -28,7 +28,7 @@ pytestmark = [
 DASHBOARD = Path(__file__).parents[2] / "charts" / "cluster-controller-manager" / "dashboard.json"
 JOB = "kube-controller-manager"
 
-# Whoever may read metrics, and nothing else.
+# May read metrics, and nothing else.
 READER = """
 apiVersion: v1
 kind: List
@@ -45,7 +45,7 @@ items:
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: metrics-reader}
   subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
 """
-# Something for controllers to count.
+# An object for controllers to count.
 WORK = """
 apiVersion: v1
 kind: List
@@ -60,14 +60,14 @@ items:
   metadata: {name: scraped, namespace: default}
   spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: none}}
 """
-# Told by namespace, once there was a pod to collect in it: a node must have been missing for most of a minute.
-# The others are told of once something goes wrong.
+# Labeled by namespace, once a pod was collected there: a node must have been missing for most of a minute.
+# The others appear once something fails.
 LATER = {
     *("pod_gc_collector_force_delete_pods_total", "controller_failing_keys"),
     *("informer_failures_total", "informer_unreadable_objects"),
 }
 
-# What dashboards and alerts for kube-controller-manager ask, and the labels that their answers are told apart by.
+# Queries of dashboards and alerts for kube-controller-manager, and the labels of their results.
 QUERIES = [
     ('sum(up{job="%s"})', ()),
     ('sum by (instance, name) (rate(workqueue_adds_total{job="%s"}[1m]))', ("instance", "name")),
@@ -84,10 +84,10 @@ QUERIES = [
     ('time() - process_start_time_seconds{job="%s"}', ("instance",)),
     ('process_open_fds{job="%s"} / process_max_fds{job="%s"}', ("instance",)),
     ('count by (git_version) (kubernetes_build_info{job="%s"})', ("git_version",)),
-    ('kubernetes_feature_enabled{job="%s"}', ("name",)),  # those that are generally available are in no stage
+    ('kubernetes_feature_enabled{job="%s"}', ("name",)),  # generally available features have no stage
     ('sum by (stability_level) (registered_metrics_total{job="%s"})', ("stability_level",)),
 ]
-# Those that ask how long something took, by the family and the labels they sum by.
+# Queries of durations, by metric and grouping labels.
 QUANTILES = [
     ("workqueue_queue_duration_seconds", "name"),
     ("workqueue_work_duration_seconds", "name"),
@@ -97,7 +97,7 @@ QUANTILES = [
     ("rest_client_response_size_bytes", "verb"),
     ("informer_processing_latency_seconds", "resource"),
 ]
-# What promtool finds wrong with the names that dashboards know.
+# Problems that promtool finds in upstream's metric names.
 KNOWN_COMPLAINTS = {
     'authenticated_user_requests counter metrics should have "_total" suffix',
     'authentication_attempts counter metrics should have "_total" suffix',
@@ -232,7 +232,7 @@ def test_metrics_support_head_gzip_and_formats(setup: Setup) -> None:
     assert status == 200
     assert b"\n# TYPE leader_election_master_status gauge\n" in page
     assert setup.page(method="HEAD") == (200, b"")
-    assert setup.page(method="POST")[0] == 403  # its role lets it get pages
+    assert setup.page(method="POST")[0] == 403  # its role allows it to get pages
     status, zipped = setup.page(**{"accept-encoding": "gzip"})
     assert b"\n# TYPE leader_election_master_status gauge\n" in gzip.decompress(zipped)
 
@@ -262,11 +262,11 @@ def test_own_dashboard_finds_its_series(setup: Setup) -> None:
     asked = set(re.findall(r"\b((?:[a-z]+_)+[a-z]+)\{", panels))
     assert len(asked) > 10
     for name in asked - LATER:
-        wait_until(lambda name=name: setup.query(f'{{__name__="{name}"}}'), setup)  # nodes are looked at now and then
+        wait_until(lambda name=name: setup.query(f'{{__name__="{name}"}}'), setup)  # nodes are polled now and then
 
 
 def test_promtool_reports_no_unknown_problems(setup: Setup) -> None:
     page = setup.page()[1]
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     complaints = {line for line in done.stderr.decode().splitlines() if line}
-    assert complaints - KNOWN_COMPLAINTS == set()  # who leads has counted more
+    assert complaints - KNOWN_COMPLAINTS == set()  # the leader has counted more

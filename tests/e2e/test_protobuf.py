@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 Kubectl = Callable[..., str]
 
 PROTOBUF = "Content-Type: application/vnd.kubernetes.protobuf"
-# Given by the server, and other for each object.
+# Set by the server, and unique to each object.
 GIVEN = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 ADDRESSES = ("clusterIP", "clusterIPs")
 

@@ -38,7 +38,7 @@ def status_of(port: str, path: str, token: str) -> int:
 def taken() -> Iterator[int]:
     """The default port of a controller manager, bound by another program."""
     with socket.socket() as one:
-        with suppress(OSError):  # taken as it is
+        with suppress(OSError):  # used unchanged
             one.bind(("127.0.0.1", 10257))
             one.listen()
         yield 10257

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 WRITERS = 8
 KEYS = 5
-# Its answer to a delete is the object with its last revision, so that deletes can be told from each other too.
+# The answer to a delete is the object with its last revision, so that deletes can be distinguished too.
 PLURAL = "serviceaccounts"
 PATH = f"/api/v1/namespaces/default/{PLURAL}"
 
@@ -237,22 +237,22 @@ async def test_repeated_kills_lose_no_writes_and_no_events(own_server: Any, http
     async with (await http()).get(PATH) as answer:
         found = {tree["metadata"]["name"]: state_of(tree) for tree in (await answer.json())["items"]}
 
-    # what was acknowledged is there, and what was deleted is not
+    # acknowledged writes exist, and deleted objects do not
     found.pop("last")
     assert found == {name: state for writer in writers for name, state in writer.states.items()}
-    # both watchers saw the same, every revision once and in order
+    # both watchers saw the same: every revision once and in order
     events = everything[0].events
     assert all(before.revision < after.revision for before, after in pairwise(events))
     assert events == everything[1].events
     evens = {f"w{number}-{key}" for number in range(0, WRITERS, 2) for key in range(KEYS)} | {"last"}
     assert even.events == [event for event in events if event.what.name in evens]
-    # every acknowledged write was seen; what else was seen had been tried, once each
+    # every acknowledged write was seen; other seen writes had been attempted, once each
     acknowledged = set(acknowledged_writes(writers))
     seen = set(events[:-1])
     assert acknowledged <= seen
     others = Counter(event.what for event in seen - acknowledged)
     assert others <= Counter(attempt for writer in writers for attempt in writer.unknown)
-    # the test has tested something
+    # the test has done enough writes
     assert min(watcher.resumed for watcher in (*everything, even)) > kills / 2
     assert all(len(writer.acknowledged) > kills / 2 for writer in writers)
     print(

@@ -64,13 +64,13 @@ def test_second_signal_exits_despite_hanging_controller(
     second: signal.Signals, process: Process, namespace: str, kubectl: Callable[..., str]
 ) -> None:
     kubectl("run", "a", "--image=a", "-n", namespace)
-    process.until("hold on to")  # this pod, or one of another test
+    process.until("hold on to")  # this pod, or that of another test
     process.child.send_signal(signal.SIGTERM)
     process.until('"stopping"')
-    time.sleep(1.1)  # sooner it would be taken for the same signal
+    time.sleep(1.1)  # sooner it would merge with the first signal
     assert process.child.poll() is None
     process.child.send_signal(second)
-    assert process.child.wait(20) == 1  # by itself it would be after 25 s, and say something else
+    assert process.child.wait(20) == 1  # by itself it would exit after 25 s, with another message
     last = process.log.read_text().splitlines()[-1]
     assert last.startswith("E")
     assert f'reason="received {second.name} while stopping" status=1' in last

@@ -40,7 +40,7 @@ KUBEADM = """
 """
 # kind adds one flag to those of kubeadm.
 KIND = KUBEADM.replace("--kubeconfig=", "--enable-hostpath-provisioner=true\n--kubeconfig=")
-# What Kubespray and its like add through kubeadm's extraArgs.
+# Flags that Kubespray and similar tools add through kubeadm's extraArgs.
 TUNED = f"""{KUBEADM}
 --configure-cloud-routes=false
 --feature-gates=RotateKubeletServerCertificate=true,SidecarContainers=true,HPAScaleToZero=true
@@ -78,7 +78,7 @@ KOPS = """
 --use-service-account-credentials=true
 --v=2
 """
-# k3s, which signs each kind of certificate with a key of its own.
+# k3s, which signs each kind of certificate with its own key.
 K3S = """
 --allocate-node-cidrs=true
 --authentication-kubeconfig=/etc/kubernetes/controller-manager.conf

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.conftest import ClusterUp, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
-SOON = 60.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 60.0  # seconds until an expected event, on a busy machine too
 
 
 @pytest.fixture(scope="module")

@@ -122,17 +122,17 @@ async def test_failing_workers_lose_no_writes_and_no_events(server: ApiProcess, 
         _, late = await asyncio.wait(watches, timeout=60)
         assert not late, "a watcher does not see the last event"
     listed = [await _list(await http()) for _ in range(6)]
-    # whichever process is asked, everything acknowledged is there, and what was deleted is not
+    # each worker has all acknowledged writes and no deleted objects
     tried = {name: state for writer in writers for name, state in writer.states.items()}
     given_up = {attempt.name for writer in writers for attempt in writer.unknown} | {"last"}
     for found in listed:
         assert found == listed[0]
         assert {name: state for name, state in found.items() if name not in given_up} == tried
-    # all watchers saw the same, every revision once and in order
+    # all watchers saw the same: every revision once and in order
     events = watchers[0].events
     assert all(before.revision < after.revision for before, after in pairwise(events))
     assert all(watcher.events == events for watcher in watchers)
-    # every acknowledged write was seen; what else was seen had been tried, once each
+    # every acknowledged write was seen; other seen writes had been attempted, once each
     acknowledged, seen = set(acknowledged_writes(writers)), set(events[:-1])
     assert acknowledged <= seen
     others = Counter(event.what for event in seen - acknowledged)
@@ -158,7 +158,7 @@ async def _list(http: aiohttp.ClientSession) -> dict[str, State]:
         return {item["metadata"]["name"]: state_of(item) for item in tree["items"]}
 
 
-_SEATS = 200  # more than one of two processes has of the 245 of workload-low
+_SEATS = 200  # more than one of two workers has of the 245 of workload-low
 
 
 async def _created(http: aiohttp.ClientSession) -> tuple[float, float]:
@@ -276,7 +276,7 @@ async def _serve_an_etcd(server: ApiProcess) -> None:
     processes = Processes(server)
     assert processes.pid(None) == 0
     assert all(processes.pid(number) for number in (0, 1))
-    for number in range(4):  # each over a connection of its own
+    for number in range(4):  # each over its own connection
         Admin(server).ask("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": f"c{number}"}})
         Admin(server).ask("GET", f"/api/v1/namespaces/default/configmaps/c{number}")
     await processes.kill(1)

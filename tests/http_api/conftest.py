@@ -139,7 +139,7 @@ async def _on_etcd(flags: tuple[str, ...]) -> AsyncIterator[Api]:
     await server.stop()
 
 
-_CHOSEN = ["memory"]  # as long as nobody says otherwise
+_CHOSEN = ["memory"]  # unless set otherwise
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,7 +15,7 @@ ABOUT = {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"], "clusterSc
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 SCALED = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 2}
 
-# By their collection: objects, and where they are null.
+# By collection: objects, and the path of the null.
 OBJECTS: list[tuple[str, Tree, str]] = [
     (f"/apis/discovery.k8s.io/v1/{DEFAULT}/endpointslices", {"addressType": "IPv4"}, "ports"),
     (f"/apis/discovery.k8s.io/v1/{DEFAULT}/endpointslices", {"addressType": "IPv4"}, "endpoints"),

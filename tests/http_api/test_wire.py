@@ -138,7 +138,7 @@ async def test_items_of_converted_and_yaml_lists_have_no_type(api: Api) -> None:
         assert "kind" not in item
         assert "apiVersion" not in item
     yaml = (await api.get(url, accept="application/yaml")).body
-    assert yaml.count(b"kind: ") == 2  # of the list and of the reference
+    assert yaml.count(b"kind: ") == 2  # the hashes of the list and of the reference
 
 
 async def test_events_metadata_and_table_objects_have_a_type(api: Api) -> None:

@@ -62,7 +62,7 @@ def some_resources(count: int) -> Mapping[str, str]:
     return dict(list(RESOURCES.items())[:count])
 
 
-# Pods, by what there are many of.
+# Pods, by their large part.
 PODS: Mapping[str, Make] = {
     "containers": lambda n: pod({"containers": containers(n)}),
     "init containers": lambda n: pod({"initContainers": containers(n)}),
@@ -370,7 +370,7 @@ OTHERS: Mapping[str, Make] = {
     ),
 }
 
-# Statuses, which are written with objects that are there: of which kind, and what.
+# Statuses of existing objects: the kind, and the status.
 STATUSES: Mapping[str, Make] = {
     "conditions of a pod": (
         lambda n: {

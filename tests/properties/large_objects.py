@@ -18,11 +18,11 @@ Tree = dict[str, Any]
 Schema = Mapping[str, Any]
 Steps = tuple[str | int, ...]
 GOOD = Path(__file__).parents[1] / "apiserver_stub/kinds/rules/good.yaml"
-_DEPTH = 12  # steps below an object
+_DEPTH = 12  # levels below an object
 _OF_SERVERS = frozenset(
     {"uid", "resourceVersion", "generation", "selfLink", "creationTimestamp", "deletionTimestamp", "managedFields"}
 )
-# What tells the elements of a list apart, the most telling first.
+# Fields that identify elements of a list, the most specific first.
 _TELLING = (
     *("name", "key", "ip", "uid", "containerPort", "port", "type", "conditionType", "topologyKey", "mountPath", "path"),
     *("resource", "devicePath", "driver", "addresses", "hostname", "cidr", "domain", "fieldPath", "expression"),

@@ -96,7 +96,7 @@ class ApiMachine(RuleBasedStateMachine):
         if version != "none":
             newest = thing.revision if thing else 1
             body["metadata"]["resourceVersion"] = str(newest if version == "newest" else version)
-        if thing and "spec" in body:  # which the server has completed, and which may hardly change
+        if thing and "spec" in body:  # completed by the server, and almost immutable
             body["spec"] = self.ask("GET", self.path(key))[1]["spec"]
         code, tree = self.ask("PUT", self.path(key), body)
         if thing is None:
@@ -260,7 +260,7 @@ class ApiMachine(RuleBasedStateMachine):
         after = change.after if change.after and selects(selector, change.after.labels) else None
         if after:
             return ("MODIFIED" if before else "ADDED", change.key, after)
-        # what leaves is shown as it was, at the version of its leaving
+        # an object that leaves is shown as before, at the version of the change
         return ("DELETED", change.key, before._replace(revision=change.revision)) if before else None
 
     def selected(self, plural: str, space: str, selector: str) -> list[Key]:
@@ -286,7 +286,7 @@ class ApiMachine(RuleBasedStateMachine):
     def found(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
         plural = {"ConfigMapList": "configmaps", "PodList": "pods"}[tree["kind"]]
         found = ((self.key(item, plural), self.thing(item)) for item in tree["items"])
-        return [(key, thing) for key, thing in found if key[1] in SPACES]  # every cluster has some elsewhere
+        return [(key, thing) for key, thing in found if key[1] in SPACES]  # every cluster has other objects of the kind
 
     @staticmethod
     def key(tree: dict[str, Any], plural: str) -> Key:

@@ -34,8 +34,8 @@ NODES, JOBS = "/api/v1/nodes", "/apis/batch/v1/namespaces/default/cronjobs"
 QUOTAS, SERVICES = "/api/v1/namespaces/default/resourcequotas", "/api/v1/namespaces/default/services"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
 SCALERS = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice what is promised
-USUAL_PACE = 0.015  # seconds of CPU that a known amount of work takes where that holds
+LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice the documented limit
+USUAL_PACE = 0.015  # seconds of CPU of a known amount of work on a usual machine
 PATIENCE = 6.0  # seconds of CPU for all of a request
 
 LONG = "k" * 1_000_000
@@ -177,7 +177,7 @@ class MeteredServer:
         self._runner = asyncio.Runner()
         self._last = self.hold = 0.0
         self._server: ApiServer = self._runner.run(started())
-        if runs:  # what it does besides answering, all of which has been loaded
+        if runs:  # modules used beside answering, which are loaded now
             self._runner.run(self._server.load_all())
             self._background = self._runner.get_loop().create_task(self._server.run())
 
@@ -294,7 +294,7 @@ PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     ("/openapi/v2", JSON), ("/openapi/v2", PROTOBUF_2), ("/openapi/v3", JSON), ("/openapi/v3/api/v1", JSON),
     ("/openapi/v3/api/v1", PROTOBUF_2.replace("v2", "v3")),
 ])  # fmt: skip
-@pytest.mark.usefixtures("server")  # and its way of collecting garbage
+@pytest.mark.usefixtures("server")  # and its garbage collector settings
 def test_first_openapi_request_does_not_block_the_loop(path: str, accept: str) -> None:
     new = MeteredServer()
     try:
@@ -335,7 +335,7 @@ DEFINED = {  # definitions, and the spec of an object
 
 
 @pytest.mark.parametrize("name", DEFINED)
-@pytest.mark.usefixtures("server")  # and its way of collecting garbage
+@pytest.mark.usefixtures("server")  # and its garbage collector settings
 def test_large_definition_does_not_block_the_loop(name: str) -> None:
     body, spec = DEFINED[name]
     server = MeteredServer(runs=True)
@@ -370,7 +370,7 @@ def test_large_definition_does_not_block_the_loop(name: str) -> None:
     assert {what: hold for what, hold in holds.items() if hold >= limit} == {}
 
 
-@pytest.mark.usefixtures("server")  # and its way of collecting garbage
+@pytest.mark.usefixtures("server")  # and its garbage collector settings
 def test_conversion_of_large_object_does_not_block_the_loop() -> None:
     """The versions have different types, so each object is fitted to both schemas."""
     entries = {"v1": {"type": "string"}, "v2": PAIR}

@@ -35,7 +35,7 @@ LIMIT = 0.05
 TRIES = 3
 JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 KINDS = {f"{kind.api_version}/{kind.kind}": kind for kind in built_in().all()}
-# What held the loop before; in the default run, since each takes a second or two.
+# Fields that once blocked the loop; in the default run, because each takes a second or two.
 SHORT = (
     *("pod: tolerations", "pod: labels", "deployment's containers", "disruption budget", "autoscaler's metrics"),
     *("quota", "cluster role's selectors", "config map's owners"),
@@ -43,7 +43,7 @@ SHORT = (
 SHORT_SIZE, LONG_SIZE = 300_000, 1_400_000  # bytes
 MOST_VALUES = {"pod: containers": 30_000, "pod: init containers": 30_000}
 """Values of objects to which defaults add many."""
-PER_KIND = 2  # fields of a kind in the default run
+PER_KIND = 2  # fields per kind in the default run
 
 
 class World:
@@ -75,7 +75,7 @@ class World:
         """Return how long some work blocked the loop, in seconds of a usual CPU, and which callback."""
         found: list[tuple[float, str]] = []
         for _ in range(TRIES):
-            await asyncio.sleep(0)  # what the test itself did is over
+            await asyncio.sleep(0)  # the test's own callbacks are finished
             await asyncio.sleep(0)
             self.loop.reset()
             await work()
@@ -188,7 +188,7 @@ async def create_change_delete(world: World, tree: dict[str, Any]) -> None:
         await world.ask("PATCH", f"{one}/status", encoded({"status": tree["status"]}), MERGE_PATCH)
     await world.cluster.sleep(20)
     await world.ask("PATCH", one, b'{"metadata":{"labels":{"x":"y"}}}', MERGE_PATCH)
-    await world.read_pages()  # informers begin to read
+    await world.read_pages()  # informers start to read
     await world.cluster.sleep(20)
     await world.read_pages()
     await world.ask("DELETE", one)
@@ -212,7 +212,7 @@ def prepared(name: str, size: int) -> dict[str, Any]:
     tree = large_object(makers()[name], size, MOST_VALUES.get(name, 90_000))
     if name == "pod: tolerations":
         tree["spec"]["runtimeClassName"] = "tolerant"
-    if size == SHORT_SIZE and tree["kind"] == "Pod":  # no node takes it: what virtual nodes do has tests of its own
+    if size == SHORT_SIZE and tree["kind"] == "Pod":  # no node takes it: virtual nodes have their own tests
         tree["spec"]["nodeSelector"] = {"nowhere": "true"}
     if size == SHORT_SIZE and tree["kind"] == "Deployment":
         tree["spec"]["replicas"] = 0

@@ -43,7 +43,7 @@ DEPLOYMENT: dict[str, Any] = {
 CONFIG: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}, "data": {"k": "v"}}
 SEEDS = ((PODS, POD), (DEPLOYMENTS, DEPLOYMENT), (CONFIGS, CONFIG))
 
-# Words that name a thing of no kind; the empty one would be another path.
+# Names of no kind; an empty one would be another path.
 JUNK = st.text(st.characters(exclude_categories=["C"], exclude_characters="/?#%"), min_size=1, max_size=20)
 NOT_A_NAME = st.one_of(
     st.sampled_from(["A", "a_b", "-a", "a-", "a..b", ".", "a" * 254, "a b", "ä", "a\n", "a\x00"]),
@@ -86,7 +86,7 @@ def rejects(api: Any) -> Any:
 def check_status(code: int, body: bytes) -> dict[str, Any]:
     tree: dict[str, Any] = json.loads(body)
     assert (tree["kind"], tree["apiVersion"], tree["status"], tree["code"]) == ("Status", "v1", "Failure", code)
-    assert code == 500 or tree["reason"]  # kube-apiserver gives none where it fails itself
+    assert code == 500 or tree["reason"]  # kube-apiserver has none for its internal errors
     assert tree["message"]
     return tree
 
@@ -152,7 +152,7 @@ def test_body_that_is_not_an_object_is_rejected(rejects: Any, body: bytes, path:
 @given(st.sampled_from(SEEDS), st.data())
 def test_value_of_wrong_type_is_rejected(rejects: Any, seed: Any, data: st.DataObject) -> None:
     path, tree = seed
-    # any value is fine for a label that is a text, and numbers may be of either kind
+    # a label that is a text accepts any value, and numbers may be of either type
     spot = data.draw(st.sampled_from([p for p in leaves(tree) if p[0] in ("spec", "data")]))
     kind = type(value_at(tree, spot))
     wrong = data.draw(WRONG.filter(lambda value: type(value) is not kind))
@@ -287,7 +287,7 @@ def test_apply_and_patches_of_missing_objects_are_rejected(rejects: Any) -> None
     rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
 
 
-# questions
+# queries
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_unsupported_media_types_are_rejected(rejects: Any, media: str) -> None:
     rejects(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
 
 
-# anything
+# any bytes
 
 
 @MANY
@@ -404,7 +404,7 @@ def test_any_changed_bytes_are_accepted_or_rejected(
     code, answer = api.send(Request(method, target, (), headers, bytes(body), ADMIN))
     if code >= 400:
         told = check_status(code, answer)
-        # A strategic patch that cannot be laid over an object is answered so by kube-apiserver.
+        # kube-apiserver answers a strategic patch that cannot be applied like this.
         assert code < 500 or (way == STRATEGIC_PATCH and code == 500 and "reason" not in told)
         assert api.revision == before
     else:

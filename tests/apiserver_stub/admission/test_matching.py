@@ -157,7 +157,7 @@ def test_resource_names_and_exclude_rules_match(resources: Tree, name: str, matc
     matcher = Matcher(store, KINDS)
     assert (matcher.match(criteria, attributes) is not None) is matches
     index = MatchIndex(matcher, [(criteria, "policy")])
-    for _ in range(2):  # as found out, and as remembered
+    for _ in range(2):  # computed, and from the cache
         assert list(index.matching(attributes)) == ([("policy", PODS)] if matches else [])
 
 

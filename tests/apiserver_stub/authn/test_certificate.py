@@ -98,7 +98,7 @@ def test_simultaneous_expiries_are_harmless_on_uvloop(monkeypatch: pytest.Monkey
 
     async def ask() -> None:
         streams = Streams()
-        for lasts in (0.0004, 0.0003):  # uvloop calls back at once what is due within half a millisecond
+        for lasts in (0.0004, 0.0003):  # uvloop calls back at once for timers due within half a millisecond
             await streams.ask("/stream", lasts)
 
     uvloop.run(ask())

@@ -85,7 +85,7 @@ async def test_decisions_match_kube_apiserver(row: dict[str, Any]) -> None:
         if step["code"] == 400 or ACCOUNT.name in message:
             assert isinstance(found, ApiError), step
             assert found.code == step["code"]
-            words, _, _ = message.partition(": impersonating ")  # the reason is in words of our own
+            words, _, _ = message.partition(": impersonating ")  # the reason has other words than upstream's
             assert found.message.startswith(words), step
         elif "user" not in step or step["user"]["username"] == ACCOUNT.name:
             assert not isinstance(found, ApiError), step

@@ -274,7 +274,7 @@ async def test_altered_token_is_rejected(at: int, byte: str) -> None:
         found = await tokens.find(changed, [ISSUER])
     except TokenRefused:
         return
-    # The last character of a part carries bits that mean nothing.
+    # The last character of a part has unused bits.
     assert found is None or changed == token or token[at + 1 : at + 2] in ("", ".")
 
 

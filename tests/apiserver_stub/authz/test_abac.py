@@ -34,7 +34,7 @@ def attributes_of(user: User, verb: str, what: str, namespace: str = "ns") -> Au
     return AuthorizerAttributes(user, verb, "", group, "v1", resource, "", namespace)
 
 
-# As kube-apiserver 1.36 was seen to decide.
+# As recorded from kube-apiserver 1.36.
 @pytest.mark.parametrize(
     ("line", "user", "verb", "what", "allowed"),
     [

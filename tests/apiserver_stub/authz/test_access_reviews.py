@@ -141,7 +141,7 @@ def _metadata(plural: str, metadata: Any, spec: Any, namespace: str = "") -> API
 OTHER = {"nonResourceAttributes": {"path": "/", "verb": "get"}}
 
 
-# The fields of the causes a real server answers.
+# The fields of the causes of kube-apiserver.
 @pytest.mark.parametrize(
     ("plural", "metadata", "spec", "fields"),
     [

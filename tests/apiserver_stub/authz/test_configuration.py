@@ -194,10 +194,10 @@ async def test_changed_file_takes_effect(store: WatchCache, tmp_path: Path) -> N
         for broken in (
             "{",
             document(),
-            document(never, deny),  # RBAC was there at the start
+            document(never, deny),  # RBAC was configured at the start
             document(webhook(file, matchConditions=[{"expression": "request."}]), deny, RBAC),
             document({"type": "Node", "name": "node"}, deny, RBAC),  # Node was not
-            document(webhook(str(path)), deny, RBAC),  # that is no kubeconfig
+            document(webhook(str(path)), deny, RBAC),  # that is not a kubeconfig
         ):
             assert await change(broken) is ALLOW
         path.unlink()

@@ -277,7 +277,7 @@ def _tree(kind: str, name: str, *more: Any) -> Tree:
             *({"name": each, "secret": {"secretName": each}} for each in sorted(secrets)),
             *({"name": each, "persistentVolumeClaim": {"claimName": each}} for each in sorted(claims)),
         ]
-        # What a pod that is bound refers to does not change, but in another pod of its name.
+        # The references of a bound pod change only if another pod gets its name.
         metadata = {"namespace": "ns", "name": name, "uid": f"{uid} {node} {sorted(secrets)} {sorted(claims)}"}
         return {"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}
     if kind == "PersistentVolume":
@@ -320,7 +320,7 @@ def test_graph_equals_references_of_current_objects(changes: list[Any]) -> None:
         tree = known if change[0] == "gone" else _tree(*change)
         if change[0] != "gone":
             if kind == "Pod" and known is not None and known["spec"]["nodeName"] and not tree["spec"]["nodeName"]:
-                objects[kind, name] = known  # no pod is unbound
+                objects[kind, name] = known  # no pod becomes unbound
                 continue
             objects[kind, name] = tree
         row = Row(RESOURCES[kind], f"ns/{name}" if kind == "Pod" else name, revision, json.dumps(tree).encode())
@@ -359,7 +359,7 @@ _SPECS: dict[str, Tree] = {
 @pytest.mark.parametrize("more", [{}, {"annotations": {MIRROR: "x"}}], ids=["", "mirror"])
 @pytest.mark.parametrize("name", _SPECS)
 def test_references_from_bytes_equal_those_from_the_tree(name: str, more: Tree) -> None:
-    for each in ("token", "map", "another account", name):  # what one needs is not taken for what another does
+    for each in ("token", "map", "another account", name):  # the cache must not mix up their specs
         tree = {"metadata": {"uid": "u", **more}, "spec": {"nodeName": "n1", **_SPECS[each]}}
         state = PodState(json.dumps(tree, separators=(",", ":")).encode())
         assert state.node == "n1"

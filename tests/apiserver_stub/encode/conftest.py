@@ -177,7 +177,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-# What is there where nothing was given, if not an empty message.
+# The value of unset fields, if not an empty message.
 NOTHING: Mapping[str, Any] = {"api.resource.Quantity": "0", "util.intstr.IntOrString": 0}
 
 
@@ -191,12 +191,12 @@ def writer() -> Writer:
     return Writer()
 
 
-# What an object may have, drawn from the table of messages.
+# Possible fields of an object, drawn from the message table.
 EXTREMES = st.sampled_from([-(1 << 63), (1 << 63) - 1, -1, 0])
 FREE = st.sampled_from([{}, {"a": [1, None, "x"]}, {"b": {"c": True}}])
 MOMENTS = st.datetimes(datetime(1001, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
-KEYS = st.sampled_from(["a", "b/c", "Z", "ü", "𝄞"])  # no two that the packages' sorting might disagree about
+KEYS = st.sampled_from(["a", "b/c", "Z", "ü", "𝄞"])  # no two that the package might sort differently
 VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "string": TEXTS,
     "bool": st.booleans(),

@@ -156,7 +156,7 @@ def _spell(value: Any) -> str:
 
 def _repeats(value: Any) -> bool:
     if isinstance(value, _Pairs):
-        # Of repeated keys only the last value is looked at, as it is the one that counts.
+        # Of duplicate keys only the last value is compared, because it takes effect.
         return len(dict(value)) < len(value) or any(map(_repeats, dict(value).values()))
     return isinstance(value, list) and any(map(_repeats, value))
 

@@ -18,7 +18,7 @@ from controller_manager.common.api.wire import Request
 
 MARK = b"\xd9\xd9\xf7"
 
-# RFC 8949, appendix A, as far as JSON has it; times and bytes are read as the text JSON spells them in.
+# RFC 8949, appendix A, without values that JSON lacks; times and bytes are decoded to their JSON text.
 READ: list[tuple[str, Any]] = [
     ("00", 0), ("17", 23), ("1818", 24), ("1b000000e8d4a51000", 1000000000000), ("3903e7", -1000),
     ("f93c00", 1.0), ("fa47c35000", 100000.0), ("fb3ff199999999999a", 1.1), ("f90001", 5.960464477539063e-8),

@@ -17,7 +17,7 @@ from controller_manager.common.api.wire import Request, Response
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
-LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
+LARGE = b"0123456789abcdef" * 8193  # one byte more than the minimum
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
 async def test_accept_header_decides_content_type(of: tuple[str, str, str], accept: str, verb: str, media: str) -> None:
     """API concepts, Headers and media types."""
     asked = call(accept, verb, of)
-    if of is REVIEWS and "as=Table" in accept:  # questions are no rows
+    if of is REVIEWS and "as=Table" in accept:  # reviews are not rows
         with pytest.raises(NotAcceptable):
             WITH_CBOR.check(asked)
         return

@@ -81,7 +81,7 @@ def test_repeated_spec_is_decoded_equally(writer: Any) -> None:
     for _ in range(4):
         found = decode(body, "v1", "Pod")
         assert found == POD
-        found["spec"]["containers"].clear()  # a tree of one's own
+        found["spec"]["containers"].clear()  # a separate tree
     status = {"phase": "Running"}
     assert decode(writer.body({**POD, "status": status}), "v1", "Pod") == {**POD, "status": status}
 
@@ -191,9 +191,9 @@ def test_any_object_round_trips(writer: Any, objects: Any, data: st.DataObject) 
         ("0a00", {"metadata": {}}),
         ("0a030a0161", {"metadata": {"name": "a"}}),
         ("0a030a0161 0a031a0162", {"metadata": {"name": "a", "namespace": "b"}}),  # one object, in two parts
-        ("0a060a01610a0162", {"metadata": {"name": "b"}}),  # the last counts
+        ("0a060a01610a0162", {"metadata": {"name": "b"}}),  # the last one wins
         ("0a030a0161 f83f01 fa3f0178 f93f0000000000000000 fd3f00000000", {"metadata": {"name": "a"}}),  # unknown
-        ("0a02 4200", {"metadata": {}}),  # no time
+        ("0a02 4200", {"metadata": {}}),  # no time is set
         ("0a04 42020800", {"metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"}}),
         ("0a06 420408011064", {"metadata": {"creationTimestamp": "1970-01-01T00:00:01Z"}}),
         ("0a05 5a030a0161", {"metadata": {"labels": {"a": ""}}}),

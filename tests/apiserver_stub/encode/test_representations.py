@@ -19,7 +19,7 @@ from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
 
-FORM = 872  # bytes of an encoded row, which takes 1000 with its entry
+FORM = 872  # bytes of an encoded row, which takes 1000 with its cache entry
 
 
 class Rows:

@@ -28,7 +28,7 @@ def level(name: str, spec: object) -> PriorityLevelConfiguration:
 
 
 SUGGESTED = {name: level(name, spec) for name, spec in suggested().levels.items()}
-# Nominal, lower and upper limits of a kube-apiserver 1.36 with its defaults, and the seats it gives without demand but
+# Nominal, lower and upper limits of a kube-apiserver 1.36 with its defaults, and its seats without demand except
 # for one exempt request.
 OBSERVED = {
     "catch-all": (13, 13, 613, 30),
@@ -103,9 +103,9 @@ A, B, C = SeatLimits(100, 50, 300), SeatLimits(100, 0, 300), SeatLimits(100, 100
         ({"a": Need(A, 400, 300.0), "b": Need(B, 400, 300.0)}, {"a": 100, "b": 100}),
         ({"a": Need(A, 0, 0.0), "b": Need(B, 30, 30.0)}, {"a": 125, "b": 75}),
         ({"c": Need(C, 400, 400.0), "b": Need(B, 10, 10.0)}, {"c": 120, "b": 80}),
-        # Exempt requests take so much that the others have only what they always have,
+        # Exempt requests take so much that the others get only their minimum,
         ({"x": Need(B, 500, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 500, "a": 50}),
-        # or half of what they need beyond that.
+        # or half of their further demand.
         ({"x": Need(SeatLimits(0, 0, 200), 25, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 25, "a": 75}),
     ],
 )

@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
 from controller_manager.common.base.metrics import Shown, bound_text
 
-# Families of a kube-apiserver 1.36: name, type, stability, labels and buckets, if they had samples.
+# Metrics of a kube-apiserver 1.36: name, type, stability, labels and buckets, if they had samples.
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "data/metric_families.jsonl").read_text().splitlines()
 ]
-# Fraction of the limits used by reading and writing requests; apiserver_current_inflight_requests has the same data.
+# Used fraction of the limits of reading and writing requests; apiserver_current_inflight_requests has the same data.
 NOT_COLLECTED = {"apiserver_flowcontrol_read_vs_write_current_requests"}
 
 

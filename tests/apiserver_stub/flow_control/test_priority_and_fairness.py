@@ -383,4 +383,4 @@ async def test_namespaces_share_classification_but_not_flows() -> None:
     in_special = server.enter(url="/api/v1/namespaces/special/pods/x")
     assert in_special is not None
     assert in_special.schema == "special"
-    assert len(server.control._flows) == 2  # so that no namespace leaves anything behind
+    assert len(server.control._flows) == 2  # so that no namespace leaves objects behind

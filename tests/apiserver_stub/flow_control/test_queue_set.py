@@ -331,7 +331,7 @@ class QueueSetMachine(RuleBasedStateMachine):
     def virtual_time_is_sane(self) -> None:
         found = self.level.set
         active = [queue for queue in found.queues if queue.waiting or queue.executing]
-        assert found._active == len(active)  # what R(t) is divided by
+        assert found._active == len(active)  # the divisor of R(t)
         assert all(queue.next_r >= queue.head.arrived_r for queue in active if queue.waiting)
         assert set(found.backlog) == {queue for queue in found.queues if queue.waiting}
 

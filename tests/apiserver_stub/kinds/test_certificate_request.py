@@ -38,7 +38,7 @@ def of_dsa() -> bytes:
 
 
 GOOD, BROKEN = armoured(DER), b"-----BEGIN CERTIFICATE REQUEST-----\n!!!\n-----END CERTIFICATE REQUEST-----\n"
-# Made with openssl: the library that tests use makes no such requests.
+# Made with openssl: the library of the tests cannot create such requests.
 SHA1_RSA = b"""\
 -----BEGIN CERTIFICATE REQUEST-----
 MIIBTjCBuAIBADAPMQ0wCwYDVQQDDARzaGExMIGfMA0GCSqGSIb3DQEBAQUAA4GN

@@ -16,7 +16,7 @@ from apiserver_stub.kinds.schema.schema_types import fitting, takes
 
 KINDS = built_in()
 DEEPEST = 10
-# By type: what clients write, usual or not; a null is any value.
+# By type: values that clients write, common or not; null stands for any value.
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "any": (1, "", {}, {"a": None}),
     "string": ("", "x", "Always", "RollingUpdate", "Container"),
@@ -70,7 +70,7 @@ def test_normal_form_passes_the_quick_check(drawn: tuple[ResourceInfo, Any]) -> 
     clean(tree, kind)
     apply_defaults(tree, kind)
     text = repr(tree)
-    if "e3" not in text and "None" not in text:  # exponents and what has no schema are looked at closely
+    if "e3" not in text and "None" not in text:  # exponents and values without schema take the full check
         assert takes(fitting(kind.schema), tree) or _leads_back(kind.schema, tree)
 
 

@@ -112,7 +112,7 @@ def test_resources_can_be_added_changed_and_removed(kinds: ResourceRegistry) -> 
     own.add(lease)
     own.add(other)
     assert (own.serves(lease), own.serves(other)) == (False, True)
-    own.remove(lease)  # whatever is served under its names
+    own.remove(lease)  # everything served under its names
     assert own.find("coordination.k8s.io", "v1", "leases") is None
     assert changes == [(None, lease), (lease, None), (None, lease), (lease, other), (other, None)]
     assert [change.info for change in changes] == [lease, lease, lease, other, other]

@@ -15,7 +15,7 @@ from apiserver_stub.kinds.schema.schema_types import complete, fitting, takes
 from apiserver_stub.kinds.validate import check_schema, unmet
 
 KINDS = built_in()
-# By type: values of its usual form, and such as come close.
+# By type: values of the usual form, and similar ones.
 GOOD: Mapping[str, tuple[Any, ...]] = {
     "any": (1, "x", {"y": None}),
     "string": ("", "x"),

@@ -256,7 +256,7 @@ def test_status_update_without_qos_class_keeps_it() -> None:
     assert new["status"] == {"qosClass": "Burstable", "phase": "Running"}
     changed: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Guaranteed"}}
     PODS.prepare_subresource("status", changed, old)
-    assert changed["status"] == {"qosClass": "Guaranteed"}  # which validation refuses
+    assert changed["status"] == {"qosClass": "Guaranteed"}  # which validation rejects
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_changed_parts_are_checked_against_schema(validator: Any) -> None:
 
 def test_changed_pod_spec_is_validated(validator: Any) -> None:
     kind = validator.kind("v1", "pods")
-    stored = validator.object(kind, _container(image=" i"))  # no rule was broken when it was new
+    stored = validator.object(kind, _container(image=" i"))  # it was valid when it was created
     labelled = {**stored, "metadata": {**stored["metadata"], "annotations": {MIRROR: "x"}}}
     assert [cause.field for cause in validate(kind, labelled, stored)] == [f"metadata.annotations[{MIRROR}]"]
     brought = {**labelled, "spec": {**stored["spec"]}}

@@ -91,7 +91,7 @@ def test_pod_update_allows_only_mutable_fields(validator: Any, new: Tree, old: T
 
 
 def test_status_change_is_checked_against_schema_only(validator: Any) -> None:
-    pod = _pod(hostname="-")  # let in by other rules than those of today
+    pod = _pod(hostname="-")  # accepted by earlier rules
     labelled = {**pod, "metadata": {"labels": {"a": "b"}}}
     assert validator.fields("v1", "pods", {**pod, "status": {"phase": "Running"}}, pod) == []
     assert validator.fields("v1", "pods", labelled, pod) == ["spec.hostname"]

@@ -343,7 +343,7 @@ def test_empty_configuration_removes_solely_owned_fields(things, data: st.DataOb
     kept = {path for e in world.entries if e["manager"] == "one" for path in paths(fields_of(e))}
     world.apply("two", things.thing())
     assert world.tree is not None
-    filled = {("f:metadata",), ("f:spec",)}  # as is the protocol of a port
+    filled = {("f:metadata",), ("f:spec",)}  # like the protocol of a port
     left = {path for path in paths(type_of(things.node).declared(owned_part(world.tree))) if path[-1] != "f:protocol"}
     assert left - filled == {path for path in kept if path[-1] != "f:protocol"}
     assert all(entry["manager"] == "one" for entry in world.entries)

@@ -21,7 +21,7 @@ FITS: list[tuple[dict, list[dict], dict]] = [
     ({"a": 1}, [{"op": "add", "path": "", "value": {"b": 2}}], {"b": 2}),
     ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
     ({"a": 1}, [{"op": "add", "path": "/b", "value": None}], {"a": 1, "b": None}),
-    # A real server takes a value that is not there for null.
+    # kube-apiserver treats a missing value as null.
     ({"a": 1}, [{"op": "add", "path": "/b"}], {"a": 1, "b": None}),
     ({"a": 1}, [{"op": "replace", "path": "/a"}], {"a": None}),
     ({"a": 1}, [{"op": "test", "path": "/b"}], {"a": 1}),

@@ -28,7 +28,7 @@ CASES: list[tuple[Any, Any, Any]] = [
     ({"a": 1}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
     ({"a": 1}, {"a": [None]}, {"a": [None]}),
 ]
-# The RFC keeps nulls in lists; kube-apiserver drops members that are null unless the list replaces an object.
+# The RFC keeps nulls in lists; kube-apiserver drops null members unless the list replaces an object.
 IN_LISTS: list[tuple[Any, Any, Any]] = [
     ([1], [{"b": None, "c": [{"d": None}]}, None], [{"c": [{}]}, None]),
     ({}, {"a": [{"b": None}, [{"c": None}]]}, {"a": [{}, [{}]]}),

@@ -280,7 +280,7 @@ CONTRADICTORY: list[Any] = [
     {"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": {}}}},
     {"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}},
 ]  # fmt: skip
-# kube-apiserver has a failure of its own for these.
+# kube-apiserver has its own error for these.
 MALFORMED: list[Any] = [
     {"spec": {"$patch": "explode"}},
     {"spec": {"$patch": ["replace"]}},
@@ -363,7 +363,7 @@ def test_repeated_element_in_patch_is_limited() -> None:
         merge.apply_strategic(tree, {"spec": {"containers": [big, *again * 50_000]}}, THING)
 
 
-# Differences: what a client such as kubectl sends to turn `old` into `new`.
+# Differences: the patch that a client such as kubectl sends to turn `old` into `new`.
 
 
 def _difference(old: dict, new: dict, node: Schema) -> dict:

@@ -19,7 +19,7 @@ Tree = dict[str, Any]
 WEB = 'k:{"name":"web"}'
 HTTP = 'k:{"number":80,"protocol":"TCP"}'
 
-# What is declared of each value of a field of `spec`, and what a new one has besides.
+# The declared fields of each value of `spec`, and the further fields of a new one.
 OWNED: dict[str, tuple[Tree, Tree, Tree]] = {
     "scalar": ({"replicas": 1}, {"f:replicas": {}}, {"f:replicas": {}}),
     "null": ({"replicas": None, "settings": None}, {"f:replicas": {}, "f:settings": {}}, {}),
@@ -81,7 +81,7 @@ def test_field_sets_of_whole_value_are_sorted(things, value: Tree) -> None:
         assert orjson.dumps(found) == orjson.dumps(ordered(found)) == orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
 
 
-# From one `spec` to another: what is changed, and what is removed.
+# From one `spec` to another: changed and removed fields.
 CHANGED: dict[str, tuple[Tree, Tree, list[str], list[str]]] = {
     "scalar": ({"replicas": 1, "mode": "a"}, {"replicas": 2, "mode": "a"}, ["f:replicas"], []),
     "atomic": ({"args": ["a"], "selector": {"a": "1"}}, {"args": ["b"], "selector": {}}, ["f:args", "f:selector"], []),
@@ -121,7 +121,7 @@ def test_compare_returns_changed_and_removed_fields(things, name: str) -> None:
     assert [" ".join(path) for path in paths(found.removed or {})] == removed
 
 
-# Null and a value: the fields that differ when one takes the place of the other.
+# Null and a value: the fields that differ when one replaces the other.
 BESIDE_NULL: dict[str, tuple[Tree, list[str]]] = {
     "scalar": ({"mode": "a"}, []),
     "atomic list": ({"args": ["a"]}, []),

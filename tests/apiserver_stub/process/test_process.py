@@ -252,7 +252,7 @@ def test_second_signal_stops_at_once(start: Callable[..., Process]) -> None:
     process.child.send_signal(signal.SIGTERM)
     while process.get("/readyz")[0] == 200:
         time.sleep(0.05)
-    time.sleep(1.1)  # sooner it would be taken for the same signal
+    time.sleep(1.1)  # sooner it would merge with the first signal
     assert process.stop(signal.SIGINT) == 1
     last = process.log.splitlines()[-1]
     assert last.startswith("E")

@@ -23,7 +23,7 @@ ROUTES = [
     ("GET", "/api/v1/nodes", "watch=0", ("list", *CORE, "nodes", "", "", "")),
     ("GET", "/api/v1/nodes", "watch=1&watch=False", ("list", *CORE, "nodes", "", "", "")),
     ("GET", "/api/v1/nodes/n", "", ("get", *CORE, "nodes", "", "", "n")),
-    ("GET", "/api/v1/nodes/n", "watch=1", ("get", *CORE, "nodes", "", "", "n")),  # as a real server takes it
+    ("GET", "/api/v1/nodes/n", "watch=1", ("get", *CORE, "nodes", "", "", "n")),  # as kube-apiserver accepts it
     ("POST", "/api/v1/nodes", "", ("create", *CORE, "nodes", "", "", "")),
     ("DELETE", "/api/v1/nodes", "", ("deletecollection", *CORE, "nodes", "", "", "")),
     ("PUT", "/api/v1/nodes/n", "", ("update", *CORE, "nodes", "", "", "n")),

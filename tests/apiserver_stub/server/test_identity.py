@@ -80,7 +80,7 @@ async def test_server_holds_a_lease_while_it_runs(running: Running) -> None:
         assert renewed["spec"]["renewTime"] > lease["spec"]["renewTime"]
         assert renewed["metadata"]["uid"] == lease["metadata"]["uid"]
     async with running("--feature-gates=APIServerIdentity=false") as server:
-        assert await leases(server) == {}  # it was deleted at the end
+        assert await leases(server) == {}  # it was deleted at shutdown
 
 
 @pytest.mark.virtual

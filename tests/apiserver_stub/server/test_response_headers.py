@@ -6,7 +6,7 @@ from apiserver_stub.common.flags import ServingOptions
 from apiserver_stub.server.response_headers import with_headers
 from controller_manager.common.api.wire import Request, Response
 
-# What a real API server of 1.36 adds for an allowed origin.
+# Headers that kube-apiserver 1.36 adds for an allowed origin.
 CORS = {
     "access-control-allow-credentials": "true",
     "access-control-allow-headers": "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, "

@@ -17,7 +17,7 @@ from apiserver_stub.watch_cache.row import CorruptRow
 from tests.apiserver_stub.storage.store_files import BODY
 
 ROWS = PORTION + 100
-INSPECTED: list[bytes] = []  # by this process; the other one has a list of its own
+INSPECTED: list[bytes] = []  # in this process; the checker process has its own list
 
 
 def inspect(data: bytes) -> str:

@@ -272,7 +272,7 @@ async def test_interrupted_export_continues(old_store: Store, tmp_path: Path) ->
     part = await interrupted_at(old_store, file, 1100)
     left = part.read_bytes()
     for number, torn in enumerate((left, left[:-7], left + b'{"resource":"pods"', left + bytes(50))):
-        await write_more(old_store, 10 + number)  # which the export does not see
+        await write_more(old_store, 10 + number)  # which is not part of the export
         part.write_bytes(torn)
         moved = await export_rows(old_store.source(), file, print)
         assert moved == (began.revision, 1200, {}, 1000)

@@ -112,7 +112,7 @@ class Recovery(RuleBasedStateMachine):
                 self.path.rename(self.path.with_name("broken.db"))
                 self.store = self.run(opened(self.path, accept=True, changes=8))
             assert self.store.revision > self.highest + JUMP // 2
-        else:  # not even a store any more
+        else:  # not a store any more
             self.path = self.fresh()
             self.store = self.run(opened(self.path, changes=8))
             self.highest = 1

@@ -88,7 +88,7 @@ async def test_transaction_is_atomic(storage: Storage) -> None:
     assert newest == await storage.current_revision()
     await seen.reach(newest)
     assert revisions((await storage.list()).records) == {"services s": newest}
-    assert sizes in ([1, 2], [3])  # those of a transaction together
+    assert sizes in ([1, 2], [3])  # rows of a transaction come together
     assert [(record.key, record.deleted) for record in seen.records] == [
         ("10.0.0.1", False),
         ("10.0.0.1", True),
@@ -121,7 +121,7 @@ async def test_compared_row_must_match_and_is_unchanged(storage: Storage) -> Non
     assert revisions(seen.records) == {"namespaces n": last - 1, "pods b": last}
 
 
-@pytest.mark.parametrize("reopen", LOCAL, indirect=True)  # those under way have no order in etcd
+@pytest.mark.parametrize("reopen", LOCAL, indirect=True)  # concurrent ones have no order in etcd
 async def test_compare_sees_earlier_submitted_writes(storage: Storage) -> None:
     namespace = await storage.txn([put("n", resource="namespaces")])
     there = Compare("namespaces", "n", namespace)

@@ -36,7 +36,7 @@ class Model(RuleBasedStateMachine):
         await self.storage.open()
         self.first = await self.storage.current_revision()
         self.compacted = await self.storage.oldest_revision()
-        self.is_shared = self.kind == "etcd"  # has revisions without rows of ours, and one for each transaction
+        self.is_shared = self.kind == "etcd"  # has revisions without our rows, and one per transaction
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -145,7 +145,7 @@ class Model(RuleBasedStateMachine):
         self.storage = self.reopen()
         self.run(self.storage.open())
         oldest = self.run(self.storage.oldest_revision())
-        assert oldest <= self.compacted  # what nothing had been removed for may be there again
+        assert oldest <= self.compacted  # without removals it may exist again
         self.compacted = oldest
 
     @invariant()

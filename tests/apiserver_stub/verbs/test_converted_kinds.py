@@ -171,7 +171,7 @@ async def test_concurrent_reads_share_one_conversion(api: Any, renamer: Renamer)
     watches = [asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1)) for _ in range(20)]
     await asyncio.sleep(0.01)
     assert renamer.take() == [(["a"], "v2")]
-    watches[0].cancel()  # who asked goes away: another asks
+    watches[0].cancel()  # the first reader is canceled: another converts
     await asyncio.sleep(0.01)
     renamer.gate.set()
     told = await asyncio.gather(*watches[1:])

@@ -40,7 +40,7 @@ AS_IT_IS = "as it is"
 @pytest.mark.parametrize(
     ("strategy", "metadata", "grace", "policy", "expected"),
     [
-        # Live, of a kind without grace: gone unless something holds it.
+        # Live, of a kind without grace: removed unless a finalizer holds it.
         (PLAIN, {}, None, None, (True, {})),
         (PLAIN, {}, 30, None, (True, {})),
         (PLAIN, {"finalizers": ["x"]}, None, None, (False, marked(0, 0, "x"))),
@@ -54,7 +54,7 @@ AS_IT_IS = "as it is"
         (CHILDLESS, {"finalizers": ["orphan"]}, None, "Foreground", (True, {})),
         (PLAIN, {"generation": 3, "finalizers": ["x"]}, None, None, (False, {"generation": 4, **marked(0, 0, "x")})),
         (PLAIN, {"generation": 3}, None, None, (True, {"generation": 3})),
-        # Live, of a kind with grace: always marked, and gone at once when the grace is nothing.
+        # Live, of a kind with grace: always marked, and removed at once if the grace is zero.
         (GRACEFUL, {}, None, None, (False, marked(30, 30))),
         (GRACEFUL, {}, 7, None, (False, marked(7, 7))),
         (GRACEFUL, {}, -7, None, (False, marked(1, 1))),
@@ -62,7 +62,7 @@ AS_IT_IS = "as it is"
         (GRACEFUL, {"finalizers": ["x"]}, 0, None, (False, marked(0, 0, "x"))),
         (GRACEFUL, {"generation": 1}, 5, None, (False, {"generation": 2, **marked(5, 5)})),
         (GRACEFUL, {}, 1 << 40, None, (False, marked(1 << 31, 1 << 31))),
-        # Marked, grace running: only less of it changes anything.
+        # Marked, grace running: only a shorter one changes anything.
         (GRACEFUL, marked(30, 20), None, None, (False, AS_IT_IS)),
         (GRACEFUL, marked(30, 20), 30, "Foreground", (False, AS_IT_IS)),
         (GRACEFUL, marked(30, 20), 31, None, (False, AS_IT_IS)),
@@ -71,7 +71,7 @@ AS_IT_IS = "as it is"
         (GRACEFUL, marked(30, 20), 5, "Foreground", (False, marked(5, -5, "foregroundDeletion"))),
         (GRACEFUL, marked(30, 20), 0, None, (True, marked(0, -10))),
         (GRACEFUL, marked(30, 20, "x"), 0, None, (False, marked(0, -10, "x"))),
-        # Marked, grace over: the finalizers are what is left.
+        # Marked, grace over: only finalizers hold it.
         (PLAIN, marked(0, -60, "x"), None, None, (False, AS_IT_IS)),
         (PLAIN, marked(0, -60, "x"), 10, "Orphan", (False, marked(0, -60, "x", "orphan"))),
         (PLAIN, marked(0, -60, "x", "orphan"), None, "Background", (False, marked(0, -60, "x"))),

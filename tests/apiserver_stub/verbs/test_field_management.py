@@ -149,7 +149,7 @@ def _entry(operation: str, fields: Tree, version: str = "apps/v1", manager: str 
     }  # fmt: skip
 
 
-# What a real server keeps of the entries that a new object brings along; the creator owns all the object has.
+# The managed fields of a new object that kube-apiserver preserves; the creator owns all fields of the object.
 @pytest.mark.parametrize(
     ("brought", "kept"),
     [

@@ -192,7 +192,7 @@ async def test_expired_watch_ends_with_a_status(api: Any) -> None:
     """API concepts, Watching: an ERROR event holds a `Status`."""
     url = f"{CONFIGS}?watch=1&resourceVersion={api.store.revision}"
     response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch")
-    for name in range(250):  # more than is kept
+    for name in range(250):  # more than the history holds
         await api.config(f"c-{name}")
     [(kind, status)] = messages(b"".join([chunk async for chunk in response.body]))
     assert (kind, status["apiVersion"], status["kind"]) == ("ERROR", "v1", "Status")

@@ -63,7 +63,7 @@ def put(path: str, value: Any) -> Callable[[Tree], object]:
 
 
 SPEC = "spec.template.spec"
-# What is sent of an object that was read, by what was done to it.
+# What a client sends for an object it has read, by its change.
 SENT: dict[str, Callable[[Tree], object]] = {
     "as it is": lambda tree: None,
     "other order": lambda tree: tree.update(reordered(tree)),
@@ -168,7 +168,7 @@ async def agree(api: Any, *asked: Any) -> None:
 async def test_bodies_give_same_answer_with_and_without_sharing(
     api: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)  # by which entries are in order
+    monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)  # the sort key of entries
     url, tree = OBJECTS[name]
     await api("POST", url, json.dumps(tree).encode())
     stored = (await api("GET", f"{url}/a")).tree

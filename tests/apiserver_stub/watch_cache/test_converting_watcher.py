@@ -96,7 +96,7 @@ async def _received(
             async for chunk in stream:
                 lines += chunk.splitlines()
     except TimeoutError:
-        pass  # nothing more comes
+        pass  # no more events come
     await stream.aclose()
     await store.close()
     return lines

@@ -18,8 +18,8 @@ KEYS = [f"{namespace}/{name}" for namespace in ("a", "b") for name in ("k", "l",
 NODES = ["", "one", "two"]
 STEPS = st.lists(
     st.one_of(
-        st.integers(0, 3),  # rows that the index takes in
-        st.tuples(st.sampled_from(KEYS), st.sampled_from([*NODES, None])),  # None: the row goes
+        st.integers(0, 3),  # rows added per step of the index
+        st.tuples(st.sampled_from(KEYS), st.sampled_from([*NODES, None])),  # None: the row is deleted
     ),
     max_size=40,
 )

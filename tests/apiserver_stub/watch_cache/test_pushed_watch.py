@@ -62,7 +62,7 @@ async def test_pushed_events_are_immediate_and_reader_gets_rest(cluster: Cluster
     await cluster.put("ns/c")
     await ready()
     assert seen.looked == 1
-    await cluster.put("ns/d", text="x" * 300_000)  # too much to be said at once
+    await cluster.put("ns/d", text="x" * 300_000)  # too much to be pushed at once
     await asyncio.sleep(30)
     assert seen.short[3:] == ["BOOKMARK - 4", "ADDED c 5", "ADDED d 6", "BOOKMARK - 6"]
     assert seen.ended
@@ -182,7 +182,7 @@ async def test_ended_stream_pushes_nothing(cluster: Cluster) -> None:
     assert len(chunks) == 1
     ending.end()
     assert stream._sink is not None
-    assert stream._sink(b"late")  # in the same round of the loop, before its reader knows
+    assert stream._sink(b"late")  # in the same round of the loop, before its reader runs
     await cluster.put("ns/b")
     await ready()
     assert len(chunks) == 1

@@ -138,7 +138,7 @@ async def test_consistent_read_sees_writes_of_other_server(two: CachePair) -> No
     seen = two.other.get("pods", "a")
     assert seen is not None
     assert (seen.revision, seen.data) == (row.revision, row.data)
-    with pytest.raises(StopIteration):  # here there is nothing to wait for
+    with pytest.raises(StopIteration):  # nothing is pending here
         two.one.wait_for_latest().send(None)
 
 
@@ -275,7 +275,7 @@ async def test_compaction_by_both_servers_is_harmless(two: CachePair) -> None:
         await asyncio.sleep(10)
     assert 30 <= len(history(two.one)) <= 31
     assert 19 <= len(history(two.other)) <= 21
-    assert 20 <= len(two.log._records) <= 24  # what the one needs that keeps less
+    assert 20 <= len(two.log._records) <= 24  # what the cache with the shorter history leaves
     assert await two.late.oldest_revision() < revision
     late = WatchCache(EmbeddedStorage(two.log.copy()))
     await late.start()

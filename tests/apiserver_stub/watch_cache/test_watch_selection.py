@@ -36,7 +36,7 @@ async def test_watch_of_one_node_wakes_only_for_its_pods(cluster: Cluster, monke
     seen = cluster.watch(start=2, **on_node("n1"))
     await ready()
     looks = count_looks(seen, monkeypatch)
-    for number in range(150):  # more than history holds
+    for number in range(150):  # more than the history holds
         await cluster.put(f"ns/{number}", node="n2")
     await ready()
     assert looks == []
@@ -104,7 +104,7 @@ async def test_bookmark_timer_skips_no_pending_event(cluster: Cluster) -> None:
     watches = [cluster.watch(start=1) for _ in range(200)]
     last = cluster.watch(start=1, bookmarks=True, timeout=3600, **on_node("n1"))
     await ready()
-    cluster.store.subscribe(lambda changes: last.stream._ring())  # when some are woken already
+    cluster.store.subscribe(lambda changes: last.stream._ring())  # when some are already woken
     await cluster.put("ns/a", node="n1")
     await asyncio.sleep(1)
     assert last.short == watches[0].short == ["ADDED a 2"]

@@ -169,10 +169,10 @@ async def test_call_has_a_timeout(client: WebhookClient, hook: Webhook, tmp_path
     waiting = [asyncio.ensure_future(error_of(client, hook.config, 0.3)) for _ in range(10)]
     (tmp_path / "other").mkdir()
     async with Webhook(tmp_path / "other") as other:
-        assert await post(client, other.config) == b'{"a": 1}'  # which has connections of its own
+        assert await post(client, other.config) == b'{"a": 1}'  # which has its own connections
     url = f"{hook.config['url']}?timeout=0.3s"
     assert set(await asyncio.gather(*waiting)) == {f'Post "{url}": context deadline exceeded'}
-    assert 4 <= len(hook.seen) < 8  # one that has waited may begin as another ends
+    assert 4 <= len(hook.seen) < 8  # a waiting one may start when another ends
 
 
 @pytest.mark.parametrize("has_length", [True, False])

@@ -80,7 +80,7 @@ def backend(request: pytest.FixtureRequest, storage: str) -> MemoryBackend:
     return MemoryBackend() if breaks(request) else new_backend(storage)
 
 
-_BREAK = frozenset({"disk", "broken"})  # fixtures of what is wrong with a log
+_BREAK = frozenset({"disk", "broken"})  # fixtures that make the backend fail
 _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 
@@ -121,7 +121,7 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str
             async with start_on_etcd(*flags) as api:
                 yield api
             return
-        # In virtual time objects have their times too.
+        # In virtual time objects also have their times.
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])

@@ -133,7 +133,7 @@ class Endpoint:
         elif self.fault in LIES:
             status, body = LIES[self.fault](document)
             if status == 200 and document:
-                self._answer(path, document)  # who merely hands over a document has done so
+                self._answer(path, document)  # sending the document was the whole answer
             await self._respond(writer, status, body)
         elif self.fault == WELL:
             await self._respond(writer, 200, json.dumps(self._answer(path, document)).encode())

@@ -105,7 +105,7 @@ def signature(text: bytes, key: Any) -> bytes:
     return bytes(ECAlgorithm(ECAlgorithm.SHA256).sign(text, key))
 
 
-# A request, or what makes one of the server it is shown to.
+# A request, or a function that makes one for the target server.
 Row = Request | Callable[[TargetServer], Request | Awaitable[Request]]
 
 
@@ -164,7 +164,7 @@ async def accepted_rows(target: TargetServer, rows: Mapping[str, Row]) -> dict[s
     found = {}
     for row, shown in rows.items():
         request = await request_of(shown, target)
-        for _ in range(2):  # nothing that is remembered of the first time lets in the second
+        for _ in range(2):  # the cache of the first attempt must not authenticate the second
             if name := await target.username(request):
                 found[row] = name
     return found

@@ -71,7 +71,7 @@ async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> 
         await all_of(*(start_and_cancel(api, chosen, first + n) for n in range(40)))
     told, final = await events(api, version), (await listed(api))["items"]
     await api.stop()
-    types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which items of a list leave out
+    types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which list items omit
     state: dict[str, Any] = {}
     for event in told:
         name = event["object"]["metadata"]["name"]

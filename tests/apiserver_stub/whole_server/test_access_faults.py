@@ -34,11 +34,11 @@ ADMIN = Certificate("admin", ("system:masters",))
 ISSUER, TOKENS, STRICT, LENIENT, AUDIT = "issuer", "tokens", "strict", "lenient", "audit"
 ENDPOINTS = (ISSUER, TOKENS, STRICT, LENIENT, AUDIT)
 PEOPLE = "clerk-token,clerk,1\nbuyer-token,buyer,2\nthief-token,thief,3\nguard-token,guard,4\n"
-PROMPT = 0.1  # seconds for who needs nobody
-LONGEST = 65.0  # seconds for who waits for an endpoint that hangs
-TROUBLE, RECOVERY = 20.0, 40.0  # seconds
+PROMPT = 0.1  # seconds for callers who need no endpoint
+LONGEST = 65.0  # seconds for callers who wait for a hanging endpoint
+FAULT, RECOVERY = 20.0, 40.0  # seconds
 MOST_CONNECTIONS = {ISSUER: 4, TOKENS: 64, STRICT: 64, LENIENT: 64, AUDIT: 64}
-LARGEST_ANSWER = 10 << 20  # bytes of one, with what waits in sockets
+LARGEST_ANSWER = 10 << 20  # bytes of one answer, including socket buffers
 
 
 class Caller(NamedTuple):
@@ -51,23 +51,23 @@ class Caller(NamedTuple):
     namespace: str
     calm: int
     needs: Collection[str] = ()
-    troubled: Collection[int] = ()
+    affected: Collection[int] = ()
 
 
-REMEMBERED, TIMEOUT = 5, 3  # seconds of answers, and of a question to an authorizer
-CALLERS = (  # who is neither allowed nor denied because of a failure gets 500, as from kube-apiserver
+REMEMBERED, TIMEOUT = 5, 3  # seconds of caching, and of an authorizer call
+CALLERS = (  # a failed decision gets 500, as in kube-apiserver
     Caller("admin", "default", 200),
     Caller("clerk", "default", 200),
-    Caller("jane", "default", 200),  # by a token of the issuer, whose keys are known
-    Caller("forger", "default", 401, (ISSUER, TOKENS), (401,)),  # by a token of the issuer with a key of somebody else
+    Caller("jane", "default", 200),  # with a token of the issuer, whose keys are cached
+    Caller("forger", "default", 401, (ISSUER, TOKENS), (401,)),  # with a token signed by another key
     Caller("anonymous", "default", 403),
     Caller("thief", "default", 403),
     Caller("robot", "default", 200, (TOKENS,), (200, 401)),
     Caller("stranger", "default", 401, (TOKENS,), (401,)),
     Caller("guard", "vault", 200, (STRICT,), (200, 500)),
-    Caller("clerk", "vault", 403, (STRICT,), (403, 500)),  # the roles would let him in
+    Caller("clerk", "vault", 403, (STRICT,), (403, 500)),  # the roles would allow him
     Caller("thief", "vault", 403, (STRICT,), (403, 500)),
-    Caller("clerk", "shop", 200, (LENIENT,), (200,)),  # the roles let him in
+    Caller("clerk", "shop", 200, (LENIENT,), (200,)),  # the roles allow him
     Caller("buyer", "shop", 200, (LENIENT,), (200, 500)),
     Caller("thief", "shop", 403, (LENIENT,), (403, 500)),
 )
@@ -95,7 +95,7 @@ class Cluster:
             tasks = await stack.enter_async_context(Tasks())
             tasks.start(self.server.run(), name="server")
             await self._fill()
-            await asyncio.sleep(2)  # the issuer is asked for its keys
+            await asyncio.sleep(2)  # the keys of the issuer are fetched
             yield self
 
     async def ask(self, caller: Caller) -> int:
@@ -226,13 +226,13 @@ class Watcher:
 
     cluster: Cluster
     waits: list[tuple[float, str, str]] = field(default_factory=list)
-    """The seconds that callers waited who did not need the endpoint in trouble; who they were, and the trouble."""
+    """Seconds that callers waited who did not need the faulty endpoint, with their names and the fault."""
 
-    async def observe(self, trouble: str, seconds: float) -> None:
+    async def observe(self, faulty: str, seconds: float) -> None:
         """Send each caller's request once a second, at a random moment; wait for the last answer."""
         async with Tasks() as tasks:
             asked = [
-                tasks.start(self._once(caller, trouble, random_source().uniform(0, seconds)), name=caller.name)
+                tasks.start(self._once(caller, faulty, random_source().uniform(0, seconds)), name=caller.name)
                 for caller in CALLERS
                 for _ in range(int(seconds))
             ]
@@ -249,17 +249,17 @@ class Watcher:
                     return
                 await asyncio.sleep(1)
 
-    async def _once(self, caller: Caller, trouble: str, when: float) -> None:
+    async def _once(self, caller: Caller, faulty: str, when: float) -> None:
         await asyncio.sleep(when)
         loop = asyncio.get_running_loop()
-        began, troubled = loop.time(), trouble in caller.needs
+        began, affected = loop.time(), faulty in caller.needs
         status = await self.cluster.ask(caller)
         waited = loop.time() - began
-        fault = f"{trouble}: {self.cluster.endpoints[trouble].fault}" if trouble else ""
-        if not troubled:
+        fault = f"{faulty}: {self.cluster.endpoints[faulty].fault}" if faulty else ""
+        if not affected:
             self.waits.append((waited, caller.name, fault))
         what = caller, fault, status, waited
-        assert status in (caller.troubled if troubled else (caller.calm,)), what
+        assert status in (caller.affected if affected else (caller.calm,)), what
         assert waited < LONGEST, what
 
 
@@ -290,7 +290,7 @@ async def test_each_endpoint_fails_and_recovers(tmp_path: Path) -> None:
         for name in sorted(ENDPOINTS, key=lambda _: random_int(1000)):
             endpoint, fault, failed = cluster.endpoints[name], FAULTS[random_int(len(FAULTS))], failures(cluster, name)
             await endpoint.become(fault)
-            await watcher.observe(name, TROUBLE)
+            await watcher.observe(name, FAULT)
             await endpoint.become(WELL)
             await watcher.recovers()
             assert name == AUDIT or failures(cluster, name) > failed, (name, fault)

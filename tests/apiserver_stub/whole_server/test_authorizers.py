@@ -132,7 +132,7 @@ async def test_failing_webhook_allows_nothing(started: Started, hook: Webhook, p
         assert await status(api, JOE, SECRETS) == 200
         for what, fault in FAULTS.items():
             hook.answer = fault
-            # Whoever is allowed by nobody learns that it could not be found out.
+            # A caller without an allowing authorizer learns that a decision failed.
             assert await status(api, JOE, SECRETS) == 500, what
             assert await status(api, ANN, SECRETS) == bound, what
             assert await status(api, NODE, "/version") == 200, "who is not asked about is not held up"

@@ -17,7 +17,7 @@ from apiserver_stub.patch.json_patch import apply
 from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, put, substituted
 
 DATA = Path(__file__).with_name("data")
-# Where it is told otherwise: an object with a list called `items` can be read.
+# Recorded otherwise: an object with a list called `items` can be read.
 OTHERWISE = ("obj-embedded-235",)
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

@@ -248,7 +248,7 @@ async def test_watch_opened_after_removal_ends_at_once(started: Any) -> None:
 
 
 EDITIONS = 12
-ANSWERS = 15  # at least, while each edition is served
+ANSWERS = 15  # answers at least while each edition is served
 
 
 class Traffic:

@@ -159,8 +159,8 @@ async def test_dumps_are_served(started: Any) -> None:
         assert (response.status, response.body.splitlines()[2].split(b",")[0]) == (200, b"exempt")
 
 
-# What a real API server of 1.36 says of schemas and levels: kind, name, spec, code, and fields, reasons and messages of
-# what is wrong; messages in words of our own are left out.
+# Results of kube-apiserver 1.36 for schemas and levels: kind, name, spec, code, and fields, reasons and messages of
+# the causes; messages in our own words are left out.
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data/flow_control.jsonl").read_text().splitlines()]
 
 

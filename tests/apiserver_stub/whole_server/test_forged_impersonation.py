@@ -88,7 +88,7 @@ async def test_joe_cannot_impersonate(target: TargetServer) -> None:
     assert not became
     refused = [name for name, request in IMPERSONATING.items() if not await target.username(request)]
     let_through = {
-        "an empty user and another",  # as upstream, the first of several headers counts
+        "an empty user and another",  # as upstream, only the first of several headers is used
         "as a proxy would",
         "with underscores",
         "with another letter in the header",

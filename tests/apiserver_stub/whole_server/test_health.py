@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-# Those of a real API server of 1.36 whose work is done here.
+# The checks of kube-apiserver 1.36 that exist here.
 HOOKS = [
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/start-kubernetes-service-cidr-controller",

@@ -24,7 +24,7 @@ from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconf
 from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 SETUPS = [json.loads(line) for line in (Path(__file__).parent / "data" / "image_policy.jsonl").read_text().splitlines()]
-# Redirects are not followed, and who hung up on a kept connection is asked once more.
+# Redirects are not followed, and a request on a closed kept-alive connection is sent again.
 ANOTHER_WAY = {"image/http-301", "image/hang-up", "open/hang-up"}
 AUDIT = """apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -219,6 +219,6 @@ async def test_concurrent_equal_questions_are_joined(hook: Webhook, opened: Make
     await asyncio.gather(*(plugin.check_pod(attributes_of(name=f"p{number}")) for number in range(20)))
     assert len(hook.take()) == 1
     hook.answer = lambda review: {**review, "status": {"allowed": True, "auditAnnotations": {"a": "x" * 20_000}}}
-    for _ in range(2):  # an answer of that size is not kept
+    for _ in range(2):  # an answer of that size is not cached
         await plugin.check_pod(attributes_of("long"))
     assert len(hook.take()) == 2

@@ -109,7 +109,7 @@ ADMIN = st.just(Certificate("admin", ("system:masters",)))
 NO_QUERY: st.SearchStrategy[tuple[tuple[str, str], ...]] = st.just(())
 NO_HEADERS: st.SearchStrategy[dict[str, str]] = st.just({})
 PATCH_HEADERS = PATCHES.map(lambda name: {"content-type": f"application/{name}"})
-# Anything at all; and requests wrong in a few respects only, which come further.
+# Arbitrary requests; and requests with few errors, which get further.
 REQUESTS = st.one_of(
     st.builds(Request, one_of_words("GET POST PUT PATCH DELETE OPTIONS get"), PATHS, QUERIES, HEADERS, BODIES, ADMIN),
     st.builds(Request, st.just("GET"), PLACES, QUERIES, NO_HEADERS, st.just(b""), ADMIN),

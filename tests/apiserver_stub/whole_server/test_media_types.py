@@ -24,7 +24,7 @@ from controller_manager.common.serving.http_server import HTTPServer
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"
-AGE = re.compile(rb',"\d+s"\]')  # of which a second may have passed
+AGE = re.compile(rb',"\d+s"\]')  # a second may pass between them
 AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 

@@ -33,7 +33,7 @@ async def test_answers_match_kube_apiserver(setup: Any, started: Callable[..., A
         (tmp_path / name).write_text(text)
     flags = [flag.replace("@DIR@", str(tmp_path)) for flag in setup["flags"]]
     wrong = []
-    if "--enable-admission-plugins=AlwaysDeny" in flags:  # what every server has is there already
+    if "--enable-admission-plugins=AlwaysDeny" in flags:  # default objects already exist
         async with started():
             pass
     async with started(*flags) as api:

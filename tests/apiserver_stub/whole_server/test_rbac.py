@@ -143,7 +143,7 @@ async def test_role_cannot_exceed_rights_of_its_writer(eve: Caller, collection: 
         await eve("PATCH", f"{mine}?fieldManager=f&force=true", config, "application/apply-patch+yaml"), WHY
     )
     assert (await eve.must("GET", mine)) == found
-    # What there is not yet, by the verbs that make it then.
+    # Missing objects, by the verbs that create them.
     new = f"{collection}/new"
     assert is_forbidden(await eve("PUT", new, apply_body(kind, "new", rules=[DELETE])), WHY)
     config = apply_body(kind, "new", rules=[DELETE])
@@ -186,7 +186,7 @@ async def test_binding_cannot_exceed_rights_of_its_writer(
     assert is_forbidden(
         await eve("PATCH", f"{collection}/b?fieldManager=f", config, "application/apply-patch+yaml"), WHY
     )
-    # One that is there, with somebody else in it.
+    # An existing one with another subject.
     await admin.must("POST", collection, binding("theirs", "big", user="alice"))
     theirs = f"{collection}/theirs"
     mine = binding("theirs", "big")
@@ -197,7 +197,7 @@ async def test_binding_cannot_exceed_rights_of_its_writer(
     ):
         assert is_forbidden(await eve("PATCH", theirs, patch, media), WHY)
     assert is_forbidden(await eve("PUT", theirs, mine), WHY)
-    # What they hold themselves they may give.
+    # They may grant what they hold.
     await eve.must("POST", collection, binding("ok", "eve", user="john"))
 
 
@@ -223,7 +223,7 @@ async def test_aggregation_rule_needs_all_rights(eve: Caller, admin: Caller) -> 
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "g"}, "aggregationRule": gathers})
     taken = {"aggregationRule": None}
     assert is_forbidden(await eve("PATCH", f"{CLUSTER_ROLES}/g", taken, "application/merge-patch+json"), why)
-    # Labels are gathered by: only what is held can be in a role that has them.
+    # Aggregation by labels: a role with them may contain only rights the writer holds.
     labelled = {"metadata": {"name": "l", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}
     assert is_forbidden(await eve("POST", CLUSTER_ROLES, {**labelled, "rules": [DELETE]}), WHY)
     await eve.must("POST", CLUSTER_ROLES, {**labelled, "rules": [READ]})
@@ -238,7 +238,7 @@ async def test_escalate_and_bind(eve: Caller, admin: Caller) -> None:
     await admin.must("POST", ROLES, {"metadata": {"name": "may"}, "rules": [named]})
     await admin.must("POST", BINDINGS, binding("may", "may", "Role"))
     role = {"metadata": {"name": "mine"}, "rules": [DELETE]}
-    assert is_forbidden(await eve("POST", ROLES, role), WHY)  # a POST names nothing
+    assert is_forbidden(await eve("POST", ROLES, role), WHY)  # a POST has no name
     await eve.must("PUT", f"{ROLES}/mine", role)
     assert is_forbidden(await eve("PUT", f"{ROLES}/yours", {**role, "metadata": {"name": "yours"}}), WHY)
     assert is_forbidden(await eve("POST", CLUSTER_ROLES, role))

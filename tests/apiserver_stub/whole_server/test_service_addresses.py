@@ -8,7 +8,7 @@ import pytest
 SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 RANGES = "/apis/networking.k8s.io/v1/servicecidrs"
-SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses, one of which is this server's
+SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses, one of which belongs to this server
 STORAGES = ("memory", "workers", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 
 
@@ -84,7 +84,7 @@ async def test_address_taken_by_others_is_not_allocated(started) -> None:
 async def test_additional_range_is_used_while_ready(started) -> None:
     async with started(SMALL) as api:
         assert (await api("POST", SERVICES, _service("first")))[0] == 201
-        assert (await api("POST", SERVICES, _service("b")))[0] == 500  # all are taken
+        assert (await api("POST", SERVICES, _service("b")))[0] == 500  # all are allocated
         more = {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24", "fd00::/112"]}}
         code, made = await api("POST", RANGES, more)
         assert code == 201

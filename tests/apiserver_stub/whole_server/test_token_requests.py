@@ -284,7 +284,7 @@ async def test_tokens_survive_restart_with_the_same_key(started, tmp_path) -> No
     async with started(key, f"--service-account-key-file={tmp_path / 'sa.pub'}") as api:
         assert (await as_holder(api, shown)).status == 200
         own = await token(api)
-    async with started() as api:  # with a key of its own
+    async with started() as api:  # with its own key
         assert (await as_holder(api, own)).status == 401
 
 

@@ -244,4 +244,4 @@ async def test_one_server_continues_when_other_stops(two: Two) -> None:
     await two.other.server.stop()
     assert (await two.one("GET", f"{CONFIGS}/a"))[0] == 200
     await two.one.config("b")
-    await two.other.server.store.storage.open()  # which the end of the test closes
+    await two.other.server.store.storage.open()  # closed at the end of the test

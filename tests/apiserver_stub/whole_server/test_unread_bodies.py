@@ -96,6 +96,6 @@ async def test_unread_watch_ends_at_its_timeout(api: ApiServer) -> None:
     while more := await asyncio.wait_for(reader.read(1 << 20), 30):
         said += more
     assert said
-    assert not said.endswith(b"\r\n0\r\n\r\n")  # it breaks off
+    assert not said.endswith(b"\r\n0\r\n\r\n")  # it is truncated
     writer.transport.abort()
     await server.stop(1)

@@ -45,7 +45,7 @@ async def two(admin_of: Any) -> AsyncIterator[Two]:
     for server in servers:
         await server.start()
     async with Tasks() as tasks:
-        tasks.start(servers[0].run(), name="server")  # the other is busy
+        tasks.start(servers[0].run(), name="server")  # the other worker is busy
         yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
     late.release()
     for server in servers:

@@ -53,7 +53,7 @@ async def test_v3_documents_are_listed_and_proxied(front: Any, reply: Any, resou
     found = await front.eventually(lambda: front("GET", "/openapi/v3"), lambda found: NAME in found[1]["paths"])
     paths = found[1]["paths"]
     assert paths[NAME] == {"serverRelativeURL": f"/openapi/v3/{NAME}?hash=ABC"}
-    assert "hash=" in paths["version"]["serverRelativeURL"]  # that of the server in front
+    assert "hash=" in paths["version"]["serverRelativeURL"]  # the ETag of the server in front
     assert (await front("GET", paths[NAME]["serverRelativeURL"]))[1] == {"openapi": "3.0.0", "query": {"hash": "ABC"}}
     assert extension.read[-1] == f"/openapi/v3/{NAME} admin"
     assert extension.read[0] == "/openapi/v3 system:aggregator"

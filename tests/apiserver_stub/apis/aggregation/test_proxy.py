@@ -185,7 +185,7 @@ async def test_slow_reader_limits_buffered_bytes(front: Any, extension: Extensio
         assert len(chunk) <= 1 << 18
         break
     await asyncio.sleep(0.3)
-    assert extension.sent < 200  # of ten thousand; what the kernel holds of it is beyond us
+    assert extension.sent < 200  # of ten thousand; the kernel's buffers are not under our control
     await response.body.aclose()
     async with asyncio.timeout(5):
         await extension.closed.wait()

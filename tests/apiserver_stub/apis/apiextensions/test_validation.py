@@ -19,7 +19,7 @@ from tests.apiserver_stub.apis.apiextensions.recorded_definitions import MANIFES
 found = built_in().find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 assert found is not None
 KIND: ResourceInfo = found
-# Sentences of the server's own, where the real one says the same in other words.
+# Messages that differ from kube-apiserver's only in their words.
 OWN_WORDS = ("DNS-1035", "RFC 1123")
 
 

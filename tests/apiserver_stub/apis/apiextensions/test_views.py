@@ -69,7 +69,7 @@ async def ask(admin: Any, step: Any) -> Any:
     data, binary = await whole(response.body), "protobuf" in found["type"]
     if "events" in step:
         events = in_normal_form(messages(data) if binary else lines(data))
-        return {**found, "events": events[: len(step["events"])]}  # a bookmark at the end comes when a server likes
+        return {**found, "events": events[: len(step["events"])]}  # a server may send a final bookmark at any time
     if "answer" not in step:
         return found
     return {**found, "answer": normal(decode(data, "", "") if binary else json.loads(data))}

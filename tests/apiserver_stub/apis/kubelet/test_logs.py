@@ -128,7 +128,7 @@ async def test_slow_reader_pauses_kubelet_and_disconnect_stops_it(cluster: Any) 
     while before != sent:
         before = sent
         await asyncio.sleep(0.05)
-    assert sent < 400  # what the kernel and the proxy of this test hold is beyond the server
+    assert sent < 400  # buffers of the kernel and of this test's proxy are not under our control
     await response.body.aclose()
     async with asyncio.timeout(5):
         await closed.wait()

@@ -133,7 +133,7 @@ async def test_unread_stream_applies_backpressure(cluster: Any) -> None:
     while before != written:
         before = written
         await asyncio.sleep(0.05)
-    assert written < 400  # what the kernel and the proxy of this test hold is beyond the server
+    assert written < 400  # buffers of the kernel and of this test's proxy are not under our control
     client.writer.transport.abort()
 
 

@@ -342,7 +342,7 @@ def test_fragmented_messages_are_reassembled(messages: list[list[bytes]], mask: 
     "sent",
     [
         b"\x82\x01a",  # not masked
-        frame(0, b"x"),  # goes on with nothing
+        frame(0, b"x"),  # continues no message
         frame(2, b"x", final=False) + frame(2, b"y"),
         frame(9, b"x", final=False),
         frame(9, b"x" * 126),

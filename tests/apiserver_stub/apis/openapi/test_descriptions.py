@@ -16,7 +16,7 @@ DESCRIBED: dict[str, dict[str, str]] = json.loads(TEXT)
 DEFINITIONS = built_in()
 SENTENCES = [(f"{short}.{field}", sentence) for short, told in DESCRIBED.items() for field, sentence in told.items()]
 LONGEST = 200
-# What is left out: values nobody asks about by themselves, versions that may still go, and lists.
+# Left out: types that are seldom looked up by themselves, versions that may be removed, and lists.
 SCALARS = ("api.resource.Quantity", "runtime.RawExtension", "util.intstr.IntOrString", "version.Info")
 LESSER = re.compile(r"\.v\d+(alpha|beta)\d+\.|List$")
 

@@ -169,7 +169,7 @@ async def test_dialer_is_used_for_all_connections(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, ca):
         proxy = Proxy(int(server.root.rpartition(":")[2]))
         documents = Fetcher(ca, proxy)
-        with pytest.raises(FetchError):  # the certificate is for other names
+        with pytest.raises(FetchError):  # the certificate has other names
             await documents.get("https://issuer.invalid/good")
         assert (await documents.get("https://localhost/good")).body == b"good"
         assert proxy.wanted == [("issuer.invalid", 443), ("localhost", 443)]

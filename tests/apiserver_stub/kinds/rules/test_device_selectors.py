@@ -18,7 +18,7 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("device_selectors.
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS, TEMPLATES = (f"{GROUP}/namespaces/default/{kind}" for kind in ("resourceclaims", "resourceclaimtemplates"))
 LONGEST = 10 * 1024
-# Of an empty text the real one shows another column, and no line.
+# For an empty text kube-apiserver reports another column, and no line.
 EMPTY = "Invalid value: \"\": compilation failed: ERROR: <input>:1:1: Syntax error: mismatched input '<EOF>'"
 
 

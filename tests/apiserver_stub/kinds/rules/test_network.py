@@ -33,7 +33,7 @@ PLAIN = {
         )),
         (SERVICE, {"spec.ports.0.port": 0}, [("spec.ports[0].port", I)]),
         (SERVICE, {"spec.ports.0.targetPort": "A"}, [("spec.ports[0].targetPort", I)] * 2),
-        (SERVICE, {"spec.ports.0.nodePort": 70000}, []),  # refused when it is allocated
+        (SERVICE, {"spec.ports.0.nodePort": 70000}, []),  # rejected at allocation
         (SERVICE, {**PLAIN, "spec.type": "x", "spec.externalIPs": ["1.2.3.4"]}, [("spec.type", N)]),
         (SERVICE, {"spec.ports.1.protocol": "TCP"}, [("spec.ports[1]", D)]),
         (SERVICE, {"spec.ports.1.protocol": "ICMP"}, [("spec.ports[1].protocol", N)]),

@@ -117,7 +117,7 @@ def test_container_rules(validator: Any, path: str, value: Any, causes: list[tup
     [
         ("0.name", "A", [(f"{AT_VOLUME}[0].name", I), (f"{AT}volumeMounts[0].name", X)]),
         ("3.name", "me", [(f"{AT_VOLUME}[5].name", D)]),
-        ("3", {"name": "secret"}, []),  # which is an emptyDir then
+        ("3", {"name": "secret"}, []),  # which then is an emptyDir
         ("3.emptyDir", {}, [(f"{AT_VOLUME}[3].secret", F)]),
         ("0.emptyDir.sizeLimit", "-1", [(f"{AT_VOLUME}[0].emptyDir.sizeLimit", F), (f"{AT}volumeMounts[0].name", X)]),
         ("1.hostPath.path", "/a/../b", [(f"{AT_VOLUME}[1].hostPath.path", I)]),
@@ -175,7 +175,7 @@ def test_volume_rules(validator: Any, path: str, value: Any, causes: list[tuple[
         ("spec.runtimeClassName", "A", [("spec.runtimeClassName", I)]),
         ("spec.nodeSelector", {"a b": "c d"}, [("spec.nodeSelector", I), ("spec.nodeSelector", I)]),
         ("spec.activeDeadlineSeconds", 0, [("spec.activeDeadlineSeconds", I)]),
-        ("spec.terminationGracePeriodSeconds", -1, [(f"{AT}lifecycle.preStop.sleep", I)]),  # it has become 1
+        ("spec.terminationGracePeriodSeconds", -1, [(f"{AT}lifecycle.preStop.sleep", I)]),  # it was set to 1
         ("spec.securityContext.sysctls.0.name", "net.ipv4/conf.eth0", []),
         ("spec.securityContext.sysctls.0.name", "kernel.shm_", [("spec.securityContext.sysctls[0].name", I)]),
         ("spec.securityContext.sysctls.0.name", "kernel.*", [("spec.securityContext.sysctls[0].name", I)]),

@@ -37,7 +37,7 @@ def test_comparison_operators_need_feature_or_stored_use(kind: str) -> None:
     assert causes_of(ON, kind, compares) == []
     assert causes_of(OFF, kind, compares) == [(field, UNSUPPORTED)]
     assert causes_of(OFF, kind, equals) == []
-    if kind != "pods":  # whose tolerations are only added to
+    if kind != "pods":  # whose tolerations can only be added to
         assert causes_of(OFF, kind, compares, equals) == [(field, UNSUPPORTED)]
     assert causes_of(OFF, kind, compares, tree(kind, COMPARES)) == causes_of(ON, kind, compares, tree(kind, COMPARES))
     assert get_in(compares, POD_TOLERATIONS[kind])[1] == COMPARES

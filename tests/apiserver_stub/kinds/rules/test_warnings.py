@@ -80,7 +80,7 @@ def _volume(**source: Any) -> dict[str, Any]:
         (POD, {"spec.dnsConfig.nameservers": ["2001:DB8::1"]}, ["spec.dnsConfig.nameservers[0]"]),
         (POD, {"spec.imagePullSecrets": [{"name": "a"}, {"name": "a"}]}, ["spec.imagePullSecrets[1].name"]),
         (POD, {"spec.imagePullSecrets": [{}]}, ["spec.imagePullSecrets[0].name"]),
-        (POD, {"spec.terminationGracePeriodSeconds": -1}, []),  # it has become 1
+        (POD, {"spec.terminationGracePeriodSeconds": -1}, []),  # it was set to 1
         (DEPLOYMENT, {"spec.template.spec.terminationGracePeriodSeconds": -1},
          ["spec.template.spec.terminationGracePeriodSeconds"]),
         (POD, {"spec.overhead": {"memory": "100m"}}, ["spec.overhead[memory]"]),

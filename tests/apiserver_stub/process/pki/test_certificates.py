@@ -161,7 +161,7 @@ async def test_token_is_used_beside_untrusted_certificate(tmp_path: Path) -> Non
         assert (await server.ask(old, authorization="Bearer forged")).status == 401
         assert (await server.ask(old, authorization="Basic good")).status == 401
         watch = await server.ask(old, f"{CONFIGS}?watch=1", authorization="Bearer good")
-        assert getattr(watch.body, "ends_at", 0.0) > asyncio.get_running_loop().time() + 60  # when it is cut off
+        assert getattr(watch.body, "ends_at", 0.0) > asyncio.get_running_loop().time() + 60  # when it is disconnected
         began = wall_seconds()
         assert (await read(watch), wall_seconds() - began > 60) == ([], True)
 
@@ -271,8 +271,10 @@ async def test_trusted_proxy_may_name_users(tmp_path: Path) -> None:
             asked = await server.ask(Certificate(name, root=root(proxies)), **AS_JOE)
             assert asked.status == status
         own = (tmp_path / "data" / "client-ca.crt").read_bytes()
-        assert (await server.ask(Certificate("front", root=root(own)), **AS_JOE)).status == 200  # itself, not joe
-        assert (await server.ask(Certificate("front", root=root(proxies)))).status == 401  # speaks for nobody
+        assert (
+            await server.ask(Certificate("front", root=root(own)), **AS_JOE)
+        ).status == 200  # the proxy itself, not joe
+        assert (await server.ask(Certificate("front", root=root(proxies)))).status == 401  # may name no user
 
 
 async def test_watch_through_proxy_ends_when_trust_ends(tmp_path: Path) -> None:

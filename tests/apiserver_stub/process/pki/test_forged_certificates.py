@@ -103,7 +103,7 @@ def authority(name: str, by: Issued | None = None, **more: Any) -> Issued:
 
 
 ROOT, PROXIES_ROOT = authority("clients"), authority("proxies")
-TWIN = authority("clients")  # of the same name, with another key
+TWIN = authority("clients")  # with the same name and another key
 LEAF = issue_certificate(ROOT, name_of("leaf"))
 MIDDLE = authority("middle", ROOT, depth=0)
 OLD_MIDDLE = authority("old middle", ROOT, ends=NOW - timedelta(minutes=5))

@@ -31,7 +31,7 @@ def test_folder_is_private_and_removed_at_exit(tmp_path: Path) -> None:
 def test_only_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
     _listening(tmp_path / "apiserver-dead").close()
     living = _listening(tmp_path / "apiserver-living")
-    (tmp_path / "apiserver-new").mkdir()  # whose socket is not there yet
+    (tmp_path / "apiserver-new").mkdir()  # whose socket does not exist yet
     kept = tmp_path / "apiserver-other"
     _listening(kept).close()
     (kept / "file").touch()

@@ -33,7 +33,7 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("data").joinpath("
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 Start = Callable[..., Awaitable[Front]]
 LOST = "apiserver_tracing_lost_spans_total"
-# What a server without an etcd behind gRPC and without Go's encoders has not, and what this one has beside.
+# Spans that need etcd over gRPC or Go's encoders, and those that only this server has.
 _ONLY_THERE = {"List(recursive=false) etcd3", "WatchServer.HandleHTTP"}
 _ONLY_HERE = {"Delete etcd3"}
 _AMONG_OBJECTS = {"Create etcd3", "cacher.Get", "cacher.GetList"}

@@ -126,7 +126,7 @@ async def test_unchanged_update_reencrypts_with_new_key(file: Path) -> None:
         assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
         assert after["data"] == before["data"]
         assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:new:")
-        assert await api("PUT", f"{SECRETS}/s", after) == (200, after)  # nothing to be done any more
+        assert await api("PUT", f"{SECRETS}/s", after) == (200, after)  # nothing is left to do
     write(file, (["secrets"], [{"identity": {}}, aesgcm("new")]))
     async with started(backend, file) as api:
         assert (await api("PUT", f"{SECRETS}/s", after))[1]["data"] == before["data"]
@@ -208,7 +208,7 @@ async def test_kms_service_is_used_and_its_health_reported(file: Path) -> None:
             async with started(backend, file) as api:
                 assert await api("GET", f"{SECRETS}/s") == (200, made)
                 assert service.asked == ["Status", "Encrypt", "Decrypt"]
-        async with started(MemoryBackend(), file) as api:  # nothing that is there needs the service
+        async with started(MemoryBackend(), file) as api:  # no existing object needs the service
             code, status = await api("POST", SECRETS, {"metadata": {"name": "s"}})
             assert (code, status["reason"]) == (500, "InternalError")
             assert "has no key" in status["message"]

@@ -59,7 +59,7 @@ class Service:
 
 @pytest.fixture
 def target() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="kms") as folder:  # the paths of sockets are short
+    with tempfile.TemporaryDirectory(prefix="kms") as folder:  # socket paths must be short
         yield f"unix://{folder}/kms.sock"
 
 
@@ -92,7 +92,7 @@ async def test_kube_apiserver_data_is_decrypted_with_one_call(target: str) -> No
         await asyncio.gather(needed.value.obtain(), needed.value.obtain())
         found = kms.decrypt(stored, at)
         assert found.data.startswith(b"k8s\0")
-        assert found.stale  # nothing is known yet of the service's key
+        assert found.stale  # the service's key is still unknown
         assert service.asked == ["Decrypt"]
         await kms.probe()
         assert not kms.decrypt(stored, at).stale

@@ -62,7 +62,7 @@ def test_round_trip_works_and_changed_bytes_are_detected(name: str, data: bytes,
         found = cipher.decrypt(bytes(broken), AT).data
     except TransformError:
         return
-    assert name == "aescbc"  # which authenticates nothing
+    assert name == "aescbc"  # it does not authenticate the data
     assert found != data
 
 
@@ -91,7 +91,7 @@ def test_first_key_encrypts_and_data_of_others_is_stale() -> None:
     assert rotated("old").decrypt(stored, AT) == (DATA, False)
     assert rotated("new", "old").decrypt(stored, AT) == (DATA, True)
     assert rotated("old", "new").decrypt(stored, AT) == (DATA, False)
-    assert rotated("new", "old").decrypt(DATA, AT) == (DATA, True)  # plain, as it was before there were keys
+    assert rotated("new", "old").decrypt(DATA, AT) == (DATA, True)  # plain, as before encryption
     with pytest.raises(TransformError, match="no provider or key"):
         rotated("new").decrypt(stored, AT)
 

@@ -101,7 +101,7 @@ async def test_wrong_certificates_are_rejected(egress: Egress) -> None:
     for tls, host in [
         (stranger, "localhost"),
         (known | {"caBundle": str(egress.folder / "others.crt")}, "localhost"),
-        (known, "127.0.0.1"),  # its certificate is for another name
+        (known, "127.0.0.1"),  # its certificate has another name
         (known | {"tlsServerName": "else.example"}, "localhost"),
     ]:
         with pytest.raises(OSError):
